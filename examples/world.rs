@@ -3,10 +3,10 @@
 
 use std::{sync::mpsc::channel, time::Duration};
 
-use dunlin::space::{Entity, Host, RegionId, RegionSetup, World, behaviour::Walk};
+use dunlin::space::{Entity, Host, RegionId, RegionSetup, WorldBox, behaviour::Walk};
 use dunlin::{Config, Node};
-use dunlin_client::space::{EntityId, Schema, Watch};
-use dunlin_client::{Client, Options};
+use dunlin_client::space::{EntityId, Schema, SurroundingsWatch};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_server::space::{WorldConfig, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
 
@@ -24,15 +24,15 @@ fn main() -> anyhow::Result<()> {
     let config = ServerConfig { tcp: vec!["127.0.0.1:0".parse()?], ..ServerConfig::default() };
     let server = Server::start(node.clone(), config)?;
     let url = format!("dunlin://{}", server.tcp_addresses()[0]);
-    let client = Client::connect(&std::env::args().nth(1).unwrap_or(url.clone()), Options::default())?;
+    let client = Client::connect(&std::env::args().nth(1).unwrap_or(url.clone()), ClientOptions::default())?;
     println!("dunlin space watch walkers --url {url}");
-    let setup = RegionSetup::new(RegionId(0), World::cube(100.0)?, 20.0);
+    let setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0)?, 20.0);
     let config = WorldConfig::new("walkers", &url, setup, &[RegionId(1), RegionId(2)]);
     let (walk, (tell, told)) = (Walk { speed_max: 5.0, turn: 2.0 }, channel());
     let say = move |what| drop(tell.send(what));
     let process = WorldProcess::start(&node, client.kv(), config, walk, populate, say)?;
     println!("process {}: {:?}", process.number(), told.recv()?);
-    let around = Watch::around(EntityId(7), 20.0);
+    let around = SurroundingsWatch::around(EntityId(7), 20.0);
     let mut viewer = client.world("walkers").watch::<3>(around, Schema::default())?;
     while let Some(change) = viewer.next_timeout(Duration::from_secs(60))? {
         println!("{change:?}: {} in sight", viewer.visible().len());

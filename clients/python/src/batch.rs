@@ -9,11 +9,11 @@ use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 
 use crate::column::{Column, I64, NumberFormat, U8, U32, U64};
 use crate::record::PyRecord;
-use crate::records::{Head, Heads, Payloads, Records};
+use crate::records::{Heads, Payloads, RecordFields, RecordGroup};
 
 /// Consecutive records in order. Columns are views without copies.
 #[pyclass(frozen, sequence, name = "Batch", module = "dunlin")]
-pub struct PyBatch(pub Arc<Records>);
+pub struct PyBatch(pub Arc<RecordGroup>);
 
 impl PyBatch {
     /// A field of all heads; with `more`, including the one after the last record.
@@ -25,7 +25,7 @@ impl PyBatch {
         more: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
         let held = Arc::new(Heads(Arc::clone(&self.0)));
-        let column = Column::of(held, kind, at, size_of::<Head>(), self.0.len() + more);
+        let column = Column::of(held, kind, at, size_of::<RecordFields>(), self.0.len() + more);
         as_array(py, column)
     }
 }
@@ -40,35 +40,35 @@ pub fn as_array(py: Python<'_>, column: Column) -> PyResult<Bound<'_, PyAny>> {
 impl PyBatch {
     #[getter]
     fn seqs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, U64, offset_of!(Head, seq), 0)
+        self.column(py, U64, offset_of!(RecordFields, seq), 0)
     }
 
     #[getter]
     fn epochs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, U32, offset_of!(Head, epoch), 0)
+        self.column(py, U32, offset_of!(RecordFields, epoch), 0)
     }
 
     #[getter]
     fn append_times_ns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, I64, offset_of!(Head, append_ns), 0)
+        self.column(py, I64, offset_of!(RecordFields, append_ns), 0)
     }
 
     /// Event times; 0 if the publisher gave none.
     #[getter]
     fn event_times_ns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, I64, offset_of!(Head, event_ns), 0)
+        self.column(py, I64, offset_of!(RecordFields, event_ns), 0)
     }
 
     /// The index in `logs` of each record's log.
     #[getter]
     fn log_numbers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, U32, offset_of!(Head, log), 0)
+        self.column(py, U32, offset_of!(RecordFields, log), 0)
     }
 
     /// Where each payload begins in `data`, and where the last one ends.
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, U64, offset_of!(Head, payload_at), 1)
+        self.column(py, U64, offset_of!(RecordFields, payload_at), 1)
     }
 
     /// Topic and partition of the records' logs.

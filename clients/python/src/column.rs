@@ -13,7 +13,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::records::Head;
+use crate::records::RecordFields;
 
 /// Numbers of one format, at equal distances in bytes that do not change.
 #[pyclass(frozen, name = "Column", module = "dunlin")]
@@ -48,9 +48,10 @@ pub const I64: NumberFormat = NumberFormat(c"q", 8);
 /// The implementer guarantees this layout.
 unsafe trait Plain {}
 
-const _: () = assert!(size_of::<Head>() == 5 * 8 + 4 * 4, "there is nothing between a head's numbers");
+const _: () =
+    assert!(size_of::<RecordFields>() == 5 * 8 + 4 * 4, "there is nothing between a head's numbers");
 // SAFETY: `repr(C)`, and the line above.
-unsafe impl Plain for Head {}
+unsafe impl Plain for RecordFields {}
 // SAFETY: two numbers of the same kind.
 unsafe impl Plain for [i64; 2] {}
 // SAFETY: a number.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use dunlin_client::tls::TlsOptions;
 use dunlin_client::{
-    Client, Credentials, Group, GroupKind, GroupOptions, Options, PublisherOptions, Requester, Responder,
+    Client, ClientOptions, Credentials, Group, GroupKind, GroupOptions, PublisherOptions, Requester,
+    Responder,
 };
 use dunlin_feed::Replica;
 use dunlin_topic::{OnGap, Start, SubscribeOptions};
@@ -14,10 +15,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::drafts::{Outgoing, PublishOptions, prefix_of_pattern};
-use crate::events::{Source, timeout};
+use crate::drafts::{OutgoingRecord, PublishOptions, prefix_of_pattern};
+use crate::events::{BufferedSubscriber, timeout};
 use crate::failure::Failure;
-use crate::handle::{Close, Handle, detached, interrupting};
+use crate::handle::{Close, SharedHandle, detached, interrupting};
 use crate::member::{PrefetchingMember, PyMember};
 use crate::publisher::PyPublisher;
 use crate::replica::PyReplica;
@@ -31,9 +32,9 @@ const REQUESTERS_KEPT: usize = 32;
 /// A connection to a node.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Connection {
-    client: Handle<Client>,
-    requesters: Handle<Vec<Requester>>,
-    responder: Handle<Responder>,
+    client: SharedHandle<Client>,
+    requesters: SharedHandle<Vec<Requester>>,
+    responder: SharedHandle<Responder>,
     /// Handles to close with the connection.
     made: Mutex<Vec<Weak<dyn Close>>>,
 }
@@ -83,18 +84,18 @@ impl Connection {
     ) -> PyResult<Connection> {
         let mut tls = TlsOptions::default();
         (tls.ca, tls.cert, tls.key) = (ca, client_cert, client_key);
-        let options = Options {
+        let options = ClientOptions {
             name: name.to_owned(),
             tenant: tenant.to_owned(),
             credentials: Credentials::token(credentials.unwrap_or_default()),
             tls,
             wait: subscription::wait(wait)?,
-            ..Options::default()
+            ..ClientOptions::default()
         };
         let client = interrupting(py, || false, || Ok(Client::connect(url, options)?))?;
-        let responder = Handle::new(client.responder());
-        let requesters = Handle::new(Vec::new());
-        Ok(Connection { client: Handle::new(client), requesters, responder, made: Mutex::default() })
+        let responder = SharedHandle::new(client.responder());
+        let requesters = SharedHandle::new(Vec::new());
+        Ok(Connection { client: SharedHandle::new(client), requesters, responder, made: Mutex::default() })
     }
 
     #[getter]
@@ -121,7 +122,7 @@ impl Connection {
     fn publisher(&self, py: Python<'_>, subject: &str, quiet: bool) -> PyResult<PyPublisher> {
         let options = PublisherOptions { quiet, identity: None };
         let publisher = self.ask(py, |client| Ok(client.publisher_with(subject, options)?))?;
-        let publisher = Handle::new(publisher);
+        let publisher = SharedHandle::new(publisher);
         self.adopt(&publisher.closer());
         Ok(PyPublisher { subject: subject.to_owned(), prefix: prefix_of_pattern(subject), publisher })
     }
@@ -150,7 +151,7 @@ impl Connection {
         };
         let follows_state = subscription::follows_state(&options);
         let subscriber = self.ask(py, |client| Ok(client.subscribe(pattern, options)?))?;
-        let source = Arc::new(Source::new(subscriber));
+        let source = Arc::new(BufferedSubscriber::new(subscriber));
         self.adopt(&source.subscriber.closer());
         Ok(Subscription { pattern: pattern.to_owned(), name: name.to_owned(), follows_state, source })
     }
@@ -187,9 +188,9 @@ impl Connection {
             ..GroupOptions::default()
         };
         let joined = self.ask(py, |client| Ok(client.join(Group { topic, name: group }, options)?))?;
-        let settler = Handle::new(joined.settler());
+        let settler = SharedHandle::new(joined.settler());
         let prefetch = if kind == GroupKind::Work { prefetch.max(1) } else { 0 };
-        let member = Handle::new(PrefetchingMember { member: joined, prefetch, asked: 0 });
+        let member = SharedHandle::new(PrefetchingMember { member: joined, prefetch, asked: 0 });
         self.adopt(&member.closer());
         self.adopt(&settler.closer());
         Ok(PyMember { topic: topic.to_owned(), group: group.to_owned(), member, settler })
@@ -243,7 +244,7 @@ impl Connection {
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyTuple>)> {
         let patience = self::timeout(Some(timeout))?.unwrap_or(Duration::ZERO);
         let given = PublishOptions::new(key, headers, None, None, None, None);
-        let outgoing = Outgoing::of(payload, given, None)?;
+        let outgoing = OutgoingRecord::of(payload, given, None)?;
         let kept = self.requesters.with_in_turn(py, |kept| Ok(kept.pop()))?;
         let (outcome, requester) = self.ask(py, |client| {
             let mut requester = kept.unwrap_or_else(|| client.requester());
@@ -271,7 +272,7 @@ impl Connection {
         headers: Option<Bound<'py, PyAny>>,
     ) -> PyResult<()> {
         let outgoing =
-            Outgoing::of(payload, PublishOptions::new(None, headers, None, None, None, None), None)?;
+            OutgoingRecord::of(payload, PublishOptions::new(None, headers, None, None, None, None), None)?;
         self.responder
             .with_in_turn(py, |responder| Ok(outgoing.with(|draft| responder.reply(subject, draft))?))
     }

@@ -6,7 +6,7 @@ use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyByteArray, PyBytes, PyMapping, PyMemoryView, PyString};
 
 /// A payload: borrowed if it is immutable, otherwise copied.
-pub enum Content {
+pub enum PayloadContent {
     /// From `bytes`.
     Bytes(PyBackedBytes),
     /// From `str`.
@@ -15,17 +15,17 @@ pub enum Content {
     Copied(Vec<u8>),
 }
 
-impl Content {
+impl PayloadContent {
     /// Extracts the payload from `bytes`, `str`, or an object with a buffer.
-    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Content> {
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<PayloadContent> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
-            return Ok(Content::Bytes(bytes.clone().into()));
+            return Ok(PayloadContent::Bytes(bytes.clone().into()));
         }
         if let Ok(text) = object.cast::<PyString>() {
-            return Ok(Content::Text(PyBackedStr::try_from(text.clone())?));
+            return Ok(PayloadContent::Text(PyBackedStr::try_from(text.clone())?));
         }
         if let Ok(bytes) = object.cast::<PyByteArray>() {
-            return Ok(Content::Copied(bytes.to_vec()));
+            return Ok(PayloadContent::Copied(bytes.to_vec()));
         }
         let view = PyMemoryView::from(object).map_err(|_| {
             PyTypeError::new_err(format!(
@@ -33,14 +33,14 @@ impl Content {
                 object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string())
             ))
         })?;
-        Ok(Content::Copied(view.call_method0("tobytes")?.extract()?))
+        Ok(PayloadContent::Copied(view.call_method0("tobytes")?.extract()?))
     }
 
     pub fn as_slice(&self) -> &[u8] {
         match self {
-            Content::Bytes(bytes) => bytes,
-            Content::Text(text) => text.as_bytes(),
-            Content::Copied(bytes) => bytes,
+            PayloadContent::Bytes(bytes) => bytes,
+            PayloadContent::Text(text) => text.as_bytes(),
+            PayloadContent::Copied(bytes) => bytes,
         }
     }
 }
@@ -53,7 +53,7 @@ pub fn headers(object: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Vec<u8>)>> {
     };
     let pair = |pair: PyResult<Bound<'_, PyAny>>| {
         let (name, value): (String, Bound<'_, PyAny>) = pair?.extract()?;
-        Ok((name, Content::of(&value)?.as_slice().to_vec()))
+        Ok((name, PayloadContent::of(&value)?.as_slice().to_vec()))
     };
     pairs.try_iter()?.map(pair).collect()
 }

@@ -5,7 +5,7 @@ use dunlin_topic::{Draft, Payload};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::content::{self, Content};
+use crate::content::{self, PayloadContent};
 
 /// The arguments of a publish call besides the payload.
 #[derive(Default)]
@@ -32,14 +32,14 @@ impl<'py> PublishOptions<'py> {
 }
 
 /// A record to publish, with its bytes.
-pub struct Outgoing {
-    payload: Content,
+pub struct OutgoingRecord {
+    payload: PayloadContent,
     rest: Option<Box<DraftExtras>>,
 }
 
 /// The values that few records have.
 struct DraftExtras {
-    key: Option<Content>,
+    key: Option<PayloadContent>,
     headers: Vec<(String, Vec<u8>)>,
     tail: String,
     reply: Option<String>,
@@ -47,10 +47,10 @@ struct DraftExtras {
     expires_ns: Option<u64>,
 }
 
-impl Outgoing {
+impl OutgoingRecord {
     /// A record with only a payload.
-    pub fn plain(payload: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
-        Ok(Outgoing { payload: Content::of(payload)?, rest: None })
+    pub fn plain(payload: &Bound<'_, PyAny>) -> PyResult<OutgoingRecord> {
+        Ok(OutgoingRecord { payload: PayloadContent::of(payload)?, rest: None })
     }
 
     /// Makes a record. `prefix` is the literal prefix of the publisher's pattern.
@@ -58,7 +58,7 @@ impl Outgoing {
         payload: &Bound<'_, PyAny>,
         given: PublishOptions<'_>,
         prefix: Option<&str>,
-    ) -> PyResult<Outgoing> {
+    ) -> PyResult<OutgoingRecord> {
         let tail = match (&given.subject, prefix) {
             (None, None) => String::new(),
             (None, Some(_)) => {
@@ -72,14 +72,14 @@ impl Outgoing {
             }
         };
         let rest = DraftExtras {
-            key: given.key.as_ref().map(Content::of).transpose()?,
+            key: given.key.as_ref().map(PayloadContent::of).transpose()?,
             headers: given.headers.as_ref().map(content::headers).transpose()?.unwrap_or_default(),
             tail,
             reply: given.reply,
             event_time_ns: given.event_time_ns,
             expires_ns: given.expires_ns,
         };
-        Ok(Outgoing { payload: Content::of(payload)?, rest: Some(Box::new(rest)) })
+        Ok(OutgoingRecord { payload: PayloadContent::of(payload)?, rest: Some(Box::new(rest)) })
     }
 
     /// The payload's bytes.
@@ -96,7 +96,7 @@ impl Outgoing {
             event_time_ns: rest.event_time_ns,
             expires_ns: rest.expires_ns,
             subject_tail: &rest.tail,
-            key: rest.key.as_ref().map(Content::as_slice),
+            key: rest.key.as_ref().map(PayloadContent::as_slice),
             reply: rest.reply.as_deref(),
             headers: &headers,
         };

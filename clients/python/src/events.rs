@@ -11,10 +11,10 @@ use pyo3::prelude::*;
 
 use crate::batch::PyBatch;
 use crate::failure::Failure;
-use crate::handle::Handle;
+use crate::handle::SharedHandle;
 use crate::notice;
 use crate::record::PyRecord;
-use crate::records::Records;
+use crate::records::RecordGroup;
 use crate::runtime::{self, ReadyValue};
 
 /// The largest number of records taken from the client at once.
@@ -23,8 +23,8 @@ const TAKEN_RECORDS_MAX: usize = 512;
 const TAKEN_BYTES_MAX: usize = 1 << 20;
 
 /// A subscription, and the events taken from it but not returned to Python yet.
-pub struct Source {
-    pub subscriber: Handle<Subscriber>,
+pub struct BufferedSubscriber {
+    pub subscriber: SharedHandle<Subscriber>,
     taken: Mutex<EventBuffer>,
 }
 
@@ -36,13 +36,13 @@ struct EventBuffer {
 }
 
 enum Piece {
-    Records(Arc<Records>),
+    Records(Arc<RecordGroup>),
     Notice(Notice),
 }
 
 /// The events that an iterator returns.
 #[derive(Clone, Copy)]
-pub enum Shape {
+pub enum EventShape {
     /// Records and notices.
     All,
     /// Records; missing records raise an exception.
@@ -51,9 +51,9 @@ pub enum Shape {
     Batches(usize),
 }
 
-impl Source {
-    pub fn new(subscriber: Subscriber) -> Source {
-        Source { subscriber: Handle::new(subscriber), taken: Mutex::default() }
+impl BufferedSubscriber {
+    pub fn new(subscriber: Subscriber) -> BufferedSubscriber {
+        BufferedSubscriber { subscriber: SharedHandle::new(subscriber), taken: Mutex::default() }
     }
 
     fn taken(&self) -> MutexGuard<'_, EventBuffer> {
@@ -61,9 +61,9 @@ impl Source {
     }
 
     /// Takes more events from the client; `false` after `timeout`. `Some(ZERO)` does not wait.
-    fn refill(&self, py: Python<'_>, shape: Shape, timeout: Option<Duration>) -> PyResult<bool> {
+    fn refill(&self, py: Python<'_>, shape: EventShape, timeout: Option<Duration>) -> PyResult<bool> {
         let records_max =
-            if let Shape::Batches(records_max) = shape { records_max } else { TAKEN_RECORDS_MAX };
+            if let EventShape::Batches(records_max) = shape { records_max } else { TAKEN_RECORDS_MAX };
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
         let take = |subscriber: &mut Subscriber| loop {
@@ -81,7 +81,7 @@ impl Source {
     }
 
     /// Returns the next event that was already taken.
-    fn next_taken(&self, py: Python<'_>, shape: Shape) -> PyResult<Option<Py<PyAny>>> {
+    fn next_taken(&self, py: Python<'_>, shape: EventShape) -> PyResult<Option<Py<PyAny>>> {
         loop {
             let Some(given) = self.taken().next(shape) else { return Ok(None) };
             let notice = match given {
@@ -89,7 +89,7 @@ impl Source {
                 NextEvent::Batch(batch) => return Ok(Some(Py::new(py, batch)?.into_any())),
                 NextEvent::Notice(notice) => notice,
             };
-            let only_records = matches!(shape, Shape::Records);
+            let only_records = matches!(shape, EventShape::Records);
             if only_records && !notice::is_loss(&notice) {
                 continue;
             }
@@ -106,7 +106,7 @@ impl Source {
     pub fn next(
         &self,
         py: Python<'_>,
-        shape: Shape,
+        shape: EventShape,
         timeout: Option<Duration>,
     ) -> PyResult<Option<Py<PyAny>>> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -131,7 +131,7 @@ enum NextEvent {
 
 impl EventBuffer {
     #[inline]
-    fn next(&mut self, shape: Shape) -> Option<NextEvent> {
+    fn next(&mut self, shape: EventShape) -> Option<NextEvent> {
         let Some(Piece::Records(records)) = self.pieces.front() else {
             return match self.pieces.pop_front()? {
                 Piece::Notice(notice) => Some(NextEvent::Notice(notice)),
@@ -139,7 +139,7 @@ impl EventBuffer {
             };
         };
         let (records, given) = (Arc::clone(records), self.given);
-        if let Shape::Batches(_) = shape {
+        if let EventShape::Batches(_) = shape {
             self.pieces.pop_front();
             self.given = 0;
             let whole = given == 0;
@@ -164,7 +164,7 @@ fn take_out(
     records_max: usize,
     pieces: &mut VecDeque<Piece>,
 ) -> Result<(), Failure> {
-    let mut records = Records::with_room(0);
+    let mut records = RecordGroup::with_room(0);
     let (mut count, mut bytes) = (0, 0);
     while count < records_max && bytes < TAKEN_BYTES_MAX {
         let before = records.bytes();
@@ -190,7 +190,7 @@ fn take_out(
     Ok(())
 }
 
-fn seal(records: &mut Records, pieces: &mut VecDeque<Piece>) {
+fn seal(records: &mut RecordGroup, pieces: &mut VecDeque<Piece>) {
     if records.pushed() > 0 {
         let mut sealed = std::mem::take(records);
         sealed.end();
@@ -201,8 +201,8 @@ fn seal(records: &mut Records, pieces: &mut VecDeque<Piece>) {
 /// An iterator over a subscription.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Events {
-    pub source: Arc<Source>,
-    pub shape: Shape,
+    pub source: Arc<BufferedSubscriber>,
+    pub shape: EventShape,
 }
 
 #[pymethods]

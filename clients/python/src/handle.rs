@@ -31,7 +31,7 @@ impl<T> Drop for OwnedByProcess<T> {
 
 /// A shared handle. Clones refer to the same value.
 #[derive(Debug)]
-pub struct Handle<T>(Arc<Shared<T>>);
+pub struct SharedHandle<T>(Arc<Shared<T>>);
 
 #[derive(Debug)]
 struct Shared<T> {
@@ -44,9 +44,9 @@ struct Shared<T> {
     slot: Mutex<OwnedByProcess<T>>,
 }
 
-impl<T> Clone for Handle<T> {
-    fn clone(&self) -> Handle<T> {
-        Handle(Arc::clone(&self.0))
+impl<T> Clone for SharedHandle<T> {
+    fn clone(&self) -> SharedHandle<T> {
+        SharedHandle(Arc::clone(&self.0))
     }
 }
 
@@ -85,11 +85,11 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T: Send + 'static> Handle<T> {
-    pub fn new(value: T) -> Handle<T> {
+impl<T: Send + 'static> SharedHandle<T> {
+    pub fn new(value: T) -> SharedHandle<T> {
         let process = std::process::id();
         let slot = Mutex::new(OwnedByProcess { process, value: Some(value) });
-        Handle(Arc::new(Shared {
+        SharedHandle(Arc::new(Shared {
             process,
             closed: AtomicBool::new(false),
             occupied: AtomicBool::new(false),

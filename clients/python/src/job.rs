@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::failure::Failure;
-use crate::handle::Handle;
+use crate::handle::SharedHandle;
 use crate::position::PyPosition;
 use crate::record::PyRecord;
 
@@ -19,7 +19,7 @@ pub struct Job {
     pub token: u64,
     pub attempt: u32,
     pub claim: Duration,
-    pub settler: Handle<Settler>,
+    pub settler: SharedHandle<Settler>,
 }
 
 #[pymethods]
@@ -110,7 +110,7 @@ impl Job {
 /// Settles claims. Fails for expired claims, whose tokens the error names.
 pub fn settle(
     py: Python<'_>,
-    settler: &Handle<Settler>,
+    settler: &SharedHandle<Settler>,
     tokens: &[u64],
     call: impl FnOnce(&Settler, &[u64]) -> Result<Settlement, Failure> + Send,
 ) -> PyResult<()> {

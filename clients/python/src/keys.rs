@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use dunlin_client::state::{Command, Compare, Comparison, Operation, Reply, Target};
-use dunlin_client::{Client, Entry, Kv, Transaction, WatchFrom, WriteResult};
+use dunlin_client::state::{
+    Compare, ComparedProperty, Comparison, ControlCommand, ControlReply, KeyOperation,
+};
+use dunlin_client::{Client, Kv, KvEntry, Transaction, WatchFrom, WriteResult};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -11,7 +13,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use crate::connection::Connection;
 use crate::events::timeout;
 use crate::failure::Failure;
-use crate::handle::Handle;
+use crate::handle::SharedHandle;
 use crate::lease::RawLease;
 use crate::lock::RawLock;
 use crate::watch::RawWatch;
@@ -36,12 +38,12 @@ type Compared = (Vec<u8>, String, String, CompareValue);
 type Step = (String, Vec<u8>, Vec<u8>, u64);
 
 /// A key with its value, in the order of the fields of Python's `Entry`.
-pub fn row<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyTuple>> {
+pub fn row<'py>(py: Python<'py>, entry: &KvEntry) -> PyResult<Bound<'py, PyTuple>> {
     let (key, value) = (PyBytes::new(py, &entry.key), PyBytes::new(py, &entry.value));
     (key, value, entry.created, entry.modified, entry.version, entry.lease).into_pyobject(py)
 }
 
-fn rows<'py>(py: Python<'py>, entries: &[Entry]) -> PyResult<Bound<'py, PyList>> {
+fn rows<'py>(py: Python<'py>, entries: &[KvEntry]) -> PyResult<Bound<'py, PyList>> {
     PyList::new(py, entries.iter().map(|entry| row(py, entry)).collect::<PyResult<Vec<_>>>()?)
 }
 
@@ -54,23 +56,25 @@ fn compare((key, is, target, against): &Compared) -> PyResult<Compare<'_>> {
         _ => return Err(PyValueError::new_err(format!("{is:?} compares nothing"))),
     };
     let target = match (target.as_str(), against) {
-        ("version", CompareValue::Number(version)) => Target::Version { version: *version },
-        ("created", CompareValue::Number(revision)) => Target::Created { revision: *revision },
-        ("modified", CompareValue::Number(revision)) => Target::Modified { revision: *revision },
-        ("lease", CompareValue::Number(lease)) => Target::Lease { lease: *lease },
-        ("value", CompareValue::Bytes(value)) => Target::Value { value },
+        ("version", CompareValue::Number(version)) => ComparedProperty::Version { version: *version },
+        ("created", CompareValue::Number(revision)) => ComparedProperty::Created { revision: *revision },
+        ("modified", CompareValue::Number(revision)) => ComparedProperty::Modified { revision: *revision },
+        ("lease", CompareValue::Number(lease)) => ComparedProperty::Lease { lease: *lease },
+        ("value", CompareValue::Bytes(value)) => ComparedProperty::Value { value },
         _ => return Err(PyValueError::new_err(format!("a key's {target} is not compared with that"))),
     };
     Ok(Compare { key, is, target })
 }
 
-fn operation((what, a, b, number): &Step) -> PyResult<Operation<'_>> {
+fn operation((what, a, b, number): &Step) -> PyResult<KeyOperation<'_>> {
     Ok(match what.as_str() {
-        "put" => Operation::Put { key: a, value: b, lease: *number },
-        "delete" => Operation::Delete { key: a },
-        "delete_range" => Operation::DeleteRange { start: a, end: b },
-        "get" => Operation::Get { key: a },
-        "range" => Operation::Range { start: a, end: b, limit: u32::try_from(*number).unwrap_or(u32::MAX) },
+        "put" => KeyOperation::Put { key: a, value: b, lease: *number },
+        "delete" => KeyOperation::Delete { key: a },
+        "delete_range" => KeyOperation::DeleteRange { start: a, end: b },
+        "get" => KeyOperation::Get { key: a },
+        "range" => {
+            KeyOperation::Range { start: a, end: b, limit: u32::try_from(*number).unwrap_or(u32::MAX) }
+        }
         _ => return Err(PyValueError::new_err(format!("{what:?} is no operation"))),
     })
 }
@@ -109,8 +113,8 @@ impl Keys {
         expect: Option<u64>,
     ) -> PyResult<u64> {
         let command = match expect {
-            Some(expect) => Command::PutIf { key, value, lease, expect },
-            None => Command::Put { key, value, lease },
+            Some(expect) => ControlCommand::PutIf { key, value, lease, expect },
+            None => ControlCommand::Put { key, value, lease },
         };
         Ok(self.write(py, &command)?.revision)
     }
@@ -118,15 +122,15 @@ impl Keys {
     /// Returns the revision and the number of deleted keys.
     fn delete(&self, py: Python<'_>, key: &[u8], expect: Option<u64>) -> PyResult<(u64, u64)> {
         let command = match expect {
-            Some(expect) => Command::DeleteIf { key, expect },
-            None => Command::Delete { key },
+            Some(expect) => ControlCommand::DeleteIf { key, expect },
+            None => ControlCommand::Delete { key },
         };
         let written = self.write(py, &command)?;
         Ok((written.revision, written.keys))
     }
 
     fn delete_range(&self, py: Python<'_>, start: &[u8], end: &[u8]) -> PyResult<(u64, u64)> {
-        let written = self.write(py, &Command::DeleteRange { start, end })?;
+        let written = self.write(py, &ControlCommand::DeleteRange { start, end })?;
         Ok((written.revision, written.keys))
     }
 
@@ -185,7 +189,7 @@ impl Keys {
             Some((_, 0)) => WatchFrom::Oldest,
             Some((epoch, revision)) => WatchFrom::Revision { epoch, revision },
         };
-        let watch = Handle::new(self.ask(py, |kv| Ok(kv.watch(prefix, from)?))?);
+        let watch = SharedHandle::new(self.ask(py, |kv| Ok(kv.watch(prefix, from)?))?);
         self.connection.get().adopt(&watch.closer());
         Ok(RawWatch { watch })
     }
@@ -208,7 +212,7 @@ impl Keys {
 
     /// Prepares a lock under a lease.
     fn lock(&self, py: Python<'_>, name: Vec<u8>, value: Vec<u8>, lease: Py<RawLease>) -> RawLock {
-        let held = Handle::new(None);
+        let held = SharedHandle::new(None);
         self.connection.get().adopt(&held.closer());
         RawLock { connection: self.connection.clone_ref(py), name, value, lease, held }
     }
@@ -220,9 +224,9 @@ impl Keys {
 }
 
 impl Keys {
-    fn write(&self, py: Python<'_>, command: &Command<'_>) -> PyResult<WriteResult> {
+    fn write(&self, py: Python<'_>, command: &ControlCommand<'_>) -> PyResult<WriteResult> {
         self.ask(py, |kv| match kv.command(command)? {
-            Reply::Changed { revision, keys } => Ok(WriteResult { revision, keys }),
+            ControlReply::Changed { revision, keys } => Ok(WriteResult { revision, keys }),
             other => Err(Failure::Unknown(format!("the node answered {other:?}"))),
         })
     }

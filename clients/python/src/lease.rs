@@ -6,7 +6,7 @@ use dunlin_client::{Lease, LeaseHandle};
 use pyo3::prelude::*;
 
 use crate::events::timeout;
-use crate::handle::{Handle, detached, interrupting};
+use crate::handle::{SharedHandle, detached, interrupting};
 
 /// The interval of signal checks.
 const LOOK: Duration = Duration::from_millis(100);
@@ -16,14 +16,14 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct RawLease {
     id: u64,
     ttl: Duration,
-    pub handle: Handle<LeaseHandle>,
-    pub lease: Handle<Lease>,
+    pub handle: SharedHandle<LeaseHandle>,
+    pub lease: SharedHandle<Lease>,
 }
 
 impl RawLease {
     pub fn new(lease: Lease) -> RawLease {
-        let (id, ttl, handle) = (lease.id(), lease.ttl(), Handle::new(lease.handle()));
-        RawLease { id, ttl, handle, lease: Handle::new(lease) }
+        let (id, ttl, handle) = (lease.id(), lease.ttl(), SharedHandle::new(lease.handle()));
+        RawLease { id, ttl, handle, lease: SharedHandle::new(lease) }
     }
 
     /// The handle for one call. Keeping it longer would keep the connection open.

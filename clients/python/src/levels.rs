@@ -9,9 +9,9 @@ use crate::batch::as_array;
 use crate::column::{Column, HeldBytes, I64, bytes_of};
 
 /// Rows of price and size in units, best first, at one time.
-pub struct Rows(pub Vec<[i64; 2]>);
+pub struct LevelRows(pub Vec<[i64; 2]>);
 
-impl HeldBytes for Rows {
+impl HeldBytes for LevelRows {
     fn bytes(&self) -> &[u8] {
         bytes_of(&self.0)
     }
@@ -21,12 +21,12 @@ impl HeldBytes for Rows {
 /// a copy.
 #[pyclass(frozen, sequence, name = "Levels", module = "dunlin")]
 pub struct PyLevels {
-    rows: Arc<Rows>,
+    rows: Arc<LevelRows>,
 }
 
 impl PyLevels {
     pub fn new(rows: Vec<[i64; 2]>) -> PyLevels {
-        PyLevels { rows: Arc::new(Rows(rows)) }
+        PyLevels { rows: Arc::new(LevelRows(rows)) }
     }
 
     fn column<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Bound<'py, PyAny>> {

@@ -1,10 +1,10 @@
 //! Locks for Python.
 
-use dunlin_client::Lock;
+use dunlin_client::HeldLock;
 use pyo3::prelude::*;
 
 use crate::connection::Connection;
-use crate::handle::Handle;
+use crate::handle::SharedHandle;
 use crate::lease::RawLease;
 
 /// A lock. Closing the handle releases the lock, or ends the wait for it.
@@ -14,7 +14,7 @@ pub struct RawLock {
     pub name: Vec<u8>,
     pub value: Vec<u8>,
     pub lease: Py<RawLease>,
-    pub held: Handle<Option<Lock>>,
+    pub held: SharedHandle<Option<HeldLock>>,
 }
 
 #[pymethods]

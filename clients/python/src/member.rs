@@ -11,11 +11,11 @@ use pyo3::types::PyTuple;
 
 use crate::events::timeout;
 use crate::failure::Failure;
-use crate::handle::{Handle, detached};
+use crate::handle::{SharedHandle, detached};
 use crate::job::{Job, settle};
 use crate::notice;
 use crate::record::PyRecord;
-use crate::records::Records;
+use crate::records::RecordGroup;
 use crate::runtime::{self, ReadyValue};
 
 /// A member of a group, which shares a topic's records with the other members. Iterate it with `for` or
@@ -24,8 +24,8 @@ use crate::runtime::{self, ReadyValue};
 pub struct PyMember {
     pub topic: String,
     pub group: String,
-    pub member: Handle<PrefetchingMember>,
-    pub settler: Handle<Settler>,
+    pub member: SharedHandle<PrefetchingMember>,
+    pub settler: SharedHandle<Settler>,
 }
 
 /// A member, and the number of requested records that have not arrived.
@@ -37,7 +37,7 @@ pub struct PrefetchingMember {
 }
 
 enum MemberEvent {
-    Job { records: Arc<Records>, token: u64, attempt: u32, claim: Duration },
+    Job { records: Arc<RecordGroup>, token: u64, attempt: u32, claim: Duration },
     Notice(Notice),
 }
 
@@ -56,7 +56,7 @@ impl PrefetchingMember {
             None => return Ok(None),
             Some(GroupEvent::Notice(notice)) => return Ok(Some(MemberEvent::Notice(notice))),
             Some(GroupEvent::Record { token, position, attempt, claim, frame, log, .. }) => {
-                let mut records = Records::with_room(1);
+                let mut records = RecordGroup::with_room(1);
                 records.push(position, position.seq - 1, &frame, log);
                 records.end();
                 MemberEvent::Job { records: Arc::new(records), token, attempt, claim }

@@ -6,9 +6,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMemoryView, PyTuple};
 
-use crate::drafts::{Outgoing, PublishOptions};
+use crate::drafts::{OutgoingRecord, PublishOptions};
 use crate::failure::Failure;
-use crate::handle::Handle;
+use crate::handle::SharedHandle;
 use crate::position::PyPosition;
 
 /// The number of payloads passed to the client at once.
@@ -60,7 +60,7 @@ pub struct PyPublisher {
     pub subject: String,
     /// The literal prefix of a pattern.
     pub prefix: Option<String>,
-    pub publisher: Handle<Publisher>,
+    pub publisher: SharedHandle<Publisher>,
 }
 
 #[pymethods]
@@ -88,7 +88,7 @@ impl PyPublisher {
         expect_seq: Option<u64>,
     ) -> PyResult<PyReceipt> {
         let given = PublishOptions::new(key, headers, subject, reply, event_time_ns, expires_ns);
-        let outgoing = Outgoing::of(payload, given, self.prefix.as_deref())?;
+        let outgoing = OutgoingRecord::of(payload, given, self.prefix.as_deref())?;
         self.publisher
             .with_in_turn(py, |publisher| {
                 let receipt = outgoing.with(|draft| match expect_seq {
@@ -117,10 +117,10 @@ impl PyPublisher {
     ) -> PyResult<()> {
         let bare = key.is_none() && headers.is_none() && subject.is_none() && reply.is_none();
         let outgoing = if bare && event_time_ns.is_none() && expires_ns.is_none() && self.prefix.is_none() {
-            Outgoing::plain(payload)?
+            OutgoingRecord::plain(payload)?
         } else {
             let given = PublishOptions::new(key, headers, subject, reply, event_time_ns, expires_ns);
-            Outgoing::of(payload, given, self.prefix.as_deref())?
+            OutgoingRecord::of(payload, given, self.prefix.as_deref())?
         };
         self.publisher.with_in_turn(py, |publisher| Ok(outgoing.with(|draft| publisher.send(draft))?))
     }
@@ -131,7 +131,7 @@ impl PyPublisher {
         let mut sent = 0;
         let mut batch = Vec::with_capacity(HANDED_MAX);
         for payload in payloads.try_iter()? {
-            batch.push(Outgoing::plain(&payload?)?);
+            batch.push(OutgoingRecord::plain(&payload?)?);
             if batch.len() == HANDED_MAX {
                 sent += self.send_all(py, &batch)?;
                 batch.clear();
@@ -165,8 +165,8 @@ impl PyPublisher {
     /// Publishes all payloads as one append, either all or none. Returns the receipt of the last.
     fn publish_batch(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<PyReceipt> {
         self.check_subject()?;
-        let all: Vec<Outgoing> =
-            payloads.try_iter()?.map(|payload| Outgoing::plain(&payload?)).collect::<PyResult<_>>()?;
+        let all: Vec<OutgoingRecord> =
+            payloads.try_iter()?.map(|payload| OutgoingRecord::plain(&payload?)).collect::<PyResult<_>>()?;
         let receipt = self.publisher.with_in_turn(py, |publisher| {
             let drafts: Vec<_> = all.iter().map(|one| dunlin_topic::Draft::from(one.payload())).collect();
             Ok(publisher.publish_batch(&drafts)?)
@@ -211,7 +211,7 @@ impl PyPublisher {
 }
 
 impl PyPublisher {
-    fn send_all(&self, py: Python<'_>, batch: &[Outgoing]) -> PyResult<usize> {
+    fn send_all(&self, py: Python<'_>, batch: &[OutgoingRecord]) -> PyResult<usize> {
         self.publisher.with_in_turn(py, |publisher| {
             for outgoing in batch {
                 outgoing.with(|draft| publisher.send(draft))?;

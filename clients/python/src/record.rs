@@ -7,12 +7,12 @@ use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
 
 use crate::column::{Column, U8};
 use crate::position::PyPosition;
-use crate::records::{Payloads, Records};
+use crate::records::{Payloads, RecordGroup};
 
 /// A record: subject, payload, position, and the publisher's values.
 #[pyclass(frozen, name = "Record", module = "dunlin")]
 pub struct PyRecord {
-    pub records: Arc<Records>,
+    pub records: Arc<RecordGroup>,
     pub index: usize,
 }
 

@@ -18,7 +18,7 @@ use crate::column::{HeldBytes, bytes_of};
 /// A record without its bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct Head {
+pub struct RecordFields {
     pub seq: u64,
     pub prev_seq: u64,
     pub append_ns: i64,
@@ -33,23 +33,23 @@ pub struct Head {
 
 /// A group of records.
 #[derive(Default)]
-pub struct Records {
-    heads: Vec<Head>,
+pub struct RecordGroup {
+    heads: Vec<RecordFields>,
     payloads: Vec<u8>,
     metas: Vec<u8>,
     logs: Vec<Arc<LogName>>,
 }
 
-impl Records {
-    pub fn with_room(records: usize) -> Records {
-        Records { heads: Vec::with_capacity(records + 1), ..Records::default() }
+impl RecordGroup {
+    pub fn with_room(records: usize) -> RecordGroup {
+        RecordGroup { heads: Vec::with_capacity(records + 1), ..RecordGroup::default() }
     }
 
-    /// Adds a record, before [`end`](Records::end).
+    /// Adds a record, before [`end`](RecordGroup::end).
     #[inline]
     pub fn push(&mut self, position: Position, prev_seq: u64, frame: &Frame<'_>, log: &Arc<LogName>) {
         let log = self.log_number(log);
-        self.heads.push(Head {
+        self.heads.push(RecordFields {
             seq: position.seq,
             prev_seq,
             append_ns: frame.append_time_ns() as i64,
@@ -85,10 +85,10 @@ impl Records {
     /// Completes the group: notes where the last record ends.
     pub fn end(&mut self) {
         let (payload_at, meta_at) = (self.payloads.len() as u64, self.metas.len() as u32);
-        self.heads.push(Head { payload_at, meta_at, ..Head::default() });
+        self.heads.push(RecordFields { payload_at, meta_at, ..RecordFields::default() });
     }
 
-    /// The number of records, before [`end`](Records::end).
+    /// The number of records, before [`end`](RecordGroup::end).
     pub fn pushed(&self) -> usize {
         self.heads.len()
     }
@@ -102,7 +102,7 @@ impl Records {
         self.heads.len() - 1
     }
 
-    pub fn head(&self, index: usize) -> &Head {
+    pub fn head(&self, index: usize) -> &RecordFields {
         &self.heads[index]
     }
 
@@ -115,8 +115,8 @@ impl Records {
     }
 
     /// A copy of the records from `first` on.
-    pub fn from(&self, first: usize) -> Records {
-        let mut rest = Records::with_room(self.len() - first);
+    pub fn from(&self, first: usize) -> RecordGroup {
+        let mut rest = RecordGroup::with_room(self.len() - first);
         for index in first..self.len() {
             let head = self.head(index);
             rest.push(self.position(index), head.prev_seq, &self.frame(index), self.log(index));
@@ -126,7 +126,7 @@ impl Records {
     }
 
     pub fn position(&self, index: usize) -> Position {
-        let Head { epoch, seq, .. } = self.heads[index];
+        let RecordFields { epoch, seq, .. } = self.heads[index];
         Position { epoch, seq }
     }
 
@@ -159,7 +159,7 @@ impl Records {
 }
 
 /// All payloads, as the bytes of a column.
-pub struct Payloads(pub Arc<Records>);
+pub struct Payloads(pub Arc<RecordGroup>);
 
 impl HeldBytes for Payloads {
     fn bytes(&self) -> &[u8] {
@@ -168,7 +168,7 @@ impl HeldBytes for Payloads {
 }
 
 /// All heads, as the bytes of columns.
-pub struct Heads(pub Arc<Records>);
+pub struct Heads(pub Arc<RecordGroup>);
 
 impl HeldBytes for Heads {
     fn bytes(&self) -> &[u8] {

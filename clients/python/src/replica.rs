@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_client::Subscriber;
 use dunlin_feed::{
-    ChangeCause, Level, RETRY_NS, Replica, ReplicaCounts, ReplicaFault, ReplicaReport, Side, Touch,
+    ChangeCause, PriceLevel, RETRY_NS, Replica, ReplicaCounts, ReplicaFault, ReplicaReport, Side, Touch,
 };
 use dunlin_topic::{Position, Publishers, Reducer, Subscribe};
 use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
@@ -16,7 +16,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use crate::entities::PyEntities;
 use crate::events::timeout;
 use crate::failure::Failure;
-use crate::handle::Handle;
+use crate::handle::SharedHandle;
 use crate::levels::PyLevels;
 use crate::notice::PyPublishers;
 use crate::position::PyPosition;
@@ -26,7 +26,7 @@ use crate::state::State;
 /// Keeps a topic's state, for Python's `Book`, `Table` and `Region`.
 #[pyclass(frozen, name = "Replica", module = "dunlin")]
 pub struct PyReplica {
-    pub following: Handle<FollowedReplica>,
+    pub following: SharedHandle<FollowedReplica>,
     told: Mutex<VecDeque<ReplicaEvent>>,
 }
 
@@ -148,7 +148,10 @@ fn changes(told: &VecDeque<ReplicaEvent>) -> usize {
 impl PyReplica {
     /// `append_ns` is the append time of the topic's last record, if known.
     pub fn new(replica: Replica<State, Subscriber>, append_ns: Option<u64>) -> PyReplica {
-        PyReplica { following: Handle::new(FollowedReplica::new(replica, append_ns)), told: Mutex::default() }
+        PyReplica {
+            following: SharedHandle::new(FollowedReplica::new(replica, append_ns)),
+            told: Mutex::default(),
+        }
     }
 
     fn next_within(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Py<PyAny>>> {
@@ -201,7 +204,7 @@ impl PyReplica {
     fn book<R: Send>(
         &self,
         py: Python<'_>,
-        look: impl FnOnce(&dyn dunlin_feed::Levels) -> R + Send,
+        look: impl FnOnce(&dyn dunlin_feed::PriceLevels) -> R + Send,
     ) -> PyResult<Option<R>> {
         self.look(py, |states| states.iter().find_map(|(_, _, state)| state.levels()).map(look))
     }
@@ -355,7 +358,7 @@ impl PyReplica {
     fn best(&self, py: Python<'_>, side: &str) -> PyResult<Option<(i64, i64)>> {
         let side = self::side(side)?;
         let best = self.book(py, |book| book.best(side))?;
-        Ok(best.flatten().map(|Level { price, size }| (price, size)))
+        Ok(best.flatten().map(|PriceLevel { price, size }| (price, size)))
     }
 
     /// The size at a price, in units.
@@ -369,7 +372,7 @@ impl PyReplica {
     fn levels(&self, py: Python<'_>, side: &str, depth: Option<usize>) -> PyResult<PyLevels> {
         let side = self::side(side)?;
         let rows = self.book(py, |book| {
-            let row = |level: Level| [level.price, level.size];
+            let row = |level: PriceLevel| [level.price, level.size];
             book.levels(side).take(depth.unwrap_or(usize::MAX)).map(row).collect::<Vec<_>>()
         })?;
         Ok(PyLevels::new(rows.unwrap_or_default()))

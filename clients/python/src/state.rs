@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_feed::{BOOK, Book, LAST, LastValue, Levels, ORDERS, Orders, Scale};
+use dunlin_feed::{BOOK, Book, LAST, LastValue, ORDERS, Orders, PriceLevels, Scale};
 use dunlin_space::{AnyRegion, REGION};
 use dunlin_topic::{Frame, FrozenState, Reducer, ReducerConfig, ReducerError};
 
@@ -33,7 +33,7 @@ impl State {
     }
 
     /// The price levels, if the state has any.
-    pub fn levels(&self) -> Option<&dyn Levels> {
+    pub fn levels(&self) -> Option<&dyn PriceLevels> {
         match self {
             State::Book(book) => Some(book),
             State::Orders(orders) => Some(orders),

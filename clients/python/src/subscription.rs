@@ -6,7 +6,7 @@ use dunlin_topic::{OnGap, Start, SubscribeOptions, Wait};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::events::{Events, Shape, Source, timeout};
+use crate::events::{BufferedSubscriber, EventShape, Events, timeout};
 use crate::position::PyPosition;
 use crate::runtime::ReadyValue;
 
@@ -16,11 +16,11 @@ pub struct Subscription {
     pub pattern: String,
     pub name: String,
     pub follows_state: bool,
-    pub source: Arc<Source>,
+    pub source: Arc<BufferedSubscriber>,
 }
 
 impl Subscription {
-    fn events(&self, shape: Shape) -> Events {
+    fn events(&self, shape: EventShape) -> Events {
         Events { source: Arc::clone(&self.source), shape }
     }
 }
@@ -43,17 +43,17 @@ impl Subscription {
     }
 
     fn __iter__(&self) -> Events {
-        self.events(Shape::All)
+        self.events(EventShape::All)
     }
 
     fn __aiter__(&self) -> Events {
-        self.events(Shape::All)
+        self.events(EventShape::All)
     }
 
     /// The next record or notice; `None` after `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
-        self.source.next(py, Shape::All, self::timeout(timeout)?)
+        self.source.next(py, EventShape::All, self::timeout(timeout)?)
     }
 
     /// Iterates over records only. Missing records raise `GapError`; the next call continues after them.
@@ -63,7 +63,7 @@ impl Subscription {
                 "a subscription that follows a state is given states for records: iterate it, or use book()";
             return Err(PyValueError::new_err(why));
         }
-        Ok(self.events(Shape::Records))
+        Ok(self.events(EventShape::Records))
     }
 
     /// Iterates over batches of available records, with notices between them.
@@ -72,7 +72,7 @@ impl Subscription {
         if records_max == 0 {
             return Err(PyValueError::new_err("records_max is at least 1"));
         }
-        Ok(self.events(Shape::Batches(records_max)))
+        Ok(self.events(EventShape::Batches(records_max)))
     }
 
     /// Ends the subscription, and all waits in it.

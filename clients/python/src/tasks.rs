@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin_client::scheduler::{
-    Backoff, KeyLimit, Label, ListFilter, NewTask, Quota, Rate, Retry, StoredLabel, TaskDependency,
-    TaskStage, TaskView, Tenant,
+    Backoff, KeyLimit, Label, ListFilter, NewTask, Quota, Rate, RetryPolicy, StoredLabel, TaskDependency,
+    TaskStage, TaskView, TenantSettings,
 };
 use dunlin_client::{Tasks, TasksError, WorkerOptions};
 use pyo3::exceptions::PyValueError;
@@ -54,7 +54,7 @@ fn labels(of: &[(String, String)]) -> Vec<Label<'_>> {
 
 impl Draft {
     fn task(&self) -> NewTask<'_> {
-        let retry = self.retry.map(|(retries, base_ms, cap_ms)| Retry {
+        let retry = self.retry.map(|(retries, base_ms, cap_ms)| RetryPolicy {
             retries,
             backoff: Backoff::Exponential { base_ms, cap_ms },
         });
@@ -99,13 +99,13 @@ struct DraftTenant {
 }
 
 impl DraftTenant {
-    fn tenant(&self) -> Tenant<'_> {
+    fn tenant(&self) -> TenantSettings<'_> {
         let limits = self.limits.iter().map(|limit| KeyLimit {
             key: limit.key.as_bytes(),
             running_max: limit.running.unwrap_or(u32::MAX),
             rate: limit.rate.map(|(count, per_ms, burst)| Rate { count, per_ms, burst }),
         });
-        Tenant {
+        TenantSettings {
             weight: self.weight,
             queued_max: self.queued_max,
             concurrency: Quota {
@@ -115,7 +115,7 @@ impl DraftTenant {
                 burst: self.burst,
             },
             limits: limits.collect(),
-            ..Tenant::new(self.name.as_bytes())
+            ..TenantSettings::new(self.name.as_bytes())
         }
     }
 }

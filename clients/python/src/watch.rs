@@ -6,14 +6,14 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::events::timeout;
 use crate::failure::Failure;
-use crate::handle::Handle;
+use crate::handle::SharedHandle;
 use crate::keys::row;
 use crate::runtime;
 
 /// A watch.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawWatch {
-    pub watch: Handle<Watch>,
+    pub watch: SharedHandle<Watch>,
 }
 
 /// The epoch, a revision, and for each changed key its entry, or only its name if deleted.

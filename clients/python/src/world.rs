@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use dunlin_client::space::{
-    CommandError, CommandResult, Entity, EntityCommand, EntityId, SceneChange, Schema, ViewError, Viewer,
-    VisibilityRule, VisibleEntity, Watch, World, WorldMapError, check_world_name,
+    CommandError, CommandResult, Entity, EntityCommand, EntityId, SceneChange, Schema, SurroundingsWatch,
+    ViewError, Viewer, VisibilityRule, VisibleEntity, World, WorldMapError, check_world_name,
 };
 use pyo3::exceptions::{PyLookupError, PyValueError};
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use pyo3::types::{PyList, PyTuple};
 use crate::connection::Connection;
 use crate::events::timeout;
 use crate::failure::Failure;
-use crate::handle::Handle;
+use crate::handle::SharedHandle;
 use dunlin_wire::ErrorCode;
 
 /// The interval of signal checks.
@@ -25,7 +25,7 @@ type Row<'py> = (u64, u32, u64, u64, Bound<'py, PyTuple>, Bound<'py, PyTuple>);
 /// A world by its name.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawWorld {
-    world: Handle<World>,
+    world: SharedHandle<World>,
     is_plane: bool,
 }
 
@@ -38,7 +38,7 @@ enum SceneViewer {
 /// The viewer of [`RawWorld::near`].
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawViewer {
-    viewer: Handle<SceneViewer>,
+    viewer: SharedHandle<SceneViewer>,
 }
 
 /// A change and its entity; `None` if the entity is no longer visible.
@@ -107,7 +107,7 @@ impl RawWorld {
             return Err(PyValueError::new_err(format!("a world has 2 or 3 dimensions, not {dimensions}")));
         }
         check_world(name)?;
-        let world = Handle::new(connection.client(py)?.world(name));
+        let world = SharedHandle::new(connection.client(py)?.world(name));
         connection.adopt(&world.closer());
         Ok(RawWorld { world, is_plane: dimensions == 2 })
     }
@@ -134,7 +134,8 @@ impl RawWorld {
         if !(within.is_finite() && within > 0.0) {
             return Err(PyValueError::new_err(format!("within={within}: a distance above 0")));
         }
-        let watch = Watch { rule, bytes_per_tick, ..Watch::around(EntityId(entity), within) };
+        let watch =
+            SurroundingsWatch { rule, bytes_per_tick, ..SurroundingsWatch::around(EntityId(entity), within) };
         let is_plane = self.is_plane;
         let viewer = self.world.with_in_turn(py, move |world| {
             Ok(match is_plane {
@@ -142,7 +143,7 @@ impl RawWorld {
                 false => SceneViewer::Space(world.watch(watch, Schema::default())?),
             })
         })?;
-        let viewer = Handle::new(viewer);
+        let viewer = SharedHandle::new(viewer);
         connection.adopt(&viewer.closer());
         Ok(RawViewer { viewer })
     }

@@ -31,18 +31,18 @@ use dunlin_topic::{Retention, TopicConfig};
 
 use books::Books;
 use display::Display;
-use ledger::Ledger;
+use ledger::LineLedger;
 use plan::{PLANS, SHORT_BYTES, SHORT_OF, SHORT_TOPIC};
-use player::Stream;
+use player::TopicStream;
 use schedule::{ScheduledLine, schedule};
 use stage::DemoRun;
 
-pub use recording::Recording;
-pub use source::Source;
+pub use recording::MarketRecording;
+pub use source::ReplaySource;
 
 /// The recordings that the demo plays, their speed, and the node.
 pub struct DemoOptions<'a> {
-    pub source: &'a Source,
+    pub source: &'a ReplaySource,
     pub speed: Speed,
     pub node: &'a Node,
     /// The node's address for other processes.
@@ -65,16 +65,16 @@ impl DemoOptions<'_> {
     /// Runs the demo from the first line to the table.
     pub fn run(&self, console: &Console, stop: &StopFlag) -> Result<DemoResult> {
         let recordings = &self.source.recordings;
-        let mut ledger = Ledger::default();
+        let mut ledger = LineLedger::default();
         let mut streams = Vec::new();
         for (at, recording) in recordings.iter().enumerate() {
             for (topic, bytes) in topics(recording) {
                 self.create(&topic, bytes)?;
                 ledger.open(&topic, recording);
-                streams.push(Stream { publisher: self.node.publisher(&topic)?, topic, recording: at });
+                streams.push(TopicStream { publisher: self.node.publisher(&topic)?, topic, recording: at });
             }
         }
-        let named = |recording: &Recording| {
+        let named = |recording: &MarketRecording| {
             (recording.len() as u64, topics(recording).into_iter().map(|topic| topic.0).collect())
         };
         let recorded = recordings.iter().map(named).collect();
@@ -121,7 +121,7 @@ impl DemoOptions<'_> {
                 ),
             };
             let lines = grouped(recording.len() as u64);
-            let Recording { topic, source, .. } = recording;
+            let MarketRecording { topic, source, .. } = recording;
             stage.say(&format!("  {topic:<28}{lines:>7} lines of {source}, recorded over {span}, {pace}"))?;
         }
         stage.say(&format!(
@@ -137,7 +137,7 @@ impl DemoOptions<'_> {
 }
 
 /// The topics of a recording's lines, and the retention of each.
-fn topics(recording: &Recording) -> Vec<(String, u64)> {
+fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
     let whole = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
     // The topic deletes an eighth of its memory, a segment, at a time.
     let whole = (whole * 9 / 7).max(RETENTION_BYTES_MIN);

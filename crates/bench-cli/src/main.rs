@@ -38,10 +38,10 @@ enum Command {
     Scale(scale::Arguments),
     /// Run a child process of a benchmark
     #[command(hide = true)]
-    BenchChild(commands::bench::ChildArguments),
+    BenchChild(commands::bench::BenchChildArguments),
     /// Run a subscriber of the demo
     #[command(hide = true)]
-    DemoChild(commands::demo::ChildArguments),
+    DemoChild(commands::demo::DemoChildArguments),
     /// Run a node of the demo
     #[command(hide = true)]
     Serve(serve::Arguments),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::metric;
 use crate::point::target;
-use crate::row::{Row, RowSet};
+use crate::row::{FigureRow, RowSet};
 use crate::stats::Summary;
 use crate::store::KeptRun;
 use crate::table::{LineStyle, Table};
@@ -48,16 +48,16 @@ impl RowComparison {
 
 /// Comparison of a run with an earlier one.
 #[derive(Clone, Debug)]
-pub struct Comparison {
+pub struct RunComparison {
     then: String,
     drift: Option<f64>,
     rows: Vec<RowComparison>,
 }
 
-impl Comparison {
+impl RunComparison {
     /// Compares every row of ours that both runs have; the worst first.
     pub fn of(now: &RowSet, then: &KeptRun) -> Self {
-        let pairs: Vec<(&Row, &Row)> = now
+        let pairs: Vec<(&FigureRow, &FigureRow)> = now
             .iter()
             .filter_map(|row| Some((row, then.rows.iter().find(|other| alike(row, other))?)))
             .collect();
@@ -107,7 +107,7 @@ impl Comparison {
     }
 }
 
-fn alike(one: &Row, other: &Row) -> bool {
+fn alike(one: &FigureRow, other: &FigureRow) -> bool {
     one.suite == other.suite
         && one.case == other.case
         && one.target == other.target
@@ -118,12 +118,12 @@ fn alike(one: &Row, other: &Row) -> bool {
 }
 
 /// Median change of others: the drift of the machine.
-fn drift<'a>(others: impl Iterator<Item = &'a (&'a Row, &'a Row)>) -> Option<f64> {
+fn drift<'a>(others: impl Iterator<Item = &'a (&'a FigureRow, &'a FigureRow)>) -> Option<f64> {
     let moved: Vec<f64> = others.map(|(now, then)| (now.median / then.median).ln().abs().exp_m1()).collect();
     if moved.len() < OTHERS_MIN { None } else { Summary::of(&moved).map(|summary| summary.median) }
 }
 
-fn compared(now: &Row, then: &Row, drift: Option<f64>) -> RowComparison {
+fn compared(now: &FigureRow, then: &FigureRow, drift: Option<f64>) -> RowComparison {
     let less = metric::less_is_better(&now.metric);
     let times_better = if less { then.median / now.median } else { now.median / then.median };
     let spread = now.summary().spread().max(then.summary().spread());
@@ -140,15 +140,22 @@ fn compared(now: &Row, then: &Row, drift: Option<f64>) -> RowComparison {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
+    use crate::machine::MachineDescription;
     use crate::params::Params;
 
     fn rows(figures: &[(&str, &str, u64, &[f64])]) -> RowSet {
         let mut rows = RowSet::default();
         for (target, metric, bytes, runs) in figures {
             let params = Params::new().with("bytes", *bytes);
-            let row =
-                Row::new("spot", "throughput", target, &params, metric, Summary::of(runs).unwrap(), true);
+            let row = FigureRow::new(
+                "spot",
+                "throughput",
+                target,
+                &params,
+                metric,
+                Summary::of(runs).unwrap(),
+                true,
+            );
             rows.push(row).unwrap();
         }
         rows
@@ -158,7 +165,7 @@ mod tests {
         KeptRun {
             name: "spot".into(),
             date: "2026-11-20T11:40:02Z".into(),
-            machine: Machine::default(),
+            machine: MachineDescription::default(),
             commit: "abc".into(),
             command: "dunlin bench spot".into(),
             quick: false,
@@ -175,7 +182,7 @@ mod tests {
         let then =
             kept(rows(&[("dunlin", "msgs_per_s", 64, &[98.0, 100.0]), ("dunlin", "p50_ns", 64, &[10.0])]));
         let now = rows(&[("dunlin", "msgs_per_s", 64, &[79.0, 81.0]), ("dunlin", "p50_ns", 64, &[10.3])]);
-        let comparison = Comparison::of(&now, &then);
+        let comparison = RunComparison::of(&now, &then);
         let worse: Vec<&RowComparison> = comparison.rows().iter().filter(|row| row.is_worse()).collect();
         assert_eq!(worse.len(), 1, "{comparison:?}");
         assert!(worse[0].row.ends_with("msgs_per_s"));
@@ -189,7 +196,7 @@ mod tests {
     #[test]
     fn fall_within_a_wide_spread_is_no_regression() {
         let then = kept(rows(&[("dunlin", "msgs_per_s", 64, &[70.0, 100.0, 130.0])]));
-        let comparison = Comparison::of(&rows(&[("dunlin", "msgs_per_s", 64, &[80.0])]), &then);
+        let comparison = RunComparison::of(&rows(&[("dunlin", "msgs_per_s", 64, &[80.0])]), &then);
         assert!(!comparison.rows()[0].is_worse());
     }
 
@@ -205,9 +212,9 @@ mod tests {
             }
             set
         };
-        let slow_machine = Comparison::of(&all(75.0, 70.0), &kept(all(100.0, 100.0)));
+        let slow_machine = RunComparison::of(&all(75.0, 70.0), &kept(all(100.0, 100.0)));
         assert!(!slow_machine.rows()[0].is_worse(), "{slow_machine:?}");
-        let slow_dunlin = Comparison::of(&all(75.0, 99.0), &kept(all(100.0, 100.0)));
+        let slow_dunlin = RunComparison::of(&all(75.0, 99.0), &kept(all(100.0, 100.0)));
         assert!(slow_dunlin.rows()[0].is_worse(), "{slow_dunlin:?}");
     }
 }

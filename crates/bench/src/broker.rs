@@ -13,8 +13,8 @@ mod protocols;
 mod stress;
 mod use_cases;
 
-use crate::options::Options;
-use crate::point::{Group, Suite};
+use crate::options::BenchOptions;
+use crate::point::{PointGroup, Suite};
 
 pub use isolation::offend as offender_child;
 pub use stress::grow as stress_child;
@@ -31,7 +31,7 @@ pub const SUITE: Suite = Suite {
     blocks: |_| String::new(),
 };
 
-fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = stress::groups(options);
     groups.extend(protocols::groups(options));
     groups.extend(use_cases::groups(options, with_peers));
@@ -49,7 +49,7 @@ mod tests {
     use crate::options::RawOptions;
     use crate::row::RowPattern;
 
-    fn points() -> Group {
+    fn points() -> PointGroup {
         let options = RawOptions::default().validate(|_| None).unwrap();
         groups(&options, true).into_iter().flatten().collect()
     }

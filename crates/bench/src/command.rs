@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::against::Comparison;
+use crate::against::RunComparison;
 use crate::child::ChildProgram;
 use crate::goal::mark_unfair_peers;
 use crate::layout;
-use crate::machine::{self, Machine};
-use crate::options::{Options, RawOptions};
+use crate::machine::{self, MachineDescription};
+use crate::options::{BenchOptions, RawOptions};
 use crate::peers::PeerPrograms;
 use crate::point::{Bench, Suite};
 use crate::preflight::PreflightReport;
@@ -23,7 +23,7 @@ use crate::table::{LineStyle, Table};
 
 /// Request of the command line.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct BenchRequest {
     /// Name of a suite, or `all`.
     pub suite: String,
     /// Whether to run peers: `bench peers <suite>`.
@@ -41,7 +41,7 @@ pub struct Request {
 }
 
 /// Runs suites. Returns `false` if a point failed; a missed target is not a failure.
-pub fn run(request: Request) -> Result<bool> {
+pub fn run(request: BenchRequest) -> Result<bool> {
     let suites = suites::named(&request.suite).with_context(|| unknown_suite(&request.suite))?;
     let options = request.options.clone().validate(|name| std::env::var(name).ok())?;
     let against = request.against.as_deref().map(KeptRun::read).transpose()?;
@@ -55,7 +55,7 @@ pub fn run(request: Request) -> Result<bool> {
         mark_unfair_peers(&mut outcome.rows, suite.known);
         print(suite, &bench.options, &outcome).context("cannot print the results")?;
         if let Some(then) = &against {
-            print_comparison(&Comparison::of(&outcome.rows, then), bench.options.json)?;
+            print_comparison(&RunComparison::of(&outcome.rows, then), bench.options.json)?;
         }
         all_went_well &= outcome.failed.is_empty();
         let kept = kept_run(suite, &request, &bench.options, date, warnings.clone(), outcome)
@@ -72,8 +72,8 @@ fn unknown_suite(name: &str) -> String {
 
 fn kept_run(
     suite: &Suite,
-    request: &Request,
-    options: &Options,
+    request: &BenchRequest,
+    options: &BenchOptions,
     date: String,
     warnings: Vec<String>,
     outcome: SuiteOutcome,
@@ -82,7 +82,7 @@ fn kept_run(
     KeptRun {
         name,
         date,
-        machine: Machine::current(),
+        machine: MachineDescription::current(),
         commit: machine::commit(),
         command: request.command.clone(),
         quick: options.quick,
@@ -94,7 +94,7 @@ fn kept_run(
     }
 }
 
-fn print(suite: &Suite, options: &Options, outcome: &SuiteOutcome) -> Result<()> {
+fn print(suite: &Suite, options: &BenchOptions, outcome: &SuiteOutcome) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let colour = colour(&out);
     if options.json {
@@ -119,7 +119,7 @@ fn print(suite: &Suite, options: &Options, outcome: &SuiteOutcome) -> Result<()>
     Ok(())
 }
 
-fn print_comparison(comparison: &Comparison, json: bool) -> Result<()> {
+fn print_comparison(comparison: &RunComparison, json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
         for row in comparison.rows() {

@@ -25,8 +25,8 @@ mod tally;
 mod timed;
 
 use crate::layout;
-use crate::options::Options;
-use crate::point::{Group, Suite};
+use crate::options::BenchOptions;
+use crate::point::{PointGroup, Suite};
 
 /// Suite `feed`.
 pub const SUITE: Suite = Suite {
@@ -52,7 +52,7 @@ pub const SUITE: Suite = Suite {
     blocks: block::blocks,
 };
 
-fn groups(options: &Options, _with_peers: bool) -> Vec<Group> {
+fn groups(options: &BenchOptions, _with_peers: bool) -> Vec<PointGroup> {
     if options.url.is_some() {
         return vec![points::elsewhere(options)];
     }
@@ -73,7 +73,7 @@ mod tests {
     use crate::options::RawOptions;
     use crate::row::RowPattern;
 
-    fn points() -> Group {
+    fn points() -> PointGroup {
         let options = RawOptions::default().validate(|_| None).unwrap();
         groups(&options, true).into_iter().flatten().collect()
     }

@@ -4,7 +4,7 @@
 //! ratio between two runs.
 
 use crate::metric;
-use crate::row::{Note, Row, RowPattern, RowSet};
+use crate::row::{FigureRow, Note, RowPattern, RowSet};
 
 /// One line of an issue's table of goals.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub enum Threshold {
 
 /// A goal judged against the rows of one run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub struct GoalVerdict {
     /// Our figure.
     pub measured: f64,
     /// The other row's figure, if the threshold refers to another row.
@@ -47,10 +47,10 @@ pub struct Verdict {
 
 impl Goal {
     /// Judges the goal, if the run has our row.
-    pub fn judge(&self, rows: &RowSet) -> Option<Verdict> {
+    pub fn judge(&self, rows: &RowSet) -> Option<GoalVerdict> {
         let ours = rows.find(&self.ours)?;
         let measured = ours.median;
-        let verdict = |other, ratio, met, why| Some(Verdict { measured, other, ratio, met, why });
+        let verdict = |other, ratio, met, why| Some(GoalVerdict { measured, other, ratio, met, why });
         let (pattern, holds): (&RowPattern, &dyn Fn(f64) -> bool) = match &self.bar {
             Threshold::AtLeast(bar) => return verdict(None, None, Some(measured >= *bar), None),
             Threshold::AtMost(bar) => return verdict(None, None, Some(measured <= *bar), None),
@@ -90,7 +90,7 @@ impl Threshold {
 
 /// A figure that a seed document claims for its own system.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim {
+pub struct ClaimedFigure {
     /// Description, in the document's words.
     pub what: &'static str,
     /// The document's figure, in the unit of our metric.
@@ -99,7 +99,7 @@ pub struct Claim {
     pub ours: RowPattern,
 }
 
-impl Claim {
+impl ClaimedFigure {
     /// How many times better ours is; below one, ours is worse.
     pub fn times_better(&self, measured: f64) -> f64 {
         if metric::less_is_better(self.ours.metric) { self.figure / measured } else { measured / self.figure }
@@ -128,7 +128,7 @@ const PEER_TOLERANCE: f64 = 0.20;
 /// hampered rival would mean nothing. A peer without its floor in the run cannot be judged, so its rows are
 /// marked as well.
 pub fn mark_unfair_peers(rows: &mut RowSet, known: &[PeerFigure]) {
-    let judged: Vec<(Row, Note)> = known
+    let judged: Vec<(FigureRow, Note)> = known
         .iter()
         .filter_map(|known| {
             let peer = rows.find(&known.peer)?;
@@ -136,13 +136,14 @@ pub fn mark_unfair_peers(rows: &mut RowSet, known: &[PeerFigure]) {
         })
         .collect();
     rows.annotate(|row| {
-        let same_point =
-            |peer: &Row| peer.target == row.target && peer.case == row.case && peer.params == row.params;
+        let same_point = |peer: &FigureRow| {
+            peer.target == row.target && peer.case == row.case && peer.params == row.params
+        };
         judged.iter().find(|(peer, _)| same_point(peer)).map(|(_, note)| note.clone())
     });
 }
 
-fn judge_peer(known: &PeerFigure, peer: &Row, floor: Option<&Row>) -> Option<Note> {
+fn judge_peer(known: &PeerFigure, peer: &FigureRow, floor: Option<&FigureRow>) -> Option<Note> {
     let Some(floor) = floor else {
         let text = format!("not judged: no {} {} in this run", known.floor.target, known.floor.case);
         return Some(Note { text, unfair: true });
@@ -176,8 +177,16 @@ mod tests {
         let params = Params::new().with("bytes", 64u64);
         for (pattern, value) in figures {
             let summary = Summary::of(&[*value]).unwrap();
-            rows.push(Row::new("spot", pattern.case, pattern.target, &params, pattern.metric, summary, true))
-                .unwrap();
+            rows.push(FigureRow::new(
+                "spot",
+                pattern.case,
+                pattern.target,
+                &params,
+                pattern.metric,
+                summary,
+                true,
+            ))
+            .unwrap();
         }
         rows
     }
@@ -229,7 +238,7 @@ mod tests {
     #[test]
     fn latency_claim_is_beaten_by_a_lower_value() {
         let latency = RowPattern { metric: "p50_ns", ..OURS };
-        assert_eq!(Claim { what: "", figure: 800.0, ours: latency }.times_better(200.0), 4.0);
-        assert_eq!(Claim { what: "", figure: 4e5, ours: OURS }.times_better(8e5), 2.0);
+        assert_eq!(ClaimedFigure { what: "", figure: 800.0, ours: latency }.times_better(200.0), 4.0);
+        assert_eq!(ClaimedFigure { what: "", figure: 4e5, ours: OURS }.times_better(8e5), 2.0);
     }
 }

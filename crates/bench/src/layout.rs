@@ -2,23 +2,23 @@
 
 use crate::metric;
 use crate::point::target;
-use crate::row::{Row, RowSet};
+use crate::row::{FigureRow, RowSet};
 use crate::table::{LineStyle, Table};
 
 /// Columns of one case.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct CaseLayout {
     /// The case.
     pub case: &'static str,
     /// The table's title.
     pub title: &'static str,
     /// Heading and metric of each column after the scenario.
-    pub columns: &'static [(&'static str, Cell)],
+    pub columns: &'static [(&'static str, ColumnValue)],
 }
 
 /// Content of a column.
 #[derive(Clone, Copy, Debug)]
-pub enum Cell {
+pub enum ColumnValue {
     /// Value of a parameter.
     Param(&'static str),
     /// Median of a metric.
@@ -30,11 +30,11 @@ pub enum Cell {
     Share(&'static str, &'static str, &'static str),
 }
 
-use Cell::{Metric, Param, Range, Share};
+use ColumnValue::{Metric, Param, Range, Share};
 
 /// Layouts of suite `spot`, after the document's tables.
-pub const SPOT: &[Layout] = &[
-    Layout {
+pub const SPOT: &[CaseLayout] = &[
+    CaseLayout {
         case: "throughput",
         title: "Throughput",
         columns: &[
@@ -47,7 +47,7 @@ pub const SPOT: &[Layout] = &[
             ("Bytes read per message", Metric("touched_bytes")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "latency",
         title: "Latency (round trip)",
         columns: &[
@@ -59,7 +59,7 @@ pub const SPOT: &[Layout] = &[
             ("p50 lowest … highest", Range("p50_ns")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "topics",
         title: "Topic scalability and registry look-up",
         columns: &[
@@ -71,7 +71,7 @@ pub const SPOT: &[Layout] = &[
             ("Time per look-up", Metric("lookup_ns")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "fanout",
         title: "Subscriber scalability",
         columns: &[
@@ -82,7 +82,7 @@ pub const SPOT: &[Layout] = &[
             ("Bandwidth", Metric("bytes_per_s")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "multi_topic",
         title: "Multi-topic concurrent publishing",
         columns: &[
@@ -95,7 +95,7 @@ pub const SPOT: &[Layout] = &[
     },
 ];
 
-const SCENARIO: &[(&str, Cell)] = &[
+const SCENARIO: &[(&str, ColumnValue)] = &[
     ("Clients", Param("clients")),
     ("Instruments", Metric("instruments")),
     ("Throughput (inc/s)", Metric("deliveries_per_s")),
@@ -112,15 +112,15 @@ const SCENARIO: &[(&str, Cell)] = &[
 ];
 
 /// Layouts of suite `feed`: the document's columns, then ours.
-pub const FEED: &[Layout] = &[
-    Layout { case: "baseline_1x1_10k", title: "Baseline (10k target)", columns: SCENARIO },
-    Layout { case: "fanout_1x100_1k", title: "Fan-out (1k target, 100 clients)", columns: SCENARIO },
-    Layout {
+pub const FEED: &[CaseLayout] = &[
+    CaseLayout { case: "baseline_1x1_10k", title: "Baseline (10k target)", columns: SCENARIO },
+    CaseLayout { case: "fanout_1x100_1k", title: "Fan-out (1k target, 100 clients)", columns: SCENARIO },
+    CaseLayout {
         case: "multi_100x10_500",
         title: "Multi-instrument (100 instruments, 10 clients)",
         columns: SCENARIO,
     },
-    Layout {
+    CaseLayout {
         case: "slow_client",
         title: "Slow-client stress",
         columns: &[
@@ -138,12 +138,12 @@ pub const FEED: &[Layout] = &[
             ("CPU clients", Metric("client_cpu_s")),
         ],
     },
-    Layout { case: "loss_1x10_1k", title: "Loss simulation", columns: SCENARIO },
-    Layout { case: "custom", title: "Custom configuration", columns: SCENARIO },
+    CaseLayout { case: "loss_1x10_1k", title: "Loss simulation", columns: SCENARIO },
+    CaseLayout { case: "custom", title: "Custom configuration", columns: SCENARIO },
 ];
 
 /// Tables of these rows: known cases in the document's columns, others metric by metric.
-pub fn tables(layouts: &[Layout], rows: &RowSet) -> Vec<Table> {
+pub fn tables(layouts: &[CaseLayout], rows: &RowSet) -> Vec<Table> {
     let mut cases: Vec<&str> = layouts.iter().map(|layout| layout.case).collect();
     for row in rows.iter() {
         if !cases.contains(&row.case.as_str()) {
@@ -155,7 +155,7 @@ pub fn tables(layouts: &[Layout], rows: &RowSet) -> Vec<Table> {
     tables
 }
 
-fn table(layouts: &[Layout], case: &str, rows: &RowSet) -> Table {
+fn table(layouts: &[CaseLayout], case: &str, rows: &RowSet) -> Table {
     let mut table = empty(layouts, case, None);
     for PointText { tone, lines, .. } in points(layouts, case, rows) {
         lines.into_iter().for_each(|cells| table.line(tone, cells));
@@ -164,7 +164,7 @@ fn table(layouts: &[Layout], case: &str, rows: &RowSet) -> Table {
 }
 
 /// A case's table without lines, with one more column if `more` names it.
-pub fn empty(layouts: &[Layout], case: &str, more: Option<&str>) -> Table {
+pub fn empty(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Table {
     let layout = layouts.iter().find(|layout| layout.case == case);
     let (title, mut headings) = match layout {
         Some(layout) => {
@@ -181,7 +181,7 @@ pub fn empty(layouts: &[Layout], case: &str, more: Option<&str>) -> Table {
 #[derive(Debug)]
 pub struct PointText<'a> {
     /// A row of the point.
-    pub row: &'a Row,
+    pub row: &'a FigureRow,
     /// How the lines are highlighted.
     pub tone: LineStyle,
     /// Cells of each line.
@@ -189,7 +189,7 @@ pub struct PointText<'a> {
 }
 
 /// Points of a case in the order of their rows, with their table lines.
-pub fn points<'a>(layouts: &[Layout], case: &str, rows: &'a RowSet) -> Vec<PointText<'a>> {
+pub fn points<'a>(layouts: &[CaseLayout], case: &str, rows: &'a RowSet) -> Vec<PointText<'a>> {
     let layout = layouts.iter().find(|layout| layout.case == case);
     let mut told: Vec<PointText<'a>> = Vec::new();
     for row in rows.iter().filter(|row| row.case == case) {
@@ -206,37 +206,37 @@ pub fn points<'a>(layouts: &[Layout], case: &str, rows: &'a RowSet) -> Vec<Point
     told
 }
 
-fn known_line(layout: &Layout, row: &Row, rows: &RowSet) -> Vec<String> {
+fn known_line(layout: &CaseLayout, row: &FigureRow, rows: &RowSet) -> Vec<String> {
     let cells = layout.columns.iter().map(|(_, cell)| text_of(*cell, row, rows));
     std::iter::once(scenario(layout, row)).chain(cells).collect()
 }
 
-fn unknown_line(row: &Row) -> Vec<String> {
+fn unknown_line(row: &FigureRow) -> Vec<String> {
     let scenario = format!("{} {}", row.target, row.params);
     vec![scenario, row.metric.clone(), metric::human(&row.metric, row.median), range(row)]
 }
 
 /// Whether two rows belong to one point.
-pub fn same_point(one: &Row, other: &Row) -> bool {
+pub fn same_point(one: &FigureRow, other: &FigureRow) -> bool {
     one.target == other.target && one.case == other.case && one.params == other.params
 }
 
-fn tone(row: &Row) -> LineStyle {
+fn tone(row: &FigureRow) -> LineStyle {
     if row.target == target::DUNLIN { LineStyle::Plain } else { LineStyle::Dim }
 }
 
 /// The target, and parameters without a column.
-fn scenario(layout: &Layout, row: &Row) -> String {
+fn scenario(layout: &CaseLayout, row: &FigureRow) -> String {
     let has_column =
         |name: &str| layout.columns.iter().any(|(_, cell)| matches!(cell, Param(param) if *param == name));
     let rest = row.params.iter().filter(|(name, _)| !has_column(name)).map(|(name, value)| match value {
-        crate::params::Value::Text(text) => format!(" {text}"),
+        crate::params::ParamValue::Text(text) => format!(" {text}"),
         number => format!(" {name}={number}"),
     });
     std::iter::once(row.target.clone()).chain(rest).collect()
 }
 
-fn text_of(cell: Cell, row: &Row, rows: &RowSet) -> String {
+fn text_of(cell: ColumnValue, row: &FigureRow, rows: &RowSet) -> String {
     let of = |wanted: &str| rows.iter().find(|other| same_point(other, row) && other.metric == wanted);
     match cell {
         Param(name) => or_absent(row.params.get(name).map(ToString::to_string)),
@@ -260,7 +260,7 @@ fn or_absent(text: Option<String>) -> String {
     text.unwrap_or_else(|| metric::ABSENT.to_owned())
 }
 
-fn range(row: &Row) -> String {
+fn range(row: &FigureRow) -> String {
     let noisy = if row.summary().is_noisy() { " !" } else { "" };
     format!("{} … {}{noisy}", metric::human(&row.metric, row.min), metric::human(&row.metric, row.max))
 }
@@ -276,7 +276,7 @@ mod tests {
         let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("batch", 8u64);
         for (metric, value) in [("msgs_per_s", 2e6), ("bytes_per_s", 128e6)] {
             let summary = Summary::of(&[value]).unwrap();
-            rows.push(Row::new("spot", case, "dunlin", &params, metric, summary, true)).unwrap();
+            rows.push(FigureRow::new("spot", case, "dunlin", &params, metric, summary, true)).unwrap();
         }
         rows
     }

@@ -52,8 +52,8 @@ mod timed;
 mod workload;
 mod zmq;
 
-pub use command::{Request, run};
+pub use command::{BenchRequest, run};
 pub use options::{RawFeedOptions, RawOptions};
 pub use role::child_main;
-pub use row::{Row, RowSet};
+pub use row::{FigureRow, RowSet};
 pub use store::KeptRun;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Properties of a machine that affect its figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineDescription {
     /// The processor's name.
     pub processor: String,
     /// Number of cores that this process may use.
@@ -18,7 +18,7 @@ pub struct Machine {
     pub kernel: String,
 }
 
-impl Machine {
+impl MachineDescription {
     /// Describes this machine; unknown properties are empty.
     pub fn current() -> Self {
         Self {
@@ -30,7 +30,7 @@ impl Machine {
     }
 }
 
-impl std::fmt::Display for Machine {
+impl std::fmt::Display for MachineDescription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let gib = self.memory_bytes as f64 / (1u64 << 30) as f64;
         write!(f, "{}, {} cores, {gib:.0} GiB, {}", self.processor, self.cores, self.kernel)
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_cores_and_memory() {
-        let machine = Machine::current();
+        let machine = MachineDescription::current();
         assert!(machine.cores >= 1);
         assert!(machine.memory_bytes > 1 << 20);
         assert!(machine.kernel.starts_with("Linux"));

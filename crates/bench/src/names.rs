@@ -8,7 +8,7 @@ use std::hint::black_box;
 use anyhow::{Result, ensure};
 
 use crate::clock::monotonic_ns;
-use crate::point::Sample;
+use crate::point::RunSample;
 
 /// A fixed number of distinct names.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub fn time_registry<R>(
     lookups: usize,
     create: impl Fn(&TopicNames) -> Result<R>,
     has: impl Fn(&R, &str) -> bool,
-) -> Result<Sample> {
+) -> Result<RunSample> {
     let names = TopicNames::new(topics);
     let start_ns = monotonic_ns();
     let registry = create(&names)?;
@@ -58,7 +58,7 @@ pub fn time_registry<R>(
     }
     let per_s = |count: u64, ns: u64| count as f64 * 1e9 / ns.max(1) as f64;
     let all_lookups = lookups as u64 * PASSES;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("create_ns", created_ns as f64)
         .with("creates_per_s", per_s(topics as u64, created_ns))
         .with("elapsed_ns", (looked_up_ns / PASSES) as f64)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use dunlin_client::tls::TlsOptions;
 
-use crate::params::{Params, Value};
+use crate::params::{ParamValue, Params};
 
 pub use feed::{FeedOptions, RawFeedOptions};
 
@@ -40,11 +40,11 @@ pub struct RawOptions {
 
 /// Validated options.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BenchOptions {
     /// Only these cases; all if empty.
     pub cases: Vec<String>,
     /// Only points with one of these values for each name.
-    pub params: Vec<(String, Vec<Value>)>,
+    pub params: Vec<(String, Vec<ParamValue>)>,
     /// Measured rounds.
     pub runs: u32,
     /// Unmeasured rounds before them.
@@ -68,7 +68,7 @@ const TIME_MAX: Duration = Duration::from_secs(600);
 
 impl RawOptions {
     /// Validates the options; `env` reads environment variables.
-    pub fn validate(self, env: impl Fn(&str) -> Option<String>) -> Result<Options> {
+    pub fn validate(self, env: impl Fn(&str) -> Option<String>) -> Result<BenchOptions> {
         let quick = self.quick || implied_quick(env);
         let time = match &self.time {
             Some(text) => humantime::parse_duration(text)
@@ -80,7 +80,7 @@ impl RawOptions {
         ensure!((1..=RUNS_MAX).contains(&runs), "--runs must be from 1 to {RUNS_MAX}");
         let (warmup, warmup_time) = parse_warmup(self.warmup.as_deref())?;
         let times = (warmup_time, self.time.is_some().then_some(time));
-        Ok(Options {
+        Ok(BenchOptions {
             cases: self.cases,
             params: parse_params(&self.params)?,
             runs,
@@ -114,8 +114,8 @@ fn parse_warmup(typed: Option<&str>) -> Result<(u32, Option<Duration>)> {
     Ok((0, Some(time)))
 }
 
-fn parse_params(typed: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
-    let mut params: Vec<(String, Vec<Value>)> = Vec::new();
+fn parse_params(typed: &[String]) -> Result<Vec<(String, Vec<ParamValue>)>> {
+    let mut params: Vec<(String, Vec<ParamValue>)> = Vec::new();
     for text in typed {
         let Some((name, value)) =
             text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty())
@@ -130,7 +130,7 @@ fn parse_params(typed: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
     Ok(params)
 }
 
-impl Options {
+impl BenchOptions {
     /// Whether the options select a point.
     pub fn select(&self, case: &str, params: &Params) -> bool {
         let case_wanted = self.cases.is_empty() || self.cases.iter().any(|wanted| wanted == case);

@@ -38,14 +38,14 @@ pub const KNOWN: [&str; 22] = [
 /// A parameter's value: a number or a word.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Value {
+pub enum ParamValue {
     /// A count or a size.
     Number(u64),
     /// A word, such as a transport.
     Text(String),
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for ParamValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
@@ -54,19 +54,19 @@ impl fmt::Display for Value {
     }
 }
 
-impl From<u64> for Value {
+impl From<u64> for ParamValue {
     fn from(number: u64) -> Self {
         Self::Number(number)
     }
 }
 
-impl From<usize> for Value {
+impl From<usize> for ParamValue {
     fn from(number: usize) -> Self {
         Self::Number(number as u64)
     }
 }
 
-impl From<&str> for Value {
+impl From<&str> for ParamValue {
     fn from(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Number)
     }
@@ -74,7 +74,7 @@ impl From<&str> for Value {
 
 /// Parameters in their fixed order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Params(Vec<(String, Value)>);
+pub struct Params(Vec<(String, ParamValue)>);
 
 impl Params {
     /// Creates an empty list.
@@ -83,7 +83,7 @@ impl Params {
     }
 
     /// Adds a parameter; a repeated name keeps the later value.
-    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+    pub fn with(mut self, name: &str, value: impl Into<ParamValue>) -> Self {
         self.0.retain(|(known, _)| known != name);
         let place = self.0.partition_point(|(known, _)| rank(known) < rank(name));
         self.0.insert(place, (name.to_owned(), value.into()));
@@ -91,17 +91,17 @@ impl Params {
     }
 
     /// Value of a parameter.
-    pub fn get(&self, name: &str) -> Option<&Value> {
+    pub fn get(&self, name: &str) -> Option<&ParamValue> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
     /// Whether all of `wanted` are present with these values.
     pub fn contain(&self, wanted: &[(&str, &str)]) -> bool {
-        wanted.iter().all(|&(name, value)| self.get(name) == Some(&Value::from(value)))
+        wanted.iter().all(|&(name, value)| self.get(name) == Some(&ParamValue::from(value)))
     }
 
     /// Iterates over the parameters in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &ParamValue)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 }
@@ -143,7 +143,7 @@ impl<'de> Deserialize<'de> for Params {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Params, A::Error> {
                 let mut params = Params::new();
-                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                while let Some((name, value)) = map.next_entry::<String, ParamValue>()? {
                     params = params.with(&name, value);
                 }
                 Ok(params)

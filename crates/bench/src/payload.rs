@@ -15,11 +15,11 @@ pub const BYTES_MIN: usize = 2 * WORD;
 
 /// A payload of fixed size, rewritten in place for each sequence number.
 #[derive(Clone, Debug)]
-pub struct Payload {
+pub struct NumberedPayload {
     bytes: Vec<u8>,
 }
 
-impl Payload {
+impl NumberedPayload {
     /// Creates a payload of `bytes`, a multiple of eight and at least [`BYTES_MIN`].
     pub fn new(bytes: usize) -> Self {
         assert!(
@@ -40,7 +40,7 @@ impl Payload {
     }
 }
 
-impl Payload {
+impl NumberedPayload {
     /// The payload for this sequence number with a time in its second word. Check it with
     /// [`ReadExtent::AllButTime`] or [`ReadExtent::Ends`].
     pub fn of_at(&mut self, seq: u64, time_ns: u64) -> &[u8] {
@@ -80,7 +80,9 @@ impl ReadExtent {
     pub fn check(self, payload: &[u8], seq: u64) -> bool {
         match self {
             Self::All => check_all(payload, seq, 0),
-            Self::AllButTime => check_all(payload, seq, Payload::time_of(payload).wrapping_sub(FILLER)),
+            Self::AllButTime => {
+                check_all(payload, seq, NumberedPayload::time_of(payload).wrapping_sub(FILLER))
+            }
             Self::Ends => check_ends(payload, seq),
         }
     }
@@ -118,7 +120,7 @@ mod tests {
     #[test]
     fn payload_check_accepts_only_its_own_sequence() {
         for bytes in [16, 64, 1024, 65536] {
-            let mut payload = Payload::new(bytes);
+            let mut payload = NumberedPayload::new(bytes);
             let carried = payload.of(7).to_vec();
             for touch in [ReadExtent::All, ReadExtent::Ends] {
                 assert!(touch.check(&carried, 7));
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn full_payload_check_finds_a_flipped_bit_in_the_middle() {
-        let mut carried = Payload::new(1024).of(7).to_vec();
+        let mut carried = NumberedPayload::new(1024).of(7).to_vec();
         carried[500] ^= 1;
         assert!(!ReadExtent::All.check(&carried, 7));
         assert_eq!(ReadExtent::Ends.bytes(1024), 16);

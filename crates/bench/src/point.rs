@@ -9,9 +9,9 @@ use std::fmt;
 use anyhow::Result;
 
 use crate::child::ChildProgram;
-use crate::goal::{Claim, Goal, PeerFigure};
-use crate::layout::Layout;
-use crate::options::Options;
+use crate::goal::{ClaimedFigure, Goal, PeerFigure};
+use crate::layout::CaseLayout;
+use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::peers::PeerPrograms;
 use crate::row::RowSet;
@@ -52,7 +52,7 @@ pub mod target {
 #[derive(Clone, Debug)]
 pub struct Bench {
     /// Validated options.
-    pub options: Options,
+    pub options: BenchOptions,
     /// How to start this program again as another process.
     pub child: ChildProgram,
     /// Folder of the peers.
@@ -61,12 +61,12 @@ pub struct Bench {
 
 /// Result of one run of a point.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sample {
+pub struct RunSample {
     /// Metric and value, in the order in which they were added.
     pub figures: Vec<(&'static str, f64)>,
 }
 
-impl Sample {
+impl RunSample {
     /// Creates an empty sample.
     pub fn new() -> Self {
         Self::default()
@@ -116,10 +116,10 @@ impl fmt::Display for Unavailable {
 impl std::error::Error for Unavailable {}
 
 /// One run. A run must fail if a delivery was missing or wrong, because the runner marks its rows as checked.
-pub type Measure = Box<dyn FnMut(&Bench) -> Result<Sample>>;
+pub type Measure = Box<dyn FnMut(&Bench) -> Result<RunSample>>;
 
 /// A target with parameters.
-pub struct Point {
+pub struct MeasuringPoint {
     /// The case of the point.
     pub case: &'static str,
     /// Name of the target.
@@ -130,26 +130,26 @@ pub struct Point {
     pub measure: Measure,
 }
 
-impl Point {
+impl MeasuringPoint {
     /// Creates a point.
     pub fn new(
         case: &'static str,
         target: &'static str,
         params: Params,
-        measure: impl FnMut(&Bench) -> Result<Sample> + 'static,
+        measure: impl FnMut(&Bench) -> Result<RunSample> + 'static,
     ) -> Self {
         Self { case, target, params, measure: Box::new(measure) }
     }
 }
 
-impl fmt::Debug for Point {
+impl fmt::Debug for MeasuringPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.case, self.target, self.params)
     }
 }
 
 /// Points that run alternately.
-pub type Group = Vec<Point>;
+pub type PointGroup = Vec<MeasuringPoint>;
 
 /// A suite: a name, and groups.
 #[derive(Clone, Copy)]
@@ -159,13 +159,13 @@ pub struct Suite {
     /// Cases, in the order in which they run.
     pub cases: &'static [&'static str],
     /// Creates the groups, with or without peers.
-    pub groups: fn(&Options, with_peers: bool) -> Vec<Group>,
+    pub groups: fn(&BenchOptions, with_peers: bool) -> Vec<PointGroup>,
     /// Columns of the tables.
-    pub layouts: &'static [Layout],
+    pub layouts: &'static [CaseLayout],
     /// Goals of ours.
     pub goals: &'static [Goal],
     /// Claims of its document.
-    pub claims: &'static [Claim],
+    pub claims: &'static [ClaimedFigure],
     /// Figures that peers are known to reach.
     pub known: &'static [PeerFigure],
     /// Text that the suite's document prints for each point beside the tables.

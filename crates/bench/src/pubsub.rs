@@ -12,5 +12,5 @@ mod served;
 pub mod throughput;
 
 pub use client::RawClient;
-pub use lane::Lane;
+pub use lane::SubscribedConnection;
 pub use served::{Broker, BrokerEndpoint, CROWD};

@@ -20,7 +20,7 @@ use cases::Case;
 use cited::Cited;
 use plot::Plot;
 
-use crate::goal::{Claim, Goal, Verdict};
+use crate::goal::{ClaimedFigure, Goal, GoalVerdict};
 use crate::metric;
 use crate::point::Suite;
 use crate::store::KeptRun;
@@ -179,7 +179,7 @@ fn goals_table(goals: &[Goal], cited: &mut Cited) -> (Tally, Table) {
 }
 
 /// Cells: measured, against, ratio, met.
-pub fn goal_cells(goal: &Goal, verdict: &Verdict) -> [String; 4] {
+pub fn goal_cells(goal: &Goal, verdict: &GoalVerdict) -> [String; 4] {
     let metric = goal.ours.metric;
     let met = match (verdict.met, &verdict.why) {
         (Some(true), _) => "✓".to_owned(),
@@ -192,7 +192,7 @@ pub fn goal_cells(goal: &Goal, verdict: &Verdict) -> [String; 4] {
     [metric::human(metric, verdict.measured), other.unwrap_or_default(), ratio.unwrap_or_default(), met]
 }
 
-fn claims_table(claims: &[Claim], cited: &mut Cited) -> (Tally, Table) {
+fn claims_table(claims: &[ClaimedFigure], cited: &mut Cited) -> (Tally, Table) {
     let mut tally = Tally::default();
     let mut table = Table::new(
         "",

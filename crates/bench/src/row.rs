@@ -14,7 +14,7 @@ use crate::stats::Summary;
 
 /// A figure of a target over all runs; as JSON it is one line of `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct FigureRow {
     /// Suite, such as `spot`.
     pub suite: String,
     /// Case, such as `throughput`.
@@ -45,7 +45,7 @@ pub struct Row {
     pub unfair: bool,
 }
 
-impl Row {
+impl FigureRow {
     /// Creates a row from the summary of its runs.
     pub fn new(
         suite: &str,
@@ -87,9 +87,9 @@ type Identity = (String, String, String, Params);
 
 /// Distinct rows of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(try_from = "Vec<Row>", into = "Vec<Row>")]
+#[serde(try_from = "Vec<FigureRow>", into = "Vec<FigureRow>")]
 pub struct RowSet {
-    rows: Vec<Row>,
+    rows: Vec<FigureRow>,
     seen: HashSet<Identity>,
 }
 
@@ -107,9 +107,9 @@ impl std::error::Error for DuplicateRow {}
 
 impl RowSet {
     /// Adds a row, unless an equal one exists.
-    pub fn push(&mut self, row: Row) -> Result<(), DuplicateRow> {
+    pub fn push(&mut self, row: FigureRow) -> Result<(), DuplicateRow> {
         if !self.seen.insert(row.identity()) {
-            let Row { target, case, metric, params, .. } = row;
+            let FigureRow { target, case, metric, params, .. } = row;
             return Err(DuplicateRow(format!("{case} {target} {metric} {params}")));
         }
         self.rows.push(row);
@@ -117,12 +117,12 @@ impl RowSet {
     }
 
     /// Iterates over the rows in order.
-    pub fn iter(&self) -> std::slice::Iter<'_, Row> {
+    pub fn iter(&self) -> std::slice::Iter<'_, FigureRow> {
         self.rows.iter()
     }
 
     /// Sets notes of rows; their identities cannot be changed.
-    pub fn annotate(&mut self, mut note: impl FnMut(&Row) -> Option<Note>) {
+    pub fn annotate(&mut self, mut note: impl FnMut(&FigureRow) -> Option<Note>) {
         for row in &mut self.rows {
             if let Some(Note { text, unfair }) = note(row) {
                 row.note = Some(text);
@@ -132,7 +132,7 @@ impl RowSet {
     }
 
     /// Adds the parameters of `unsaid` that a row lacks to each row.
-    pub fn complete(&mut self, unsaid: impl Fn(&Row) -> &'static [(&'static str, u64)]) {
+    pub fn complete(&mut self, unsaid: impl Fn(&FigureRow) -> &'static [(&'static str, u64)]) {
         for row in &mut self.rows {
             for (name, value) in unsaid(row) {
                 if row.params.get(name).is_none() {
@@ -140,17 +140,17 @@ impl RowSet {
                 }
             }
         }
-        self.seen = self.rows.iter().map(Row::identity).collect();
+        self.seen = self.rows.iter().map(FigureRow::identity).collect();
     }
 
     /// Removes rows.
-    pub fn discard(&mut self, is_out: impl Fn(&Row) -> bool) {
+    pub fn discard(&mut self, is_out: impl Fn(&FigureRow) -> bool) {
         self.rows.retain(|row| !is_out(row));
-        self.seen = self.rows.iter().map(Row::identity).collect();
+        self.seen = self.rows.iter().map(FigureRow::identity).collect();
     }
 
     /// The first row that matches a pattern.
-    pub fn find(&self, pattern: &RowPattern) -> Option<&Row> {
+    pub fn find(&self, pattern: &RowPattern) -> Option<&FigureRow> {
         self.rows.iter().find(|row| pattern.fits(row))
     }
 }
@@ -164,16 +164,16 @@ pub struct Note {
     pub unfair: bool,
 }
 
-impl From<RowSet> for Vec<Row> {
+impl From<RowSet> for Vec<FigureRow> {
     fn from(set: RowSet) -> Self {
         set.rows
     }
 }
 
-impl TryFrom<Vec<Row>> for RowSet {
+impl TryFrom<Vec<FigureRow>> for RowSet {
     type Error = DuplicateRow;
 
-    fn try_from(rows: Vec<Row>) -> Result<Self, DuplicateRow> {
+    fn try_from(rows: Vec<FigureRow>) -> Result<Self, DuplicateRow> {
         let mut set = Self::default();
         for row in rows {
             set.push(row)?;
@@ -197,7 +197,7 @@ pub struct RowPattern {
 
 impl RowPattern {
     /// Whether a row matches.
-    pub fn fits(&self, row: &Row) -> bool {
+    pub fn fits(&self, row: &FigureRow) -> bool {
         row.metric == self.metric && self.fits_point(&row.case, &row.target, &row.params)
     }
 
@@ -211,10 +211,10 @@ impl RowPattern {
 mod tests {
     use super::*;
 
-    fn row(bytes: u64, metric: &str) -> Row {
+    fn row(bytes: u64, metric: &str) -> FigureRow {
         let params = Params::new().with("bytes", bytes);
         let summary = Summary::of(&[1.0, 3.0, 2.0]).unwrap();
-        Row::new("spot", "throughput", "dunlin", &params, metric, summary, true)
+        FigureRow::new("spot", "throughput", "dunlin", &params, metric, summary, true)
     }
 
     #[test]

@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::params::Value;
-use crate::point::{Bench, Group, Point, Sample, Suite, Unavailable, target};
-use crate::row::{Row, RowSet};
+use crate::params::ParamValue;
+use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, Suite, Unavailable, target};
+use crate::row::{FigureRow, RowSet};
 use crate::stats::Summary;
 
 /// Result of a suite.
@@ -26,8 +26,8 @@ pub struct SuiteOutcome {
 }
 
 struct RunningPoint {
-    point: Point,
-    samples: Vec<Sample>,
+    point: MeasuringPoint,
+    samples: Vec<RunSample>,
     dropped: bool,
 }
 
@@ -55,7 +55,7 @@ pub fn run(suite: &Suite, bench: &Bench, with_peers: bool) -> Result<SuiteOutcom
     Ok(outcome)
 }
 
-fn chosen(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<Group> {
+fn chosen(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = (suite.groups)(&bench.options, with_peers);
     for group in &mut groups {
         group.retain(|point| bench.options.select(point.case, &point.params));
@@ -69,10 +69,10 @@ fn chosen(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<Group> {
 
 /// Whether the point can be measured on a running node: both sides are its clients, and waiting and pinning
 /// are not specified.
-fn runs_elsewhere(point: &Point) -> bool {
-    let is = |name, word: &str| point.params.get(name).is_none_or(|value| *value == Value::from(word));
+fn runs_elsewhere(point: &MeasuringPoint) -> bool {
+    let is = |name, word: &str| point.params.get(name).is_none_or(|value| *value == ParamValue::from(word));
     point.target == target::DUNLIN
-        && point.params.get("topology").is_some_and(|topology| *topology == Value::from("brokered"))
+        && point.params.get("topology").is_some_and(|topology| *topology == ParamValue::from("brokered"))
         && is("transport", "tcp")
         && is("wait", "parked")
         && is("pin", "free")
@@ -103,7 +103,7 @@ fn run_round(
 }
 
 fn add_rows(suite: &str, running: &RunningPoint, rows: &mut RowSet) -> Result<()> {
-    let Point { case, target, params, .. } = &running.point;
+    let MeasuringPoint { case, target, params, .. } = &running.point;
     // If one run lacks a figure, such as a latency, the figures of the other runs still count.
     let mut metrics: Vec<&'static str> = Vec::new();
     for (metric, _) in running.samples.iter().flat_map(|sample| &sample.figures) {
@@ -114,7 +114,7 @@ fn add_rows(suite: &str, running: &RunningPoint, rows: &mut RowSet) -> Result<()
     for metric in metrics {
         let values: Vec<f64> = running.samples.iter().filter_map(|sample| sample.get(metric)).collect();
         let Some(summary) = Summary::of(&values) else { continue };
-        rows.push(Row::new(suite, case, target, params, metric, summary, true))?;
+        rows.push(FigureRow::new(suite, case, target, params, metric, summary, true))?;
     }
     Ok(())
 }

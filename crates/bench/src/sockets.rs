@@ -18,14 +18,14 @@ use crate::child::{Child, PATIENCE};
 
 /// Kind of socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum SocketKind {
     /// TCP on 127.0.0.1.
     Tcp,
     /// A Unix socket in the temporary folder.
     Uds,
 }
 
-impl Transport {
+impl SocketKind {
     /// Value of the parameter.
     pub fn name(self) -> &'static str {
         match self {
@@ -37,14 +37,14 @@ impl Transport {
 
 /// Address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum SocketAddress {
     /// A TCP address.
     Tcp(SocketAddr),
     /// A Unix socket's path.
     Uds(PathBuf),
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for SocketAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "tcp:{address}"),
@@ -53,7 +53,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-impl FromStr for Endpoint {
+impl FromStr for SocketAddress {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -67,12 +67,12 @@ impl FromStr for Endpoint {
     }
 }
 
-impl Endpoint {
+impl SocketAddress {
     /// Connects.
-    pub fn connect(&self) -> Result<Stream> {
+    pub fn connect(&self) -> Result<SocketStream> {
         let stream = match self {
-            Self::Tcp(address) => Stream::Tcp(TcpStream::connect_timeout(address, PATIENCE)?),
-            Self::Uds(path) => Stream::Uds(UnixStream::connect(path)?),
+            Self::Tcp(address) => SocketStream::Tcp(TcpStream::connect_timeout(address, PATIENCE)?),
+            Self::Uds(path) => SocketStream::Uds(UnixStream::connect(path)?),
         };
         stream.prepare().with_context(|| format!("cannot connect to {self}"))
     }
@@ -80,14 +80,14 @@ impl Endpoint {
 
 /// A connection.
 #[derive(Debug)]
-pub enum Stream {
+pub enum SocketStream {
     /// Over TCP, without Nagle's delay.
     Tcp(TcpStream),
     /// Over a Unix socket.
     Uds(UnixStream),
 }
 
-impl Stream {
+impl SocketStream {
     fn prepare(self) -> Result<Self> {
         if let Self::Tcp(stream) = &self {
             stream.set_nodelay(true)?;
@@ -151,7 +151,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for SocketStream {
     #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
@@ -161,7 +161,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for SocketStream {
     #[inline]
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         match self {
@@ -177,21 +177,21 @@ impl Write for Stream {
 
 /// A listening socket; dropping it removes a Unix socket's file.
 #[derive(Debug)]
-pub enum Listener {
+pub enum SocketListener {
     /// On a free port of 127.0.0.1.
     Tcp(TcpListener),
     /// At a unique path.
     Uds(UnixListener, PathBuf),
 }
 
-impl Listener {
+impl SocketListener {
     /// Listens at an unused address.
-    pub fn bind(transport: Transport) -> Result<Self> {
+    pub fn bind(transport: SocketKind) -> Result<Self> {
         match transport {
-            Transport::Tcp => Ok(Self::Tcp(
+            SocketKind::Tcp => Ok(Self::Tcp(
                 TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on a free port")?,
             )),
-            Transport::Uds => {
+            SocketKind::Uds => {
                 let path = fresh_path("sock");
                 let listener = UnixListener::bind(&path)
                     .with_context(|| format!("cannot listen at {}", path.display()))?;
@@ -201,17 +201,17 @@ impl Listener {
     }
 
     /// Address to connect to.
-    pub fn endpoint(&self) -> Result<Endpoint> {
+    pub fn endpoint(&self) -> Result<SocketAddress> {
         match self {
             Self::Tcp(listener) => {
-                Ok(Endpoint::Tcp(listener.local_addr().context("cannot read the listener's port")?))
+                Ok(SocketAddress::Tcp(listener.local_addr().context("cannot read the listener's port")?))
             }
-            Self::Uds(_, path) => Ok(Endpoint::Uds(path.clone())),
+            Self::Uds(_, path) => Ok(SocketAddress::Uds(path.clone())),
         }
     }
 
     /// Accepts the connection of this child; fails if the child ends first.
-    pub fn accept_from(&self, child: &mut Child) -> Result<Stream> {
+    pub fn accept_from(&self, child: &mut Child) -> Result<SocketStream> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.try_accept() {
@@ -229,15 +229,15 @@ impl Listener {
         }
     }
 
-    fn try_accept(&self) -> io::Result<Stream> {
+    fn try_accept(&self) -> io::Result<SocketStream> {
         let stream = match self {
             Self::Tcp(listener) => {
                 listener.set_nonblocking(true)?;
-                Stream::Tcp(listener.accept()?.0)
+                SocketStream::Tcp(listener.accept()?.0)
             }
             Self::Uds(listener, _) => {
                 listener.set_nonblocking(true)?;
-                Stream::Uds(listener.accept()?.0)
+                SocketStream::Uds(listener.accept()?.0)
             }
         };
         stream.set_nonblocking(false)?;
@@ -245,7 +245,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for SocketListener {
     fn drop(&mut self) {
         if let Self::Uds(_, path) = self {
             // The file may have been removed already.

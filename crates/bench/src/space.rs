@@ -54,10 +54,10 @@ mod tests {
 
     use super::*;
     use crate::options::RawOptions;
-    use crate::point::Group;
+    use crate::point::PointGroup;
     use crate::row::RowPattern;
 
-    fn points() -> Group {
+    fn points() -> PointGroup {
         let options = RawOptions::default().validate(|_| None).unwrap();
         points::groups(&options, true).into_iter().flatten().collect()
     }

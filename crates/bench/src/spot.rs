@@ -8,8 +8,8 @@ mod ours;
 mod peers;
 
 use crate::layout;
-use crate::options::Options;
-use crate::point::{Group, Suite};
+use crate::options::BenchOptions;
+use crate::point::{PointGroup, Suite};
 
 /// Message sizes of the document's throughput table.
 pub const THROUGHPUT_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
@@ -52,9 +52,9 @@ pub const SUITE: Suite = Suite {
 
 const TRANSPORTS: [&str; 3] = ["inproc", "tcp", "uds"];
 
-fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = Vec::new();
-    let mut add = |mut ours: Group, peers: &dyn Fn() -> Group| {
+    let mut add = |mut ours: PointGroup, peers: &dyn Fn() -> PointGroup| {
         if with_peers {
             ours.extend(peers());
         }
@@ -74,16 +74,16 @@ fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
         add(ours::topics(topics), &|| peers::topics(topics));
     }
     for subscribers in FANOUT {
-        add(ours::fanout(subscribers), &Group::new);
+        add(ours::fanout(subscribers), &PointGroup::new);
     }
     for topics in MULTI_TOPIC {
-        add(ours::multi_topic(topics, options), &Group::new);
+        add(ours::multi_topic(topics, options), &PointGroup::new);
     }
-    add(ours::parked(options), &Group::new);
-    add(ours::watch(options), &Group::new);
-    add(ours::connections(options), &Group::new);
-    add(ours::stalled(options), &Group::new);
-    add(ours::memory(options), &Group::new);
+    add(ours::parked(options), &PointGroup::new);
+    add(ours::watch(options), &PointGroup::new);
+    add(ours::connections(options), &PointGroup::new);
+    add(ours::stalled(options), &PointGroup::new);
+    add(ours::memory(options), &PointGroup::new);
     groups
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use crate::options::RawOptions;
     use crate::row::RowPattern;
 
-    fn points() -> Group {
+    fn points() -> PointGroup {
         let options = RawOptions::default().validate(|_| None).unwrap();
         groups(&options, true).into_iter().flatten().collect()
     }

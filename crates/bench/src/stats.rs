@@ -4,7 +4,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::point::Sample;
+use crate::point::RunSample;
 
 /// Share of the median between minimum and maximum above which a row is called noisy.
 pub const SPREAD_WARNED: f64 = 0.10;
@@ -89,8 +89,8 @@ impl Latencies {
     }
 
     /// Average, p50, p95, p99, p99.9 and p99.99; no figure if nothing was recorded.
-    pub fn sample(&self) -> Sample {
-        Sample::new()
+    pub fn sample(&self) -> RunSample {
+        RunSample::new()
             .with_known("avg_ns", self.mean_ns())
             .with_time("p50_ns", self.quantile_ns(0.50))
             .with_time("p95_ns", self.quantile_ns(0.95))
@@ -129,7 +129,7 @@ mod tests {
     fn empty_histogram_has_no_quantile_and_no_mean() {
         let latencies = Latencies::default();
         assert_eq!((latencies.quantile_ns(0.5), latencies.mean_ns()), (None, None));
-        assert_eq!(latencies.sample(), Sample::new());
+        assert_eq!(latencies.sample(), RunSample::new());
     }
 
     #[test]

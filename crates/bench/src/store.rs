@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Machine;
+use crate::machine::MachineDescription;
 use crate::point::target;
-use crate::row::{Row, RowSet};
+use crate::row::{FigureRow, RowSet};
 
 /// A stored run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct KeptRun {
     /// Start of the run, in UTC.
     pub date: String,
     /// The machine.
-    pub machine: Machine,
+    pub machine: MachineDescription,
     /// The commit; `+` marks changed files.
     pub commit: String,
     /// The command.
@@ -110,7 +110,7 @@ impl KeptRun {
 }
 
 /// Parameters that old rows lack, with the values that these runs had: one shard, one tenant, no standby.
-fn unsaid(row: &Row) -> &'static [(&'static str, u64)] {
+fn unsaid(row: &FigureRow) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
         return &[];
     }
@@ -125,7 +125,7 @@ fn unsaid(row: &Row) -> &'static [(&'static str, u64)] {
 
 /// Figures of suite `feed` in old runs whose meaning differs from their names. The slow client's rate was
 /// over the time of publishing, and a quantile without samples was 0.
-fn is_misnamed(row: &Row) -> bool {
+fn is_misnamed(row: &FigureRow) -> bool {
     let is_latency =
         ["avg_ns", "p50_ns", "p95_ns", "p99_ns", "p999_ns"].iter().any(|end| row.metric.ends_with(end));
     let is_slow_rate = row.case == "slow_client" && row.metric == "deliveries_per_s";
@@ -158,7 +158,7 @@ mod tests {
         KeptRun {
             name: "spot".into(),
             date: "2026-11-20T11:40:02Z".into(),
-            machine: Machine::default(),
+            machine: MachineDescription::default(),
             commit: "abc".into(),
             command: "dunlin bench spot".into(),
             quick,
@@ -185,16 +185,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let row = |bytes: u64| {
             let (params, summary) = (Params::new().with("bytes", bytes), Summary::of(&[0.5, 1e9]).unwrap());
-            Row::new("spot", "throughput", "dunlin", &params, "msgs_per_s", summary, true)
+            FigureRow::new("spot", "throughput", "dunlin", &params, "msgs_per_s", summary, true)
         };
         for rows in [vec![], vec![row(64)], vec![row(64), row(1024)]] {
             let kept = KeptRun { rows: rows.clone().try_into().unwrap(), ..run(false) };
             let path = kept.keep(folder.path()).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             let lines = text.lines().map(|line| line.trim().trim_end_matches(','));
-            let found: Vec<Row> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let found: Vec<FigureRow> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
             assert_eq!(found, rows);
-            assert_eq!(Vec::<Row>::from(KeptRun::read(&path).unwrap().rows), rows);
+            assert_eq!(Vec::<FigureRow>::from(KeptRun::read(&path).unwrap().rows), rows);
         }
     }
 
@@ -211,11 +211,11 @@ mod tests {
     fn older_runs_are_read_with_their_implied_parameters() {
         let row = |case: &str, params: Params| {
             let summary = Summary::of(&[1.0]).unwrap();
-            Row::new("tasks", case, "dunlin", &params.with("via", "node"), "ops_per_s", summary, true)
+            FigureRow::new("tasks", case, "dunlin", &params.with("via", "node"), "ops_per_s", summary, true)
         };
         let space = |case: &str| {
             let summary = Summary::of(&[1.0]).unwrap();
-            Row::new("space", case, "dunlin", &Params::new(), "p99_ns", summary, true)
+            FigureRow::new("space", case, "dunlin", &Params::new(), "p99_ns", summary, true)
         };
         let rows = vec![
             space("bucket"),
@@ -238,7 +238,7 @@ mod tests {
     fn older_runs_are_read_without_their_misnamed_metrics() {
         let row = |case: &str, metric: &str, value: f64| {
             let summary = Summary::of(&[value, 5.0]).unwrap();
-            Row::new("feed", case, "dunlin", &Params::new(), metric, summary, true)
+            FigureRow::new("feed", case, "dunlin", &Params::new(), metric, summary, true)
         };
         let older = vec![
             row("slow_client", "deliveries_per_s", 10_000.0),
@@ -247,7 +247,7 @@ mod tests {
             row("loss_1x10_1k", "deliveries_per_s", 10_000.0),
         ];
         let newer = [older.clone(), vec![row("slow_client", "read_ns", 5.0)]].concat();
-        let read_back = |rows: Vec<Row>| -> Vec<String> {
+        let read_back = |rows: Vec<FigureRow>| -> Vec<String> {
             let folder = tempfile::tempdir().unwrap();
             let path = KeptRun { rows: rows.try_into().unwrap(), ..run(false) }.keep(folder.path()).unwrap();
             KeptRun::read(&path).unwrap().rows.iter().map(|row| row.metric.clone()).collect()

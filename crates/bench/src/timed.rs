@@ -9,11 +9,11 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use crate::params::Params;
-use crate::point::{Bench, Point, Sample};
+use crate::point::{Bench, MeasuringPoint, RunSample};
 
 /// A transfer, from just before the first send until the last message was checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Timed {
+pub struct TimedTransfer {
     /// Start on the machine's monotonic clock.
     pub start_ns: u64,
     /// End on the same clock, maybe in another process.
@@ -26,7 +26,7 @@ pub struct Timed {
     pub touched: usize,
 }
 
-impl Timed {
+impl TimedTransfer {
     /// Messages per second.
     pub fn rate(&self) -> f64 {
         self.messages as f64 * 1e9 / self.elapsed_ns() as f64
@@ -38,8 +38,8 @@ impl Timed {
     }
 
     /// The document's columns, and the read share of each payload.
-    pub fn sample(&self) -> Sample {
-        Sample::new()
+    pub fn sample(&self) -> RunSample {
+        RunSample::new()
             .with("messages", self.messages as f64)
             .with("elapsed_ns", self.elapsed_ns() as f64)
             .with("msgs_per_s", self.rate())
@@ -70,12 +70,12 @@ const COUNT_MAX: f64 = 2e9;
 /// messages.
 pub fn sustained(
     first: impl Fn(&Bench) -> u64 + 'static,
-    transfer: impl Fn(&Bench, u64) -> Result<Timed> + 'static,
-) -> impl FnMut(&Bench) -> Result<Timed> + 'static {
+    transfer: impl Fn(&Bench, u64) -> Result<TimedTransfer> + 'static,
+) -> impl FnMut(&Bench) -> Result<TimedTransfer> + 'static {
     let mut per_s = None;
     move |bench: &Bench| {
         let first = first(bench);
-        let rate = |count: u64, timed: &Timed| count as f64 * 1e9 / timed.elapsed_ns() as f64;
+        let rate = |count: u64, timed: &TimedTransfer| count as f64 * 1e9 / timed.elapsed_ns() as f64;
         let per_s_now = match per_s {
             Some(per_s) => per_s,
             None => rate(first, &transfer(bench, first)?),
@@ -92,8 +92,8 @@ pub fn points(
     target: &'static str,
     params: Params,
     bytes: usize,
-    transfer: impl Fn(&Bench, u64) -> Result<Timed> + 'static,
-) -> [Point; 2] {
+    transfer: impl Fn(&Bench, u64) -> Result<TimedTransfer> + 'static,
+) -> [MeasuringPoint; 2] {
     let transfer = Rc::new(transfer);
     let params = params.with("bytes", bytes);
     let document = {
@@ -103,8 +103,8 @@ pub fn points(
     let first = move |bench: &Bench| document_count(bytes, bench.options.quick);
     let mut long = sustained(first, move |bench, count| transfer(bench, count));
     [
-        Point::new("throughput", target, params.clone().with("length", DOCUMENT), document),
-        Point::new("throughput", target, params.with("length", SUSTAINED), move |bench| {
+        MeasuringPoint::new("throughput", target, params.clone().with("length", DOCUMENT), document),
+        MeasuringPoint::new("throughput", target, params.with("length", SUSTAINED), move |bench| {
             Ok(long(bench)?.sample())
         }),
     ]

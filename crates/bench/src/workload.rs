@@ -13,7 +13,7 @@ use dunlin::topic::{Draft, Event, Publish, Subscribe};
 
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
-use crate::payload::{Payload, ReadExtent};
+use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 
 /// How a publisher passes its records.
@@ -82,7 +82,7 @@ pub fn send_all(publisher: &mut impl Publish, manner: PublishMode, bytes: usize,
 }
 
 fn send_one_by_one(publisher: &mut impl Publish, bytes: usize, count: u64) -> Result<u64> {
-    let mut payload = Payload::new(bytes);
+    let mut payload = NumberedPayload::new(bytes);
     let start_ns = monotonic_ns();
     for nth in 0..count {
         publisher.send(payload.of(nth)).with_context(|| format!("cannot send record {nth}"))?;
@@ -118,7 +118,7 @@ fn send_by_ref(publisher: &mut impl Publish, bytes: usize, count: u64) -> Result
 }
 
 fn prepare(bytes: usize) -> Vec<Vec<u8>> {
-    let mut payload = Payload::new(bytes);
+    let mut payload = NumberedPayload::new(bytes);
     (0..PREPARED).map(|nth| payload.of(nth).to_vec()).collect()
 }
 
@@ -196,7 +196,7 @@ pub fn ask_all(
     bytes: usize,
     iterations: u64,
 ) -> Result<Latencies> {
-    let mut payload = Payload::new(bytes);
+    let mut payload = NumberedPayload::new(bytes);
     let mut latencies = Latencies::default();
     let unmeasured = iterations / 10;
     for nth in 0..rounds(iterations) {

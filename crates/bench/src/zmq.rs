@@ -5,12 +5,12 @@ use serde::Deserialize;
 
 use crate::child::PATIENCE;
 use crate::cores::Pin;
-use crate::point::{Bench, Sample};
-use crate::timed::Timed;
+use crate::point::{Bench, RunSample};
+use crate::timed::TimedTransfer;
 
 /// Socket types of the C program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum ZmqPattern {
     /// XPUB with NODROP, and SUB.
     Pub,
     /// ROUTER and ROUTER: the document's Core column.
@@ -19,7 +19,7 @@ pub enum Pattern {
     Pair,
 }
 
-impl Pattern {
+impl ZmqPattern {
     /// Value of the parameter, also for the C program.
     pub fn name(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl Pattern {
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Socket types.
-    pub pattern: Pattern,
+    pub pattern: ZmqPattern,
     /// Transport.
     pub transport: &'static str,
     /// Size of a message.
@@ -59,16 +59,16 @@ struct RoundTrips {
 }
 
 /// Sends `count` messages from one side to the other, which checks all of them.
-pub fn throughput(bench: &Bench, setup: Setup, count: u64) -> Result<Timed> {
+pub fn throughput(bench: &Bench, setup: Setup, count: u64) -> Result<TimedTransfer> {
     let Span { start_ns, end_ns, messages } = ask(bench, "throughput", setup, count)?;
     ensure!(messages == count, "{messages} of {count} messages arrived");
-    Ok(Timed { start_ns, end_ns, messages, bytes: setup.bytes, touched: setup.bytes })
+    Ok(TimedTransfer { start_ns, end_ns, messages, bytes: setup.bytes, touched: setup.bytes })
 }
 
 /// Measures round trips, one in flight.
-pub fn latency(bench: &Bench, setup: Setup, iterations: u64) -> Result<Sample> {
+pub fn latency(bench: &Bench, setup: Setup, iterations: u64) -> Result<RunSample> {
     let RoundTrips { avg_ns, p50_ns, p95_ns, p99_ns } = ask(bench, "latency", setup, iterations)?;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("avg_ns", avg_ns)
         .with("p50_ns", p50_ns)
         .with("p95_ns", p95_ns)

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use dunlin_bench::child::ChildProgram;
-use dunlin_bench::{RawOptions, Request};
+use dunlin_bench::{BenchRequest, RawOptions};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -28,7 +28,7 @@ fn answer(args: &[String]) -> Result<bool> {
     }
 }
 
-fn request(all: &[String], args: &[String], with_peers: bool) -> Result<Request> {
+fn request(all: &[String], args: &[String], with_peers: bool) -> Result<BenchRequest> {
     let Some((suite, flags)) = args.split_first() else { bail!("which suite?") };
     let mut options = RawOptions::default();
     for flag in flags {
@@ -47,7 +47,7 @@ fn request(all: &[String], args: &[String], with_peers: bool) -> Result<Request>
     let command = format!("alone {}", all.join(" "));
     let runs_folder =
         std::env::var_os("BENCH_RUNS").map_or_else(|| PathBuf::from("bench-runs"), PathBuf::from);
-    Ok(Request {
+    Ok(BenchRequest {
         suite: suite.clone(),
         with_peers,
         options,

@@ -11,7 +11,7 @@ use crate::commands::{
     bench, cluster, completions, config, demo, dev, elect, errors, feed, kv, lock, log, man, publish, reply,
     report, request, scale, serve, space, subscribe, subscriptions, task, top, topics, user,
 };
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 /// Publish and subscribe to topics, with exact reports of missed records
 ///
@@ -22,7 +22,7 @@ use crate::outcome::Refusal;
 #[command(after_help = after_help())]
 pub struct Arguments {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
     #[command(flatten)]
     pub global: Global,
 }
@@ -111,11 +111,11 @@ pub fn prefer_command_line(matches: &mut ArgMatches) {
 }
 
 /// Returns an error if both `--listen` and `--url` are set.
-pub fn either_listen_or_url(listen: Option<SocketAddr>, global: &Global) -> Result<(), Refusal> {
+pub fn either_listen_or_url(listen: Option<SocketAddr>, global: &Global) -> Result<(), CommandRefusal> {
     match (listen, &global.url) {
-        (Some(listen), Some(url)) => {
-            Err(Refusal(format!("--listen {listen} cannot be used with --url {url}: give only one of them")))
-        }
+        (Some(listen), Some(url)) => Err(CommandRefusal(format!(
+            "--listen {listen} cannot be used with --url {url}: give only one of them"
+        ))),
         _ => Ok(()),
     }
 }
@@ -130,7 +130,7 @@ pub enum Color {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run a node
     Serve(serve::Arguments),
     /// Run a node for development: open all listeners and print commands to try

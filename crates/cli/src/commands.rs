@@ -31,38 +31,38 @@ pub mod user;
 
 use anyhow::Result;
 
-use crate::arguments::{Command, Global};
+use crate::arguments::{CliCommand, Global};
 use crate::bench_program;
 use crate::console::Console;
 
-pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> {
+pub fn run(command: &CliCommand, global: &Global, console: &Console) -> Result<()> {
     match command {
-        Command::Config(arguments) => config::run(arguments, console),
-        Command::Completions(arguments) => completions::run(arguments),
-        Command::Man(arguments) => man::run(arguments),
-        Command::Feed(arguments) => feed::run(arguments, global, console),
-        Command::Scale(_) => bench_program::exec("scale"),
-        Command::User(arguments) => user::run(arguments, global, console),
-        Command::Errors(arguments) => errors::run(arguments, console),
-        Command::Bench(_) => bench_program::exec("bench"),
-        Command::Report(_) => bench_program::exec("report"),
-        Command::Demo(_) => bench_program::exec("demo"),
-        Command::Serve(arguments) => serve::run(arguments, global, console),
-        Command::Cluster(arguments) => cluster::run(arguments, console),
-        Command::Dev(arguments) => dev::run(arguments, console),
-        Command::Pub(arguments) => publish::run(arguments, global, console),
-        Command::Sub(arguments) => subscribe::run(arguments, global, console),
-        Command::Req(arguments) => request::run(arguments, global, console),
-        Command::Reply(arguments) => reply::run(arguments, global, console),
-        Command::Top(arguments) => top::run(arguments, global, console),
-        Command::Topics(arguments) => topics::run(arguments, global, console),
-        Command::Kv(arguments) => kv::run(arguments, global, console),
-        Command::Space(arguments) => space::run(arguments, global, console),
-        Command::Lock(arguments) => lock::run(arguments, global, console),
-        Command::LockGuard => lock::guard::run(),
-        Command::Elect(arguments) => elect::run(arguments, global, console),
-        Command::Task(arguments) => task::run(arguments, global, console),
-        Command::Subscriptions(arguments) => subscriptions::run(arguments, global, console),
-        Command::Log(arguments) => log::run(arguments, global, console),
+        CliCommand::Config(arguments) => config::run(arguments, console),
+        CliCommand::Completions(arguments) => completions::run(arguments),
+        CliCommand::Man(arguments) => man::run(arguments),
+        CliCommand::Feed(arguments) => feed::run(arguments, global, console),
+        CliCommand::Scale(_) => bench_program::exec("scale"),
+        CliCommand::User(arguments) => user::run(arguments, global, console),
+        CliCommand::Errors(arguments) => errors::run(arguments, console),
+        CliCommand::Bench(_) => bench_program::exec("bench"),
+        CliCommand::Report(_) => bench_program::exec("report"),
+        CliCommand::Demo(_) => bench_program::exec("demo"),
+        CliCommand::Serve(arguments) => serve::run(arguments, global, console),
+        CliCommand::Cluster(arguments) => cluster::run(arguments, console),
+        CliCommand::Dev(arguments) => dev::run(arguments, console),
+        CliCommand::Pub(arguments) => publish::run(arguments, global, console),
+        CliCommand::Sub(arguments) => subscribe::run(arguments, global, console),
+        CliCommand::Req(arguments) => request::run(arguments, global, console),
+        CliCommand::Reply(arguments) => reply::run(arguments, global, console),
+        CliCommand::Top(arguments) => top::run(arguments, global, console),
+        CliCommand::Topics(arguments) => topics::run(arguments, global, console),
+        CliCommand::Kv(arguments) => kv::run(arguments, global, console),
+        CliCommand::Space(arguments) => space::run(arguments, global, console),
+        CliCommand::Lock(arguments) => lock::run(arguments, global, console),
+        CliCommand::LockGuard => lock::guard::run(),
+        CliCommand::Elect(arguments) => elect::run(arguments, global, console),
+        CliCommand::Task(arguments) => task::run(arguments, global, console),
+        CliCommand::Subscriptions(arguments) => subscriptions::run(arguments, global, console),
+        CliCommand::Log(arguments) => log::run(arguments, global, console),
     }
 }

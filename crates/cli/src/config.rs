@@ -1,4 +1,4 @@
-//! A node's configuration: gathered as [`RawConfig`], validated as [`Config`].
+//! A node's configuration: gathered as [`RawConfig`], validated as [`NodeConfig`].
 
 mod example;
 mod flags;
@@ -14,23 +14,23 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use dunlin::Limits;
+use dunlin::NodeLimits;
 use dunlin::raft::HEARTBEAT_MS;
 use dunlin_server::{GrpcLimits, TlsConfig};
 
 pub use example::example;
 pub use flags::ConfigFlags;
 pub use keys::nearest;
-pub use raw::{Origin, RawConfig, Setting};
-pub use values::{OrOff, Size};
+pub use raw::{ConfigValue, RawConfig, ValueOrigin};
+pub use values::{ByteSize, OrOff};
 
 use crate::commands::parse::DURATION_MAX;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::workers::WorkersConfig;
 
 /// A node's configuration, validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct NodeConfig {
     pub name: String,
     pub listen: Option<SocketAddr>,
     pub unix: Option<PathBuf>,
@@ -45,13 +45,13 @@ pub struct Config {
     pub tls: Option<TlsConfig>,
     pub users_file: Option<PathBuf>,
     pub data_dir: Option<PathBuf>,
-    pub cluster: Option<Cluster>,
+    pub cluster: Option<ClusterSettings>,
     pub retention_bytes: u64,
     pub retention_records: Option<u64>,
     pub retention_age: Option<Duration>,
     pub auto_create: bool,
     /// Limits of the node.
-    pub limits: Limits,
+    pub limits: NodeLimits,
     pub connections_max: usize,
     pub subscriptions_max: usize,
     pub record_bytes_max: usize,
@@ -73,7 +73,7 @@ pub struct Config {
 
 /// A node's membership of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cluster {
+pub struct ClusterSettings {
     pub listen: SocketAddr,
     pub advertise: Option<String>,
     /// Address of a member to join, and the file with the token.
@@ -82,11 +82,11 @@ pub struct Cluster {
     pub lease_ttl: Duration,
 }
 
-impl TryFrom<&RawConfig> for Config {
+impl TryFrom<&RawConfig> for NodeConfig {
     type Error = anyhow::Error;
 
-    fn try_from(raw: &RawConfig) -> Result<Config> {
-        let config = Config {
+    fn try_from(raw: &RawConfig) -> Result<NodeConfig> {
+        let config = NodeConfig {
             listen: address(raw, "listen", "an address like 127.0.0.1:4220, or off")?,
             unix: value::<OrOff<PathBuf>>(raw, "unix", "a path, or off")?.0,
             nats: address(raw, "nats.listen", "an address like 127.0.0.1:4222, or off")?,
@@ -138,7 +138,7 @@ impl TryFrom<&RawConfig> for Config {
     }
 }
 
-impl Config {
+impl NodeConfig {
     /// The TCP addresses of all listeners.
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         [self.listen, self.nats, self.http, self.grpc].into_iter().flatten()
@@ -149,7 +149,7 @@ fn address(raw: &RawConfig, name: &str, expected: &str) -> Result<Option<SocketA
     value::<OrOff<SocketAddr>>(raw, name, expected).map(|address| address.0)
 }
 
-fn cluster(raw: &RawConfig) -> Result<Option<Cluster>> {
+fn cluster(raw: &RawConfig) -> Result<Option<ClusterSettings>> {
     let text = |name, expected| value::<OrOff<String>>(raw, name, expected).map(|text| text.0);
     let listen = address(raw, "cluster.listen", "an address like 127.0.0.1:6222, or off")?;
     let advertise = text("cluster.advertise", "a host and a port, or off")?;
@@ -177,7 +177,7 @@ fn cluster(raw: &RawConfig) -> Result<Option<Cluster>> {
         ),
         (None, _) => None,
     };
-    Ok(Some(Cluster { listen, advertise, join, heartbeat, lease_ttl }))
+    Ok(Some(ClusterSettings { listen, advertise, join, heartbeat, lease_ttl }))
 }
 
 /// With a shorter lease, every change of the leader would move topics.
@@ -229,13 +229,13 @@ fn tls(raw: &RawConfig) -> Result<Option<TlsConfig>> {
 }
 
 /// A listener on a non-loopback address needs TLS and authentication, unless an option accepts the risk.
-fn refuse_the_open_network(config: &Config, raw: &RawConfig) -> Result<()> {
+fn refuse_the_open_network(config: &NodeConfig, raw: &RawConfig) -> Result<()> {
     let Some(ip) = config.addresses().map(|address| address.ip()).find(|ip| !is_loopback(*ip)) else {
         return Ok(());
     };
     let everyone = "anyone who reaches that address could read and publish everything. Listen on 127.0.0.1,";
     if config.tls.is_none() && !switch(raw, "insecure_listen_without_tls")? {
-        bail!(Refusal(format!(
+        bail!(CommandRefusal(format!(
             "listening on {ip} needs TLS and authentication: without them {everyone} give --tls-cert, --tls-key and \
              --auth-users-file or --tls-client-ca, or accept the risk with --insecure-listen-without-tls"
         )));
@@ -244,7 +244,7 @@ fn refuse_the_open_network(config: &Config, raw: &RawConfig) -> Result<()> {
         && !knows_clients(config)
         && !switch(raw, "insecure_listen_without_authentication")?
     {
-        bail!(Refusal(format!(
+        bail!(CommandRefusal(format!(
             "listening on {ip} needs authentication in addition to TLS: without it {everyone} give --auth-users-file, or \
              --tls-client-ca to require client certificates, or accept the risk with --insecure-listen-without-authentication"
         )));
@@ -253,7 +253,7 @@ fn refuse_the_open_network(config: &Config, raw: &RawConfig) -> Result<()> {
 }
 
 /// Whether clients must authenticate.
-fn knows_clients(config: &Config) -> bool {
+fn knows_clients(config: &NodeConfig) -> bool {
     config.users_file.is_some() || config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
 }
 
@@ -270,7 +270,7 @@ fn value<T: FromStr>(raw: &RawConfig, name: &str, expected: &str) -> Result<T> {
 }
 
 fn size(raw: &RawConfig, name: &str) -> Result<u64> {
-    value::<Size>(raw, name, "a size over 0, like 64MiB, 10MB or 4096").map(|size| size.0)
+    value::<ByteSize>(raw, name, "a size over 0, like 64MiB, 10MB or 4096").map(|size| size.0)
 }
 
 fn count(raw: &RawConfig, name: &str) -> Result<usize> {
@@ -357,18 +357,18 @@ fn origins(raw: &RawConfig) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn with(name: &str, text: &str) -> Result<Config> {
+    fn with(name: &str, text: &str) -> Result<NodeConfig> {
         let mut raw = RawConfig::defaults();
-        raw.set(keys::find(name).unwrap(), text.to_owned(), Origin::Flag(name.to_owned()));
-        Config::try_from(&raw)
+        raw.set(keys::find(name).unwrap(), text.to_owned(), ValueOrigin::Flag(name.to_owned()));
+        NodeConfig::try_from(&raw)
     }
 
     #[test]
     fn default_configuration_is_valid() {
-        let config = Config::try_from(&RawConfig::defaults()).unwrap();
+        let config = NodeConfig::try_from(&RawConfig::defaults()).unwrap();
         assert_eq!(config.listen.unwrap().port(), 4220);
         assert_eq!(config.retention_bytes, 16 << 20);
-        assert_eq!(config.limits, Limits::default(), "the keys say what a node does without them");
+        assert_eq!(config.limits, NodeLimits::default(), "the keys say what a node does without them");
         assert_eq!(config.grpc_limits, GrpcLimits::default(), "the same");
     }
 
@@ -449,18 +449,18 @@ mod tests {
     fn open_address_needs_the_insecure_setting() {
         let error = with("listen", "0.0.0.0:4220").unwrap_err();
         assert!(
-            error.is::<Refusal>() && error.to_string().contains("--insecure-listen-without-tls"),
+            error.is::<CommandRefusal>() && error.to_string().contains("--insecure-listen-without-tls"),
             "{error}"
         );
         let error = with("nats.listen", "0.0.0.0:4222").unwrap_err();
-        assert!(error.is::<Refusal>(), "every listener: {error}");
+        assert!(error.is::<CommandRefusal>(), "every listener: {error}");
         assert!(with("listen", "[::1]:0").is_ok());
         assert!(with("listen", "[::ffff:127.0.0.1]:0").is_ok());
 
         let mut raw = RawConfig::defaults();
-        raw.set(keys::find("listen").unwrap(), "0.0.0.0:0".into(), Origin::Default);
-        raw.set(keys::find("insecure_listen_without_tls").unwrap(), "true".into(), Origin::Default);
-        assert!(Config::try_from(&raw).is_ok());
+        raw.set(keys::find("listen").unwrap(), "0.0.0.0:0".into(), ValueOrigin::Default);
+        raw.set(keys::find("insecure_listen_without_tls").unwrap(), "true".into(), ValueOrigin::Default);
+        assert!(NodeConfig::try_from(&raw).is_ok());
     }
 
     #[test]
@@ -469,13 +469,14 @@ mod tests {
             let mut raw = RawConfig::defaults();
             let tls = [("listen", "0.0.0.0:0"), ("tls.cert", "c.pem"), ("tls.key", "k.pem")];
             for (name, text) in tls.iter().chain(more) {
-                raw.set(keys::find(name).unwrap(), (*text).to_owned(), Origin::Default);
+                raw.set(keys::find(name).unwrap(), (*text).to_owned(), ValueOrigin::Default);
             }
-            Config::try_from(&raw)
+            NodeConfig::try_from(&raw)
         };
         let error = set(&[]).unwrap_err();
         assert!(
-            error.is::<Refusal>() && error.to_string().contains("--insecure-listen-without-authentication"),
+            error.is::<CommandRefusal>()
+                && error.to_string().contains("--insecure-listen-without-authentication"),
             "{error}"
         );
         assert!(set(&[("tls.client_ca", "ca.pem")]).is_ok());

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use dunlin_client::tls::TlsOptions;
-use dunlin_client::{CallError, Client, ConnectError, Credentials, DisconnectReason, Limits, Options};
+use dunlin_client::{
+    CallError, Client, ClientLimits, ClientOptions, ConnectError, Credentials, DisconnectReason,
+};
 
 use crate::arguments::Global;
 use crate::commands::user::without_line_end;
@@ -20,7 +22,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 
 /// Connects with `name`, which operators see.
 pub fn connect(global: &Global, name: &str) -> Result<Client> {
-    connect_with(global, name, Limits::default())
+    connect_with(global, name, ClientLimits::default())
 }
 
 /// Like [`connect`], but waits for a node that is unreachable, and reports that once. Returns `None` if the command
@@ -59,21 +61,26 @@ impl std::error::Error for Unreachable {}
 /// Like [`connect`], for a subscriber that pauses on purpose: with little credit, it loses unread records
 /// soon.
 pub fn connect_slow(global: &Global, name: &str) -> Result<Client> {
-    connect_with(global, name, Limits { credit_bytes: 16 << 10, ..Limits::default() })
+    connect_with(global, name, ClientLimits { credit_bytes: 16 << 10, ..ClientLimits::default() })
 }
 
 /// Like [`connect`], for a group member that takes records one by one, so that other members receive the
 /// rest.
 pub fn connect_one_by_one(global: &Global, name: &str) -> Result<Client> {
-    connect_with(global, name, Limits { credit_bytes: 1, ..Limits::default() })
+    connect_with(global, name, ClientLimits { credit_bytes: 1, ..ClientLimits::default() })
 }
 
 /// Like [`connect`], with other limits.
-fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
+fn connect_with(global: &Global, name: &str, limits: ClientLimits) -> Result<Client> {
     let url = global.url.as_deref().unwrap_or(URL_DEFAULT);
     let credentials = credentials(global)?;
-    let options =
-        Options { name: name.to_owned(), credentials, tls: tls(global)?, limits, ..Options::default() };
+    let options = ClientOptions {
+        name: name.to_owned(),
+        credentials,
+        tls: tls(global)?,
+        limits,
+        ..ClientOptions::default()
+    };
     Client::connect(url, options).map_err(|error| match error {
         ConnectError::Disconnected(DisconnectReason::Refused(refused)) => {
             anyhow::Error::from(CallError::Refused(refused))

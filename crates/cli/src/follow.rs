@@ -11,7 +11,7 @@ use anyhow::Result;
 use dunlin_client::Client;
 use dunlin_topic::{Event, Subscribe, SubscribeError};
 
-use crate::format::Writer;
+use crate::format::EventPrinter;
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
 
@@ -32,7 +32,7 @@ pub struct StopRules {
 #[derive(Debug)]
 pub struct FollowOutput<W> {
     pub rules: StopRules,
-    pub writer: Writer,
+    pub writer: EventPrinter,
     out: Mutex<W>,
     written: AtomicU64,
     stop: StopFlag,
@@ -49,7 +49,7 @@ const TURN_EVENTS: u32 = 1024;
 struct EventCount(u32);
 
 impl<W: Write> FollowOutput<W> {
-    pub fn new(rules: StopRules, writer: Writer, out: W, stop: StopFlag) -> FollowOutput<W> {
+    pub fn new(rules: StopRules, writer: EventPrinter, out: W, stop: StopFlag) -> FollowOutput<W> {
         FollowOutput { rules, writer, out: Mutex::new(out), written: AtomicU64::new(0), stop, client: None }
     }
 
@@ -174,7 +174,7 @@ mod tests {
     use crate::format::Format;
 
     fn follow(node: &Node, rules: StopRules) -> String {
-        let writer = Writer {
+        let writer = EventPrinter {
             format: Format::Text,
             delimiter: "\n".into(),
             many: false,

@@ -42,7 +42,7 @@ impl FromStr for Format {
 
 /// Writes the events of one subscription.
 #[derive(Debug)]
-pub struct Writer {
+pub struct EventPrinter {
     pub format: Format,
     /// Written after each record in raw and template output.
     pub delimiter: String,
@@ -57,7 +57,7 @@ pub struct Writer {
     pub errors: Paint,
 }
 
-impl Writer {
+impl EventPrinter {
     /// Writes a record. `attempt` is the number of a group's attempt.
     pub fn record(&self, record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
         match &self.format {

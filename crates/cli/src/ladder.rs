@@ -1,6 +1,6 @@
 //! An order book as a table: the best levels of both sides, bids on the left.
 
-use dunlin_feed::{Level, Levels, Side, Touch};
+use dunlin_feed::{PriceLevel, PriceLevels, Side, Touch};
 use dunlin_topic::Position;
 
 use crate::console::Paint;
@@ -17,7 +17,7 @@ pub fn lines(
     topic: &str,
     at: Position,
     checksum: u64,
-    book: &dyn Levels,
+    book: &dyn PriceLevels,
     depth: usize,
     columns: usize,
     paint: Paint,
@@ -40,7 +40,7 @@ pub fn lines(
 }
 
 /// The book in one line.
-pub fn one_line(topic: &str, at: Position, book: &dyn Levels) -> String {
+pub fn one_line(topic: &str, at: Position, book: &dyn PriceLevels) -> String {
     let side = |side| match book.best(side) {
         Some(level) => {
             let (price, size) = cells(book, Some(&level));
@@ -64,7 +64,7 @@ pub fn one_line(topic: &str, at: Position, book: &dyn Levels) -> String {
 }
 
 /// Price and size in decimal form; empty without a level.
-fn cells(book: &dyn Levels, level: Option<&Level>) -> (String, String) {
+fn cells(book: &dyn PriceLevels, level: Option<&PriceLevel>) -> (String, String) {
     level.map_or_else(Default::default, |level| {
         (book.scale().price_text(level.price), book.scale().size_text(level.size))
     })

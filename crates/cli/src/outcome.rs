@@ -14,15 +14,15 @@ use crate::format::text::escaped_lines;
 
 /// A refusal by a check of the command or by the node: exit code 1.
 #[derive(Debug)]
-pub struct Refusal(pub String);
+pub struct CommandRefusal(pub String);
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for CommandRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for CommandRefusal {}
 
 /// A row of the table of errors with more specific advice.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ fn named(said: &str) -> Option<ErrorCode> {
 
 fn code(error: &anyhow::Error) -> u8 {
     let refused = error.chain().any(|cause| {
-        cause.is::<Refusal>()
+        cause.is::<CommandRefusal>()
             || cause.is::<AdvisedError>()
             || cause.is::<SubjectError>()
             || matches!(cause.downcast_ref(), Some(CallError::Refused(_)))
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn refusal_exits_with_1_and_failure_with_2() {
         let deep = |error: anyhow::Error| code(&error.context("publishing").context("demo"));
-        assert_eq!(deep(Refusal("no".into()).into()), 1);
+        assert_eq!(deep(CommandRefusal("no".into()).into()), 1);
         assert_eq!(deep(PublishError::NoTopic("a".into()).into()), 1);
         assert_eq!(deep(PublishError::Unknown("cut".into()).into()), 2);
         assert_eq!(deep(SubscribeError::Lost.into()), 1);

@@ -10,7 +10,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use dunlin_topic::Record;
 
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 /// The command and its arguments.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ impl Program {
     /// Returns an error if the command cannot be run, before any record is taken.
     pub fn check(&self) -> Result<()> {
         match self.missing() {
-            Some(why) => Err(Refusal(format!("{why}; no record was read")).into()),
+            Some(why) => Err(CommandRefusal(format!("{why}; no record was read")).into()),
             None => Ok(()),
         }
     }

@@ -7,30 +7,30 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// A progress bar, which is removed when this is dropped.
 #[derive(Debug)]
-pub struct Progress(ProgressBar);
+pub struct TransferProgress(ProgressBar);
 
 const BYTES: &str = "{prefix} {bar:32.cyan/blue} {bytes} of {total_bytes}, {eta} left  {msg}";
 const BYTES_WITHOUT_END: &str = "{prefix} {spinner} {bytes} in {elapsed}  {msg}";
 const TIME: &str = "{prefix} {bar:32.cyan/blue} {msg}";
 const TIME_WITHOUT_END: &str = "{prefix} {spinner} {msg} in {elapsed}";
 
-impl Progress {
+impl TransferProgress {
     /// Shows progress in bytes, of a total if that is known.
-    pub fn of_bytes(what: &str, total: Option<u64>) -> Progress {
-        Progress::new(what, total, if total.is_some() { BYTES } else { BYTES_WITHOUT_END })
+    pub fn of_bytes(what: &str, total: Option<u64>) -> TransferProgress {
+        TransferProgress::new(what, total, if total.is_some() { BYTES } else { BYTES_WITHOUT_END })
     }
 
     /// Shows progress in time, of a total if that is known.
-    pub fn of_time(what: &str, total: Option<Duration>) -> Progress {
+    pub fn of_time(what: &str, total: Option<Duration>) -> TransferProgress {
         let millis = total.map(|total| total.as_millis() as u64);
-        Progress::new(what, millis, if total.is_some() { TIME } else { TIME_WITHOUT_END })
+        TransferProgress::new(what, millis, if total.is_some() { TIME } else { TIME_WITHOUT_END })
     }
 
-    fn new(what: &str, total: Option<u64>, template: &str) -> Progress {
+    fn new(what: &str, total: Option<u64>, template: &str) -> TransferProgress {
         // indicatif draws only on terminals.
         let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        Progress(bar.with_style(style).with_prefix(what.to_owned()))
+        TransferProgress(bar.with_style(style).with_prefix(what.to_owned()))
     }
 
     /// Adds bytes to the progress.
@@ -62,7 +62,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for TransferProgress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

@@ -12,8 +12,8 @@ use dunlin_server::workers::Workers;
 use dunlin_server::{NatsLimits, Opening, Protocol, Server, ServerConfig, StartError};
 use dunlin_topic::{Retention, TopicConfig};
 
-use crate::config::Config;
-use crate::outcome::Refusal;
+use crate::config::NodeConfig;
+use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
@@ -36,7 +36,7 @@ pub struct RunningNode {
 
 impl RunningNode {
     /// Starts the node. Setting `stop` interrupts the joining of a cluster.
-    pub fn start(config: &Config, stop: &StopFlag) -> Result<RunningNode> {
+    pub fn start(config: &NodeConfig, stop: &StopFlag) -> Result<RunningNode> {
         // Nodes without a data directory open at once.
         let opening = config.data_dir.as_ref().map(|_| Opening::start(&server_config(config), READING));
         let opening = opening.transpose().context("cannot open the listeners")?;
@@ -141,12 +141,12 @@ fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
 /// Converts a cluster's refusal.
 fn refused(error: ClusterError) -> anyhow::Error {
     match error {
-        ClusterError::Refused(why) => Refusal(why).into(),
+        ClusterError::Refused(why) => CommandRefusal(why).into(),
         error => anyhow::Error::new(error).context("cannot take part in the cluster"),
     }
 }
 
-fn cluster_config(config: &Config, stop: &StopFlag) -> Result<Option<ClusterConfig>> {
+fn cluster_config(config: &NodeConfig, stop: &StopFlag) -> Result<Option<ClusterConfig>> {
     let (Some(cluster), Some(data_dir)) = (&config.cluster, &config.data_dir) else { return Ok(None) };
     let join = match &cluster.join {
         Some((at, file)) => {
@@ -172,7 +172,7 @@ fn cluster_config(config: &Config, stop: &StopFlag) -> Result<Option<ClusterConf
     }))
 }
 
-fn node_config(config: &Config) -> dunlin::Config {
+fn node_config(config: &NodeConfig) -> dunlin::Config {
     let retention = Retention {
         bytes: config.retention_bytes,
         records: config.retention_records,
@@ -188,7 +188,7 @@ fn node_config(config: &Config) -> dunlin::Config {
     }
 }
 
-fn server_config(config: &Config) -> ServerConfig {
+fn server_config(config: &NodeConfig) -> ServerConfig {
     ServerConfig {
         tcp: config.listen.into_iter().collect(),
         unix: config.unix.clone().into_iter().collect(),
@@ -199,11 +199,11 @@ fn server_config(config: &Config) -> ServerConfig {
         users_file: config.users_file.clone(),
         grpc: config.grpc.into_iter().collect(),
         tls: config.tls.clone(),
-        // `Config` has already checked that the operator allows this.
+        // `NodeConfig` has already checked that the operator allows this.
         anyone_on_the_network_may_connect: true,
         threads: config.threads.unwrap_or(0),
         spin: config.spin,
-        limits: dunlin_server::Limits {
+        limits: dunlin_server::ServerLimits {
             sessions_max: config.connections_max,
             subscriptions_max: u32::try_from(config.subscriptions_max).unwrap_or(u32::MAX),
             heartbeat_ms: u32::try_from(config.heartbeat.as_millis()).unwrap_or(u32::MAX),
@@ -214,7 +214,7 @@ fn server_config(config: &Config) -> ServerConfig {
                 pings_max: config.nats_pings_max,
                 ..NatsLimits::default()
             },
-            ..dunlin_server::Limits::default()
+            ..dunlin_server::ServerLimits::default()
         },
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use dunlin::space::{AnyRegion, REGION};
 use dunlin_client::Client;
 use dunlin_feed::{
-    BOOK, Book, BookEntry, LAST, LastValue, Levels, ORDERS, OrderEntry, Orders, Scale, Side, ValueEntry,
+    BOOK, Book, BookEntry, LAST, LastValue, ORDERS, OrderEntry, Orders, PriceLevels, Scale, Side, ValueEntry,
 };
 use dunlin_topic::{Frame, FrozenState, Reducer, ReducerConfig, ReducerError};
 
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 /// One of the states that come with Dunlin.
 #[derive(Debug)]
@@ -27,18 +27,18 @@ pub enum State {
 
 impl State {
     /// Creates an empty state with a topic's configuration.
-    pub fn of(config: &ReducerConfig) -> Result<State, Refusal> {
-        let refused = |error: dunlin_feed::OptionsError| Refusal(error.to_string());
+    pub fn of(config: &ReducerConfig) -> Result<State, CommandRefusal> {
+        let refused = |error: dunlin_feed::OptionsError| CommandRefusal(error.to_string());
         let scale = || Scale::parse(&config.kind, &config.options).map_err(refused);
         match config.kind.as_str() {
             BOOK => Ok(State::Book(Book::new(scale()?))),
             ORDERS => Ok(State::Orders(Orders::new(scale()?))),
             LAST => Ok(State::Last(LastValue::default())),
             REGION => {
-                let region = AnyRegion::of(&config.options).map_err(Refusal)?;
+                let region = AnyRegion::of(&config.options).map_err(CommandRefusal)?;
                 Ok(State::Region(Box::new((region, config.clone()))))
             }
-            kind => Err(Refusal(format!(
+            kind => Err(CommandRefusal(format!(
                 "this version has no state of kind {kind:?}: use {BOOK}, {ORDERS} or {LAST}"
             ))),
         }
@@ -64,7 +64,7 @@ impl State {
     }
 
     /// The price levels, if the state has any.
-    pub fn levels(&self) -> Option<&dyn Levels> {
+    pub fn levels(&self) -> Option<&dyn PriceLevels> {
         match self {
             State::Book(book) => Some(book),
             State::Orders(orders) => Some(orders),

@@ -7,16 +7,16 @@ use crate::format::text::escaped;
 
 /// Rows under a heading.
 #[derive(Debug)]
-pub struct Table {
+pub struct TextTable {
     heading: Vec<&'static str>,
     rows: Vec<Vec<String>>,
 }
 
 const BETWEEN: &str = "  ";
 
-impl Table {
-    pub fn new(heading: &[&'static str]) -> Table {
-        Table { heading: heading.to_vec(), rows: Vec::new() }
+impl TextTable {
+    pub fn new(heading: &[&'static str]) -> TextTable {
+        TextTable { heading: heading.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row.
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn control_characters_in_table_cells_are_neutralized() {
-        let mut table = Table::new(&["NAME", "LOG"]);
+        let mut table = TextTable::new(&["NAME", "LOG"]);
         table.row(["\x1b]0;owned\x07\x1b[2J\r\nFAKE ROW \u{9b}2J\u{202e}".into(), "0".into()]);
         let mut text = Vec::new();
         table.write(&mut text, Paint::PLAIN).unwrap();
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn words_align_left_and_numbers_right() {
-        let mut table = Table::new(&["TOPIC", "RECORDS"]);
+        let mut table = TextTable::new(&["TOPIC", "RECORDS"]);
         table.row(["ticks".into(), "1,042".into()]);
         table.row(["orders.>".into(), "7".into()]);
         let mut text = Vec::new();

@@ -19,7 +19,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 
-use crate::config::Config;
+use crate::config::NodeConfig;
 use crate::console::Console;
 use collector::Collector;
 
@@ -33,7 +33,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    pub fn start(config: &Config, console: &Console) -> Result<Telemetry> {
+    pub fn start(config: &NodeConfig, console: &Console) -> Result<Telemetry> {
         let collector = Collector::find(config.otlp_endpoint.as_deref())?;
         let mut layers = vec![lines(config, console)];
         layers.extend(collector.as_ref().map(Collector::layer));
@@ -52,7 +52,7 @@ impl Telemetry {
 
 /// Log lines on standard error, without spans. openraft's lines are left out: it warns of every late
 /// heartbeat, thirty a second, and the node's status shows the relevant events.
-fn lines(config: &Config, console: &Console) -> AnyLayer {
+fn lines(config: &NodeConfig, console: &Console) -> AnyLayer {
     let level: Level = config.log.parse().unwrap_or(Level::WARN);
     let wanted = Targets::new()
         .with_default(level)

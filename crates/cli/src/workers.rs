@@ -9,7 +9,7 @@ use dunlin_scale::Policy;
 use dunlin_server::workers::{WorkerCommand, Workers, WorkersLimits, of_node};
 
 use crate::config::RawConfig;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::program::Program;
 
 /// Time that running workers have to end when the node stops.
@@ -62,10 +62,10 @@ impl WorkersConfig {
     pub fn start(&self, node: &Node, url: String) -> Result<Workers> {
         ensure!(
             !url.is_empty(),
-            Refusal("workers need a listener: set listen or unix, or set workers to off".to_owned())
+            CommandRefusal("workers need a listener: set listen or unix, or set workers to off".to_owned())
         );
         if let Some(why) = Program::new(&self.words).and_then(|program| program.missing()) {
-            bail!(Refusal(format!("workers: {why}")));
+            bail!(CommandRefusal(format!("workers: {why}")));
         }
         let command = WorkerCommand {
             words: self.words.clone(),

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use dunlin_client::scheduler::{Command, NewTask};
-use dunlin_client::{Client, Options, TaskUsage, Tasks, WorkerOptions};
+use dunlin_client::scheduler::{NewTask, TaskCommand};
+use dunlin_client::{Client, ClientOptions, TaskUsage, Tasks, WorkerOptions};
 
 type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
@@ -26,7 +26,7 @@ fn main() -> Outcome {
     let url = arguments.get(1).cloned().unwrap_or_else(|| "dunlin://localhost".to_owned());
     let (submitters, workers, seconds) = (number(2, 1)?, number(3, 1)?, number(4, 10)?);
     let stop = AtomicBool::new(false);
-    let connect = || Client::connect(&url, Options::default()).map(|client| client.tasks());
+    let connect = || Client::connect(&url, ClientOptions::default()).map(|client| client.tasks());
     let tasks = connect()?;
     std::thread::scope(|scope| {
         let (stop, connect) = (&stop, &connect);
@@ -51,7 +51,7 @@ fn completed(tasks: &Tasks) -> u64 {
 
 fn submit(tasks: &Tasks, stop: &AtomicBool) -> Outcome {
     let new: Vec<NewTask<'_>> = (0..BATCH).map(|_| NewTask::new(b"noop", b"")).collect();
-    let command = [Command::Submit { tenant: b"bench", tasks: new }];
+    let command = [TaskCommand::Submit { tenant: b"bench", tasks: new }];
     let (mut on_the_way, mut sent) = (VecDeque::new(), 0_u64);
     while !stop.load(Ordering::Relaxed) {
         while on_the_way.len() < IN_FLIGHT {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_wire::{FromClient, NamedTopic};
 
-use crate::client::{Client, Shared};
+use crate::client::{Client, SharedClient};
 use crate::drive::WaitOutcome;
 use crate::follow::lock;
 use crate::session::{RequestOutcome, ResponseSlot};
@@ -20,15 +20,15 @@ pub(crate) fn deadline(timeout: Duration) -> Instant {
 /// A sent request. Dropping it discards the response; the node may still carry out the request.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClient>,
     question: Arc<ResponseSlot>,
     number: u32,
 }
 
-impl Shared {
+impl SharedClient {
     /// Sends a request as soon as there is a connection.
     pub(crate) fn send_request<'a>(
-        self: &Arc<Shared>,
+        self: &Arc<SharedClient>,
         request: impl FnOnce(u32) -> FromClient<'a>,
     ) -> Result<PendingRequest, CallError> {
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);

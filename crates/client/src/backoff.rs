@@ -8,16 +8,16 @@ use std::time::Duration;
 
 /// The waits between attempts to connect.
 #[derive(Debug, Clone)]
-pub(crate) struct Backoff {
+pub(crate) struct ReconnectBackoff {
     base_ms: u64,
     max_ms: u64,
     attempt: u32,
     random: u64,
 }
 
-impl Backoff {
-    pub(crate) fn new(base_ms: u64, max_ms: u64, seed: u64) -> Backoff {
-        Backoff { base_ms, max_ms, attempt: 0, random: seed | 1 }
+impl ReconnectBackoff {
+    pub(crate) fn new(base_ms: u64, max_ms: u64, seed: u64) -> ReconnectBackoff {
+        ReconnectBackoff { base_ms, max_ms, attempt: 0, random: seed | 1 }
     }
 
     /// The wait before the next attempt.
@@ -60,7 +60,8 @@ mod tests {
         let mut longest = [Duration::ZERO; 10];
         let mut shortest = [Duration::MAX; 10];
         for seed in 1..2000 {
-            let mut backoff = Backoff::new(50, 2_000, u64::wrapping_mul(seed, 0x9E37_79B9_7F4A_7C15));
+            let mut backoff =
+                ReconnectBackoff::new(50, 2_000, u64::wrapping_mul(seed, 0x9E37_79B9_7F4A_7C15));
             for at in 0..10 {
                 let wait = backoff.next_wait();
                 longest[at] = longest[at].max(wait);
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn reset_backoff_starts_with_its_shortest_span() {
-        let mut backoff = Backoff::new(50, 2_000, 7);
+        let mut backoff = ReconnectBackoff::new(50, 2_000, 7);
         for _ in 0..9 {
             let _ = backoff.next_wait();
         }

@@ -13,21 +13,21 @@ use crate::credentials::Credentials;
 use crate::drive::WaitOutcome;
 use crate::flusher::Flusher;
 use crate::follow::{Followers, HandleWaker, lock};
-use crate::inbox::Inbox;
+use crate::inbox::SubscriberInbox;
 use crate::interrupt::Interrupt;
-use crate::limits::{Limits, TICK};
+use crate::limits::{ClientLimits, TICK};
 use crate::link::{Link, PumpOutcome, PumpWait};
 use crate::outbox::Outbox;
 use crate::publisher::{Publisher, PublisherOptions};
 use crate::publishing::PublisherShared;
-use crate::session::{Disconnection, FollowRequest, Session, SubscriptionRequest};
+use crate::session::{ClientSession, Disconnection, FollowRequest, SubscriptionRequest};
 use crate::subscriber::Subscriber;
 use crate::tls::{Connector, TlsError, TlsOptions};
 use crate::why::DisconnectReason;
 
 /// Options of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct ClientOptions {
     /// The client's name, as operators see it.
     pub name: String,
     /// The tenant that owns the client's topics; empty for the default tenant.
@@ -39,7 +39,7 @@ pub struct Options {
     /// How publishers and requests wait for responses.
     pub wait: Wait,
     /// Limits on memory and waiting times.
-    pub limits: Limits,
+    pub limits: ClientLimits,
 }
 
 /// No client could be made.
@@ -64,19 +64,19 @@ pub enum ConnectError {
 /// unanswered records again.
 #[derive(Debug, Clone)]
 pub struct Client {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedClient>,
 }
 
 /// State that all handles of a client share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedClient {
     pub(crate) address: Address,
     /// The TLS connector of each node of the address, `None` for nodes without TLS.
     pub(crate) tls: Vec<Option<Connector>>,
-    pub(crate) options: Options,
-    pub(crate) limits: Limits,
+    pub(crate) options: ClientOptions,
+    pub(crate) limits: ClientLimits,
     pub(crate) link: Mutex<Link>,
-    pub(crate) session: Mutex<Session>,
+    pub(crate) session: Mutex<ClientSession>,
     pub(crate) outbox: Outbox,
     pub(crate) followers: Arc<Followers>,
     /// Publishers with a partly filled batch, which every wait sends.
@@ -89,19 +89,19 @@ pub(crate) struct Shared {
 
 impl Client {
     /// Connects to the node at `url`.
-    pub fn connect(url: &str, options: Options) -> Result<Client, ConnectError> {
+    pub fn connect(url: &str, options: ClientOptions) -> Result<Client, ConnectError> {
         Client::connect_to(url.parse()?, options)
     }
 
     /// Makes a client without waiting for the node at `url`. The client's handles begin to work once there is a
     /// connection. Use it for a worker that starts before its node.
-    pub fn open(url: &str, options: Options) -> Result<Client, ConnectError> {
+    pub fn open(url: &str, options: ClientOptions) -> Result<Client, ConnectError> {
         Ok(Client::new(url.parse()?, options)?)
     }
 
     /// Connects to the node at `address`. Tries each endpoint once, for at most `connect_ms_max` each. If a
     /// node is still opening, the call waits for it within the time of all endpoints together.
-    pub fn connect_to(address: Address, options: Options) -> Result<Client, ConnectError> {
+    pub fn connect_to(address: Address, options: ClientOptions) -> Result<Client, ConnectError> {
         let endpoints = address.resolve().map_or(1, |all| all.len().max(1)) as u32;
         let client = Client::new(address, options)?;
         let shared = &client.shared;
@@ -131,17 +131,17 @@ impl Client {
         why.map_or(Ok(client), |why| Err(ConnectError::Disconnected(why)))
     }
 
-    fn new(address: Address, options: Options) -> Result<Client, TlsError> {
+    fn new(address: Address, options: ClientOptions) -> Result<Client, TlsError> {
         let limits = options.limits;
         let connector = |host: Option<&str>| host.map(|host| Connector::new(&options.tls, host)).transpose();
         let tls = address.tls_hosts().into_iter().map(connector).collect::<Result<_, _>>()?;
         Ok(Client {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedClient {
                 address,
                 tls,
                 limits,
                 link: Mutex::new(Link::new(&limits)),
-                session: Mutex::new(Session::new(&limits)),
+                session: Mutex::new(ClientSession::new(&limits)),
                 outbox: Outbox::default(),
                 followers: Arc::default(),
                 filling: Mutex::default(),
@@ -259,7 +259,7 @@ impl Client {
     ) -> Subscriber {
         let reports_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
         let limits = &self.shared.limits;
-        let inbox = Arc::new(Inbox::new(limits.unread_bytes_max(), limits.refund_bytes_max()));
+        let inbox = Arc::new(SubscriberInbox::new(limits.unread_bytes_max(), limits.refund_bytes_max()));
         let mut out = Vec::new();
         let number = {
             let mut session = lock(&self.shared.session);
@@ -274,7 +274,7 @@ impl Client {
     pub(crate) fn begin(&self, asked: SubscriptionRequest, wait: Wait) -> Result<Subscriber, SubscribeError> {
         let reports_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
         let limits = &self.shared.limits;
-        let inbox = Arc::new(Inbox::new(limits.unread_bytes_max(), limits.refund_bytes_max()));
+        let inbox = Arc::new(SubscriberInbox::new(limits.unread_bytes_max(), limits.refund_bytes_max()));
         let mut out = Vec::new();
         let number = {
             let mut session = lock(&self.shared.session);
@@ -297,7 +297,7 @@ impl Client {
     }
 }
 
-impl Shared {
+impl SharedClient {
     /// Sends the batches that publishers have filled.
     #[inline]
     pub(crate) fn hand_over_batches(&self) {
@@ -334,7 +334,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedClient {
     fn drop(&mut self) {
         self.flusher.end();
         self.say(&FromClient::Leave);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_topic::Wait;
 
-use crate::client::Shared;
+use crate::client::SharedClient;
 use crate::follow::{HandleWaker, thread_waker};
 use crate::interrupt::Interrupt;
 use crate::limits::TICK;
@@ -22,7 +22,7 @@ pub(crate) enum WaitOutcome {
     Disconnected(DisconnectReason),
 }
 
-impl Shared {
+impl SharedClient {
     /// Waits until `done` returns `true`, at most until `until`.
     #[inline]
     pub(crate) fn wait_until(

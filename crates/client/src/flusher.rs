@@ -7,7 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::client::Shared;
+use crate::client::SharedClient;
 use crate::follow::lock;
 use crate::publishing::PublisherShared;
 
@@ -33,7 +33,7 @@ struct State {
 
 impl Flusher {
     /// Schedules the sending of a publisher's batch.
-    pub(crate) fn soon(self: &Arc<Flusher>, shared: &Arc<Shared>) {
+    pub(crate) fn soon(self: &Arc<Flusher>, shared: &Arc<SharedClient>) {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.due, true) || state.ended {
             return;
@@ -54,7 +54,7 @@ impl Flusher {
         self.changed.notify_one();
     }
 
-    fn run(&self, shared: &Weak<Shared>) {
+    fn run(&self, shared: &Weak<SharedClient>) {
         let mut unanswered: Vec<Arc<PublisherShared>> = Vec::new();
         while self.sleep(!unanswered.is_empty()) {
             let Some(shared) = shared.upgrade() else { return };

@@ -5,11 +5,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{Frame, LogName, Notice, Position, Start, Subscribe, SubscribeError, Wait};
-use dunlin_wire::{FromClient, FromNode, JoinGroup, Kind, List, Nack, NackedToken, Settle, StartAt};
+use dunlin_wire::{FromClient, FromNode, JoinGroup, List, MessageKind, Nack, NackedToken, Settle, StartAt};
 
-use crate::client::{Client, Shared};
+use crate::client::{Client, SharedClient};
 use crate::follow::lock;
-use crate::inbox::Item;
+use crate::inbox::InboxItem;
 use crate::session::{GroupJoinRequest, SubscriptionRequest};
 use crate::subscriber::{ConsumedPosition, Subscriber};
 use crate::topics::CallError;
@@ -186,16 +186,16 @@ impl Member {
     pub fn take(&mut self) -> GroupEvent<'_> {
         let at = self.subscriber.at();
         let taken = match self.subscriber.item() {
-            (Item::Notice(..), _) => 0,
-            (Item::Run(_), bytes) => {
+            (InboxItem::Notice(..), _) => 0,
+            (InboxItem::Run(_), bytes) => {
                 let frame = Frame::split(&bytes[at + CLAIM_BYTES..]);
                 CLAIM_BYTES + frame.expect("claims are checked when they are received").1
             }
         };
         self.subscriber.step(taken);
         match self.subscriber.item() {
-            (Item::Notice(notice, _), _) => GroupEvent::Notice(notice.clone()),
-            (Item::Run(run), bytes) => read_claim(&bytes[at..at + taken], &run.log)
+            (InboxItem::Notice(notice, _), _) => GroupEvent::Notice(notice.clone()),
+            (InboxItem::Run(run), bytes) => read_claim(&bytes[at..at + taken], &run.log)
                 .expect("claims are checked when they are received"),
         }
     }
@@ -249,7 +249,7 @@ impl Member {
 
     /// The last record of the current item that was taken.
     fn last_given(&self) -> Option<ConsumedPosition> {
-        let (Item::Run(run), bytes) = self.subscriber.item_if_any()? else { return None };
+        let (InboxItem::Run(run), bytes) = self.subscriber.item_if_any()? else { return None };
         let mut rest = &bytes[run.start..self.subscriber.at()];
         let mut last = None;
         while let Some(GroupEvent::Record { position, .. }) = read_claim(rest, &run.log) {
@@ -283,7 +283,7 @@ impl Member {
 /// Settles a member's claims from any thread. After the member has left, its claims belong to other members.
 #[derive(Debug, Clone)]
 pub struct Settler {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClient>,
     subscription: u32,
 }
 
@@ -309,7 +309,7 @@ impl Settler {
 
     /// Renews claims: each lasts a whole claim duration from now.
     pub fn renew(&self, tokens: &[u64]) -> Result<Settlement, CallError> {
-        self.shared.check_version(Kind::Renew)?;
+        self.shared.check_version(MessageKind::Renew)?;
         let subscription = self.subscription;
         self.settle(|request| FromClient::Renew(Settle { request, subscription, tokens: List::new(tokens) }))
     }

@@ -11,14 +11,14 @@ use crate::session::ConnectionError;
 
 /// Records and notices in their order of arrival.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(crate) items: Vec<Item>,
+pub(crate) struct InboxBatch {
+    pub(crate) items: Vec<InboxItem>,
     /// Copied bytes of small batches.
     pub(crate) copied: Vec<u8>,
 }
 
 #[derive(Debug)]
-pub(crate) enum Item {
+pub(crate) enum InboxItem {
     Run(BatchItem),
     /// A notice, and the credit that it used.
     Notice(Notice, u64),
@@ -41,7 +41,7 @@ pub(crate) struct BatchItem {
     pub(crate) cost: u64,
 }
 
-impl Batch {
+impl InboxBatch {
     /// Empties the batch and releases its chunks.
     pub(crate) fn clear(&mut self) {
         self.items.clear();
@@ -52,7 +52,7 @@ impl Batch {
 
 /// Shared by the subscriber and the thread that reads the socket.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct SubscriberInbox {
     pub(crate) waiting: HandleWaker,
     unread_bytes_max: u64,
     /// Refunded credit above which the client reports it to the node without a read.
@@ -62,7 +62,7 @@ pub(crate) struct Inbox {
 
 #[derive(Debug, Default)]
 pub(crate) struct InboxState {
-    batch: Batch,
+    batch: InboxBatch,
     /// Bytes in `batch`, as credit counts them.
     unread_bytes: usize,
     /// The error with which the subscription ended.
@@ -79,11 +79,16 @@ pub(crate) struct InboxState {
     states: u64,
 }
 
-impl Inbox {
+impl SubscriberInbox {
     /// Makes an inbox for about `unread_bytes_max` unread bytes. Refunds above `refund_max` are reported to
     /// the node even if the subscriber read nothing, because the node may wait for that credit.
-    pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> Inbox {
-        Inbox { waiting: HandleWaker::default(), unread_bytes_max, refund_max, state: Mutex::default() }
+    pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> SubscriberInbox {
+        SubscriberInbox {
+            waiting: HandleWaker::default(),
+            unread_bytes_max,
+            refund_max,
+            state: Mutex::default(),
+        }
     }
 
     /// Fails if the node sent more than its credit allows.
@@ -101,7 +106,7 @@ impl Inbox {
 
     /// Moves all items into `batch`, which must be empty. Fails if the subscription has ended and nothing is
     /// left.
-    pub(crate) fn take(&self, batch: &mut Batch) -> Result<bool, SubscribeError> {
+    pub(crate) fn take(&self, batch: &mut InboxBatch) -> Result<bool, SubscribeError> {
         let mut state = self.lock();
         if state.batch.items.is_empty() {
             return state.ended.clone().map_or(Ok(false), Err);
@@ -134,7 +139,7 @@ impl Inbox {
         }
         state.unread_bytes += bytes;
         state.received += item.cost;
-        state.batch.items.push(Item::Run(item));
+        state.batch.items.push(InboxItem::Run(item));
         drop(state);
         self.waiting.wake();
     }
@@ -145,7 +150,7 @@ impl Inbox {
         if let Notice::Snapshot(_) = &notice {
             state.states += cost;
         }
-        state.batch.items.push(Item::Notice(notice, cost));
+        state.batch.items.push(InboxItem::Notice(notice, cost));
         drop(state);
         self.waiting.wake();
     }

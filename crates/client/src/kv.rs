@@ -17,14 +17,16 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_control::{Answer, Command, Found, LeaseState, Pair, Query, Reply, prefix_end};
+use dunlin_control::{
+    ControlCommand, ControlQuery, ControlReply, FoundKeys, LeaseState, Pair, QueryAnswer, prefix_end,
+};
 use dunlin_wire::ControlKind;
 
-use crate::client::{Client, Shared};
+use crate::client::{Client, SharedClient};
 pub use asking::PendingCommand;
 pub use error::KvError;
 pub use lease::{Lease, LeaseHandle, LeaseLostError};
-pub use lock::Lock;
+pub use lock::HeldLock;
 pub use questioning::PendingQuery;
 pub use transaction::{Transaction, TransactionResult};
 pub use watch::{Change, KeyChange, Watch, WatchError, WatchFrom};
@@ -32,13 +34,13 @@ pub use watch::{Change, KeyChange, Watch, WatchError, WatchFrom};
 /// Keys and values of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Kv {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClient>,
     questions: ControlKind,
 }
 
 /// A key with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct KvEntry {
     /// The key.
     pub key: Vec<u8>,
     /// The value.
@@ -59,7 +61,7 @@ pub struct Page {
     /// The last revision at the time of the read.
     pub revision: u64,
     /// The keys and values.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<KvEntry>,
     /// Whether the range has more keys after the last.
     pub more: bool,
 }
@@ -88,8 +90,8 @@ impl Kv {
     }
 
     /// Reads a key.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>, KvError> {
-        Ok(self.page(&Query::Get { key: key.as_ref() })?.entries.pop())
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<KvEntry>, KvError> {
+        Ok(self.page(&ControlQuery::Get { key: key.as_ref() })?.entries.pop())
     }
 
     /// Writes a key. Returns the revision.
@@ -105,24 +107,24 @@ impl Kv {
         lease: u64,
     ) -> Result<u64, KvError> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        Ok(self.write(&Command::Put { key, value, lease })?.revision)
+        Ok(self.write(&ControlCommand::Put { key, value, lease })?.revision)
     }
 
     /// Writes a key if `expect` is the revision of its last write, or 0 if the key does not exist. Fails with
     /// [`KvError::Moved`] otherwise.
     pub fn cas(&self, key: impl AsRef<[u8]>, expect: u64, value: impl AsRef<[u8]>) -> Result<u64, KvError> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        Ok(self.write(&Command::PutIf { key, value, lease: 0, expect })?.revision)
+        Ok(self.write(&ControlCommand::PutIf { key, value, lease: 0, expect })?.revision)
     }
 
     /// Deletes a key, if it exists.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<WriteResult, KvError> {
-        self.write(&Command::Delete { key: key.as_ref() })
+        self.write(&ControlCommand::Delete { key: key.as_ref() })
     }
 
     /// Deletes a key if `expect` is the revision of its last write. Fails with [`KvError::Moved`] otherwise.
     pub fn delete_if(&self, key: impl AsRef<[u8]>, expect: u64) -> Result<WriteResult, KvError> {
-        self.write(&Command::DeleteIf { key: key.as_ref(), expect })
+        self.write(&ControlCommand::DeleteIf { key: key.as_ref(), expect })
     }
 
     /// Deletes keys from `start` up to and excluding `end`; an empty `end` means the last key. One call
@@ -132,7 +134,7 @@ impl Kv {
         start: impl AsRef<[u8]>,
         end: impl AsRef<[u8]>,
     ) -> Result<WriteResult, KvError> {
-        self.write(&Command::DeleteRange { start: start.as_ref(), end: end.as_ref() })
+        self.write(&ControlCommand::DeleteRange { start: start.as_ref(), end: end.as_ref() })
     }
 
     /// Writes several keys in one revision, and returns the revision.
@@ -144,14 +146,14 @@ impl Kv {
     /// Reads up to `limit` keys from `start` up to and excluding `end`; an empty `end` means the last key, 0
     /// the largest possible limit. The next page starts at the last key with a zero byte appended.
     pub fn range(&self, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>, limit: u32) -> Result<Page, KvError> {
-        self.page(&Query::Range { start: start.as_ref(), end: end.as_ref(), limit })
+        self.page(&ControlQuery::Range { start: start.as_ref(), end: end.as_ref(), limit })
     }
 
     /// Reads all keys that begin with `prefix`, page by page. A later page may include changes made after the
     /// first page was read.
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<Entry>, KvError> {
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<KvEntry>, KvError> {
         let (mut start, end) = (prefix.as_ref().to_vec(), prefix_end(prefix.as_ref()));
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<KvEntry> = Vec::new();
         loop {
             let page = self.range(&start, &end, 0)?;
             entries.extend(page.entries);
@@ -164,44 +166,44 @@ impl Kv {
 
     /// Reads the state of a lease; `None` if it does not exist.
     pub fn lease_state(&self, lease: u64) -> Result<Option<LeaseState>, KvError> {
-        match self.query(&Query::Lease { lease })? {
-            Answer::Leases { mut leases, .. } => Ok(leases.pop()),
+        match self.query(&ControlQuery::Lease { lease })? {
+            QueryAnswer::Leases { mut leases, .. } => Ok(leases.pop()),
             _ => Err(KvError::odd()),
         }
     }
 
     /// Reads the epoch and the last revision.
     pub fn revision(&self) -> Result<(u32, u64), KvError> {
-        match self.query(&Query::Status)? {
-            Answer::Status { epoch, revision, .. } => Ok((epoch, revision)),
+        match self.query(&ControlQuery::Status)? {
+            QueryAnswer::Status { epoch, revision, .. } => Ok((epoch, revision)),
             _ => Err(KvError::odd()),
         }
     }
 
     /// Sends any query, and waits for its response.
-    pub fn query(&self, query: &Query<'_>) -> Result<Answer, KvError> {
+    pub fn query(&self, query: &ControlQuery<'_>) -> Result<QueryAnswer, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
         let answer = self.retry_until_answered(self.questions, &bytes, self.patience())?;
-        Ok(Answer::decode(&answer)?)
+        Ok(QueryAnswer::decode(&answer)?)
     }
 
     /// Sends any command once, and waits for its response.
-    pub fn command(&self, command: &Command<'_>) -> Result<Reply, KvError> {
+    pub fn command(&self, command: &ControlCommand<'_>) -> Result<ControlReply, KvError> {
         self.begin(command)?.wait()
     }
 
-    fn write(&self, command: &Command<'_>) -> Result<WriteResult, KvError> {
+    fn write(&self, command: &ControlCommand<'_>) -> Result<WriteResult, KvError> {
         match self.command(command)? {
-            Reply::Changed { revision, keys } => Ok(WriteResult { revision, keys }),
+            ControlReply::Changed { revision, keys } => Ok(WriteResult { revision, keys }),
             _ => Err(KvError::odd()),
         }
     }
 
-    fn page(&self, query: &Query<'_>) -> Result<Page, KvError> {
+    fn page(&self, query: &ControlQuery<'_>) -> Result<Page, KvError> {
         match self.query(query)? {
-            Answer::Found { revision, found: Found { items, more } } => {
-                Ok(Page { revision, entries: items.into_iter().map(Entry::from).collect(), more })
+            QueryAnswer::Found { revision, found: FoundKeys { items, more } } => {
+                Ok(Page { revision, entries: items.into_iter().map(KvEntry::from).collect(), more })
             }
             _ => Err(KvError::odd()),
         }
@@ -212,9 +214,9 @@ impl Kv {
     }
 }
 
-impl From<Pair> for Entry {
-    fn from(Pair { key, item }: Pair) -> Entry {
+impl From<Pair> for KvEntry {
+    fn from(Pair { key, item }: Pair) -> KvEntry {
         let (created, modified, version, lease) = (item.created, item.modified, item.version, item.lease);
-        Entry { key: key.to_vec(), value: item.value, created, modified, version, lease }
+        KvEntry { key: key.to_vec(), value: item.value, created, modified, version, lease }
     }
 }

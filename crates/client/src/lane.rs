@@ -22,7 +22,7 @@ use sent::SentBatch;
 const SPARE_BATCHES_MAX: usize = 32;
 
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct PublishLane {
     partition: u32,
     /// The number of the first record of the batch being filled.
     next_seq: u64,
@@ -59,9 +59,9 @@ pub(crate) enum RefusedPart {
     Unknown,
 }
 
-impl Lane {
-    pub(crate) fn new(partition: u32) -> Lane {
-        Lane {
+impl PublishLane {
+    pub(crate) fn new(partition: u32) -> PublishLane {
+        PublishLane {
             partition,
             next_seq: 1,
             batch: Vec::new(),
@@ -369,11 +369,11 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_wire::{Decoded, Decoder, FLAG_ACK, FromClient, Limits, Publish};
+    use dunlin_wire::{Decoded, Decoder, DecoderLimits, FLAG_ACK, FromClient, Publish};
 
     use super::*;
 
-    fn send(lane: &mut Lane, payloads: &[&[u8]]) -> Vec<u8> {
+    fn send(lane: &mut PublishLane, payloads: &[&[u8]]) -> Vec<u8> {
         for payload in payloads {
             lane.push(&Meta::default(), payload, 1 << 20).unwrap();
         }
@@ -384,7 +384,7 @@ mod tests {
 
     fn publish(bytes: &[u8]) -> Publish<'_> {
         let Ok(Decoded::Message(FromClient::Publish(publish), _)) =
-            Decoder::new(Limits::default()).next_from_client(bytes)
+            Decoder::new(DecoderLimits::default()).next_from_client(bytes)
         else {
             panic!("no PUBLISH")
         };
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn batches_are_numbered_one_after_another() {
-        let mut lane = Lane::new(3);
+        let mut lane = PublishLane::new(3);
         let first = send(&mut lane, &[b"a", b"b"]);
         let second = send(&mut lane, &[b"c"]);
         let (first, second) = (publish(&first).header, publish(&second).header);
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn unanswered_batches_are_resent_byte_for_byte() {
-        let mut lane = Lane::new(0);
+        let mut lane = PublishLane::new(0);
         let sent: Vec<Vec<u8>> = (0..3).map(|_| send(&mut lane, &[b"a", b"b"])).collect();
         lane.published(2);
         assert_eq!(lane.unanswered().collect::<Vec<_>>(), [&sent[1][..], &sent[2][..]]);
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn sequence_returns_to_the_refused_batch_once_all_answered() {
-        let mut lane = Lane::new(0);
+        let mut lane = PublishLane::new(0);
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);
         }
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn refused_batches_are_resent_in_order_before_new_ones() {
-        let mut lane = Lane::new(0);
+        let mut lane = PublishLane::new(0);
         let sent: Vec<Vec<u8>> =
             [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload, payload])).into();
         lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn possibly_appended_batch_is_resent_first_and_unchanged() {
-        let mut lane = Lane::new(0);
+        let mut lane = PublishLane::new(0);
         let sent: Vec<Vec<u8>> = [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload])).into();
         // Responses for different batches may arrive out of order.
         lane.refused(3, true, None);
@@ -477,7 +477,7 @@ mod tests {
 
     #[test]
     fn batch_is_resent_without_its_refused_record() {
-        let mut lane = Lane::new(0);
+        let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a", b"b", b"c"]);
         send(&mut lane, &[b"d"]);
         assert_eq!(lane.refused(1, false, Some(2)), RefusedPart::Record(2));
@@ -497,7 +497,7 @@ mod tests {
 
     #[test]
     fn unnamed_refused_record_is_found_by_bisection() {
-        let mut lane = Lane::new(0);
+        let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a", b"b", b"c", b"d"]);
         assert_eq!(lane.refused(1, false, Some(0)), RefusedPart::Unknown);
         let mut again = Vec::new();
@@ -514,7 +514,7 @@ mod tests {
 
     #[test]
     fn refused_batch_is_dropped_once_another_is_sent() {
-        let mut lane = Lane::new(0);
+        let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         lane.refused(1, false, None);
         send(&mut lane, &[b"b"]);
@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn sequence_follows_the_owners_last_appended_record() {
-        let mut lane = Lane::new(0);
+        let mut lane = PublishLane::new(0);
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);
         }
@@ -535,7 +535,7 @@ mod tests {
 
     #[test]
     fn oversized_record_leaves_the_open_batch_unchanged() {
-        let mut lane = Lane::new(0);
+        let mut lane = PublishLane::new(0);
         lane.push(&Meta::default(), b"fits", 24).unwrap();
         let error = lane.push(&Meta::default(), b"does not fit", 24);
         assert_eq!(error, Err(PublishError::RecordTooLarge { bytes: 32, bytes_max: 24 }));

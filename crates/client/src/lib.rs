@@ -8,10 +8,10 @@
 //! records again.
 //!
 //! ```no_run
-//! use dunlin_client::{Client, Options};
+//! use dunlin_client::{Client, ClientOptions};
 //! use dunlin_topic::{Event, Publish, Subscribe, SubscribeOptions};
 //!
-//! let client = Client::connect("dunlin://localhost", Options::default())?;
+//! let client = Client::connect("dunlin://localhost", ClientOptions::default())?;
 //! let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default())?;
 //! client.publisher("orders.eu")?.publish(b"one")?;
 //! if let Event::Record(record) = subscriber.next()? {
@@ -24,7 +24,7 @@
 //! - The thread that waits drives the connection. The client starts a thread only for [`Lease::keep`], for
 //!   each [`Attachment`], and for publishers that [`send`](dunlin_topic::Publish::send) without waiting.
 //! - A subscriber receives every missing record as part of a gap, even if the node does not report the gap.
-//! - A subscription holds at most its credit in unread bytes ([`Limits::credit_bytes`]), and does not delay
+//! - A subscription holds at most its credit in unread bytes ([`ClientLimits::credit_bytes`]), and does not delay
 //!   other subscriptions.
 //! - A wait ends with an error at most two heartbeats after the last message from the node. The next call
 //!   tries again.
@@ -69,7 +69,7 @@ mod topics;
 mod why;
 
 pub use address::{Address, AddressError, PORT_DEFAULT};
-pub use client::{Client, ConnectError, Options};
+pub use client::{Client, ClientOptions, ConnectError};
 pub use credentials::Credentials;
 pub use dunlin_control as state;
 pub use dunlin_tasks as scheduler;
@@ -79,10 +79,10 @@ pub use dunlin_wire::{ErrorCode, Retry};
 pub use group::{Group, GroupEvent, GroupKind, GroupOptions, Member, Settlement, Settler};
 pub use interrupt::interruptible;
 pub use kv::{
-    Change, Entry, KeyChange, Kv, KvError, Lease, LeaseHandle, LeaseLostError, Lock, Page, PendingCommand,
-    PendingQuery, Transaction, TransactionResult, Watch, WatchError, WatchFrom, WriteResult,
+    Change, HeldLock, KeyChange, Kv, KvEntry, KvError, Lease, LeaseHandle, LeaseLostError, Page,
+    PendingCommand, PendingQuery, Transaction, TransactionResult, Watch, WatchError, WatchFrom, WriteResult,
 };
-pub use limits::Limits;
+pub use limits::ClientLimits;
 pub use publisher::{Identity, Publisher, PublisherOptions};
 pub use refusal::RefusedError;
 pub use relay::{Relay, RelayBatch, RelayCallback, RelayOutcome};

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 /// Limits on a client's memory and waiting times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ClientLimits {
     /// Unread bytes of a subscription, granted to the node as credit.
     pub credit_bytes: usize,
     /// Bytes that a publisher may have sent without a response. Further records wait.
@@ -33,9 +33,9 @@ pub struct Limits {
     pub answer_ms_max: u64,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ClientLimits {
+    fn default() -> ClientLimits {
+        ClientLimits {
             credit_bytes: 1 << 20,
             in_flight_bytes_max: 1 << 20,
             batch_bytes: 32 << 10,
@@ -54,7 +54,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl ClientLimits {
     /// The most bytes that a subscription keeps from a node that exceeds its credit: twice the credit,
     /// because nodes check it at intervals, and one message.
     pub(crate) fn unread_bytes_max(&self) -> u64 {

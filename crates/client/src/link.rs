@@ -15,11 +15,11 @@ use dunlin_wire::{
     ALL_ANSWERED, Decoded, Decoder, ErrorCode, FromClient, FromNode, Hello, PREAMBLE_BYTES, Preamble,
 };
 
-use crate::backoff::{Backoff, random_seed};
+use crate::backoff::{ReconnectBackoff, random_seed};
 use crate::chunk::Chunks;
-use crate::client::{Options, Shared};
+use crate::client::{ClientOptions, SharedClient};
 use crate::follow::lock;
-use crate::limits::{Limits, TICK};
+use crate::limits::{ClientLimits, TICK};
 use crate::refusal::RefusedError;
 use crate::session::ConnectionError;
 use crate::socket::Socket;
@@ -39,7 +39,7 @@ pub(crate) struct Link {
     /// The size of the next message in bytes.
     need: usize,
     decoder: Decoder,
-    backoff: Backoff,
+    backoff: ReconnectBackoff,
     /// The index of the next endpoint to try.
     endpoint: usize,
     /// Whether the last read emptied the socket.
@@ -99,9 +99,9 @@ pub(crate) struct WakeConditions {
 }
 
 impl Link {
-    pub(crate) fn new(limits: &Limits) -> Link {
+    pub(crate) fn new(limits: &ClientLimits) -> Link {
         let now = Instant::now();
-        let wire_limits = dunlin_wire::Limits {
+        let wire_limits = dunlin_wire::DecoderLimits {
             run_bytes_max: limits.run_bytes_max,
             control_bytes_max: limits.control_bytes_max,
         };
@@ -110,7 +110,7 @@ impl Link {
             chunks: Chunks::new(limits.chunk_bytes),
             need: 0,
             decoder: Decoder::new(wire_limits),
-            backoff: Backoff::new(limits.backoff_base_ms, limits.backoff_max_ms, random_seed()),
+            backoff: ReconnectBackoff::new(limits.backoff_base_ms, limits.backoff_max_ms, random_seed()),
             endpoint: 0,
             dry: false,
             skip: false,
@@ -124,7 +124,7 @@ impl Link {
 
     /// Does all possible work.
     #[inline]
-    pub(crate) fn pump(&mut self, shared: &Shared, patience: PumpWait) -> PumpOutcome {
+    pub(crate) fn pump(&mut self, shared: &SharedClient, patience: PumpWait) -> PumpOutcome {
         match &self.phase {
             Phase::Up { socket } => {
                 let socket = Arc::clone(socket);
@@ -140,12 +140,12 @@ impl Link {
     }
 
     /// How long a caller may wait without a message from the node.
-    pub(crate) fn patience(&self, limits: &Limits) -> Duration {
+    pub(crate) fn patience(&self, limits: &ClientLimits) -> Duration {
         self.heartbeat * limits.patience_heartbeats
     }
 
     #[inline]
-    fn pump_up(&mut self, shared: &Shared, socket: &Arc<Socket>, patience: PumpWait) -> PumpOutcome {
+    fn pump_up(&mut self, shared: &SharedClient, socket: &Arc<Socket>, patience: PumpWait) -> PumpOutcome {
         let flushed = shared.outbox.flush();
         let blocking = match patience {
             // Skip only one look: a caller that never waits must look at its next call.
@@ -170,7 +170,7 @@ impl Link {
 
     /// Stops reading until the runtime that watches the socket reports an event.
     #[cfg(feature = "tokio")]
-    pub(crate) fn rest(&mut self, shared: &Shared) -> Option<PumpOutcome> {
+    pub(crate) fn rest(&mut self, shared: &SharedClient) -> Option<PumpOutcome> {
         let resting = self.dry && matches!(self.phase, Phase::Up { .. }) && shared.outbox.is_empty();
         resting.then(|| self.quiet(shared))
     }
@@ -183,7 +183,7 @@ impl Link {
 
     /// Reads the clock only after many looks at the socket, because both take equally long.
     #[inline]
-    fn spin(&mut self, shared: &Shared, socket: &Socket) -> PumpOutcome {
+    fn spin(&mut self, shared: &SharedClient, socket: &Socket) -> PumpOutcome {
         let room = self.chunks.room(self.need);
         let mut read = socket.recv(room, false);
         for _ in 1..SPINS {
@@ -196,7 +196,7 @@ impl Link {
     }
 
     #[inline]
-    fn received(&mut self, shared: &Shared, read: std::io::Result<usize>) -> PumpOutcome {
+    fn received(&mut self, shared: &SharedClient, read: std::io::Result<usize>) -> PumpOutcome {
         match read {
             Ok(0) => {
                 self.lost(shared, DisconnectReason::Io("the node closed the connection".to_owned()), None)
@@ -210,7 +210,7 @@ impl Link {
     }
 
     #[inline]
-    fn heard(&mut self, shared: &Shared) -> PumpOutcome {
+    fn heard(&mut self, shared: &SharedClient) -> PumpOutcome {
         self.silent_since = None;
         match self.deliver_messages(shared) {
             Ok(()) => PumpOutcome::Heard,
@@ -228,7 +228,7 @@ impl Link {
 
     /// Delivers all complete messages.
     #[inline]
-    fn deliver_messages(&mut self, shared: &Shared) -> Result<(), ConnectionError> {
+    fn deliver_messages(&mut self, shared: &SharedClient) -> Result<(), ConnectionError> {
         let mut session = lock(&shared.session);
         let (chunk, mut at) = self.chunks.unread();
         loop {
@@ -249,7 +249,7 @@ impl Link {
 
     /// Handles silence: after two heartbeats without a message while a caller listened, the node counts as
     /// dead.
-    fn quiet(&mut self, shared: &Shared) -> PumpOutcome {
+    fn quiet(&mut self, shared: &SharedClient) -> PumpOutcome {
         let now = Instant::now();
         // Time without a listening caller does not count.
         if now.duration_since(self.listened_at) > self.heartbeat {
@@ -265,14 +265,14 @@ impl Link {
         self.lose(shared, why, since, None)
     }
 
-    fn lost(&mut self, shared: &Shared, why: DisconnectReason, wait: Option<Duration>) -> PumpOutcome {
+    fn lost(&mut self, shared: &SharedClient, why: DisconnectReason, wait: Option<Duration>) -> PumpOutcome {
         self.lose(shared, why, Instant::now(), wait)
     }
 
     /// Ends the connection or the attempt. `since` is the time of the last sign of the node.
     fn lose(
         &mut self,
-        shared: &Shared,
+        shared: &SharedClient,
         why: DisconnectReason,
         since: Instant,
         wait: Option<Duration>,
@@ -295,7 +295,7 @@ impl Link {
         PumpOutcome::Disconnected(why, since)
     }
 
-    fn pump_away(&mut self, shared: &Shared, patience: PumpWait) -> PumpOutcome {
+    fn pump_away(&mut self, shared: &SharedClient, patience: PumpWait) -> PumpOutcome {
         let now = Instant::now();
         let (write, until) = match &self.phase {
             Phase::Disconnected { retry_at, .. } if now < *retry_at => (false, *retry_at),
@@ -335,7 +335,12 @@ impl Link {
         }
     }
 
-    fn connect(&mut self, shared: &Shared, away: (DisconnectReason, Instant), now: Instant) -> PumpOutcome {
+    fn connect(
+        &mut self,
+        shared: &SharedClient,
+        away: (DisconnectReason, Instant),
+        now: Instant,
+    ) -> PumpOutcome {
         let begun = shared.address.resolve().and_then(|endpoints| {
             let at = self.endpoint % endpoints.len().max(1);
             let (node, endpoint) = endpoints.get(at).ok_or(std::io::ErrorKind::AddrNotAvailable)?;
@@ -354,7 +359,7 @@ impl Link {
 
     fn greet(
         &mut self,
-        shared: &Shared,
+        shared: &SharedClient,
         socket: &Arc<Socket>,
         away: (DisconnectReason, Instant),
         deadline: Instant,
@@ -370,7 +375,7 @@ impl Link {
 
     fn read_greeting(
         &mut self,
-        shared: &Shared,
+        shared: &SharedClient,
         socket: &Arc<Socket>,
         away: (DisconnectReason, Instant),
     ) -> PumpOutcome {
@@ -395,7 +400,7 @@ impl Link {
 
     /// Returns whether the node's WELCOME has arrived. If so, the connection works, and the session sends its
     /// state again.
-    fn answered(&mut self, shared: &Shared, socket: &Arc<Socket>) -> Result<bool, DisconnectReason> {
+    fn answered(&mut self, shared: &SharedClient, socket: &Arc<Socket>) -> Result<bool, DisconnectReason> {
         let broken = |error: dunlin_wire::WireError| DisconnectReason::Io(error.to_string());
         let (chunk, at) = self.chunks.unread();
         let bytes = &chunk[at..];
@@ -453,7 +458,7 @@ impl Link {
 
     /// Closes the connection. The node gets a moment to take the last bytes and to close first: closing with
     /// unread responses would discard bytes on their way.
-    pub(crate) fn close(&mut self, shared: &Shared) {
+    pub(crate) fn close(&mut self, shared: &SharedClient) {
         let until = Instant::now() + FAREWELL;
         if let Phase::Up { socket } = std::mem::replace(&mut self.phase, Phase::Closed) {
             while !shared.outbox.flush() && Instant::now() < until {
@@ -475,7 +480,7 @@ impl Link {
     }
 
     #[cfg(feature = "tokio")]
-    pub(crate) fn wants(&self, shared: &Shared) -> WakeConditions {
+    pub(crate) fn wants(&self, shared: &SharedClient) -> WakeConditions {
         let tick = Instant::now() + self.heartbeat / 2;
         match &self.phase {
             Phase::Up { socket } => WakeConditions {
@@ -497,7 +502,7 @@ impl Link {
     }
 }
 
-fn greeting(options: &Options) -> Vec<u8> {
+fn greeting(options: &ClientOptions) -> Vec<u8> {
     let mut out = Preamble::OURS.to_bytes().to_vec();
     let hello =
         Hello { tenant: &options.tenant, credentials: options.credentials.as_bytes(), client: &options.name };
@@ -505,7 +510,7 @@ fn greeting(options: &Options) -> Vec<u8> {
     out
 }
 
-fn connecting(shared: &Shared, error: &std::io::Error) -> DisconnectReason {
+fn connecting(shared: &SharedClient, error: &std::io::Error) -> DisconnectReason {
     DisconnectReason::Io(format!("connecting to {}: {error}", shared.address))
 }
 

@@ -11,10 +11,10 @@ use crate::follow::lock;
 use crate::socket::Socket;
 
 #[derive(Debug, Default)]
-pub(crate) struct Outbox(Mutex<Outgoing>);
+pub(crate) struct Outbox(Mutex<OutgoingBytes>);
 
 #[derive(Debug, Default)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingBytes {
     socket: Option<Arc<Socket>>,
     /// Bytes that the socket did not take; the first `sent` of them have left.
     backlog: Vec<u8>,
@@ -26,7 +26,8 @@ pub(crate) struct Outgoing {
 impl Outbox {
     /// Begins a connection. Bytes wait until [`uncork`](Outbox::uncork).
     pub(crate) fn cork(&self, socket: &Arc<Socket>) {
-        *self.lock() = Outgoing { socket: Some(Arc::clone(socket)), corked: true, ..Outgoing::default() };
+        *self.lock() =
+            OutgoingBytes { socket: Some(Arc::clone(socket)), corked: true, ..OutgoingBytes::default() };
     }
 
     /// Writes `first`, and then the bytes written since the connection began.
@@ -41,7 +42,7 @@ impl Outbox {
     }
 
     pub(crate) fn close(&self) {
-        *self.lock() = Outgoing::default();
+        *self.lock() = OutgoingBytes::default();
     }
 
     /// Writes what the socket takes and keeps the rest. Returns `false` without a connection.
@@ -80,12 +81,12 @@ impl Outbox {
         out.sent == out.backlog.len() && !out.socket.as_ref().is_some_and(|socket| socket.has_unsent())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Outgoing> {
+    fn lock(&self) -> MutexGuard<'_, OutgoingBytes> {
         lock(&self.0)
     }
 }
 
-impl Outgoing {
+impl OutgoingBytes {
     fn flush(&mut self) -> io::Result<bool> {
         if self.corked {
             return Ok(false);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dunlin_topic::{Draft, Meta, Publish, PublishError, Receipt, key_hash};
 use dunlin_wire::{FLAG_ACK, FLAG_EXPECT, FLAG_QUIET, FromClient};
 
-use crate::client::Shared;
+use crate::client::SharedClient;
 use crate::drive::WaitOutcome;
 use crate::follow::lock;
 use crate::publishing::{PublisherShared, PublisherState};
@@ -38,7 +38,7 @@ pub struct PublisherOptions {
 /// publishing the records again would duplicate them.
 #[derive(Debug)]
 pub struct Publisher {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClient>,
     publishing: Arc<PublisherShared>,
     quiet: bool,
 }
@@ -61,7 +61,7 @@ impl BatchHeader {
 
 impl PublisherShared {
     /// Numbers and writes the batch of a lane.
-    fn seal(&self, state: &mut PublisherState, shared: &Shared, lane: usize, how: BatchHeader) {
+    fn seal(&self, state: &mut PublisherState, shared: &SharedClient, lane: usize, how: BatchHeader) {
         let answered = how.flags & FLAG_QUIET == 0;
         let mut written = true;
         let mut write = |bytes: &[u8]| written = shared.outbox.write(bytes);
@@ -75,7 +75,7 @@ impl PublisherShared {
         }
     }
 
-    fn seal_all(&self, state: &mut PublisherState, shared: &Shared, how: BatchHeader) {
+    fn seal_all(&self, state: &mut PublisherState, shared: &SharedClient, how: BatchHeader) {
         for lane in 0..state.lanes.len() {
             if state.lanes[lane].has_batch() {
                 self.seal(state, shared, lane, how);
@@ -84,7 +84,7 @@ impl PublisherShared {
     }
 
     /// Sends the batches of the list that a wait or the flusher has taken.
-    pub(crate) fn hand_over_listed(&self, shared: &Shared) {
+    pub(crate) fn hand_over_listed(&self, shared: &SharedClient) {
         let mut state = self.lock();
         state.listed = false;
         if !state.troubled() {
@@ -94,7 +94,7 @@ impl PublisherShared {
     }
 
     /// Whether unanswered records still need the flusher. Settles refusals that do not need the caller.
-    pub(crate) fn looks_after_itself(&self, shared: &Shared) -> bool {
+    pub(crate) fn looks_after_itself(&self, shared: &SharedClient) -> bool {
         let mut state = self.lock();
         if state.unsettled && state.failed.is_none() && !state.refused {
             state.send_what_was_left(self.number, shared);
@@ -107,7 +107,7 @@ impl PublisherShared {
 }
 
 impl Publisher {
-    pub(crate) fn new(shared: Arc<Shared>, publishing: Arc<PublisherShared>, quiet: bool) -> Publisher {
+    pub(crate) fn new(shared: Arc<SharedClient>, publishing: Arc<PublisherShared>, quiet: bool) -> Publisher {
         publishing.lock().quiet = quiet;
         Publisher { shared, publishing, quiet }
     }
@@ -115,12 +115,13 @@ impl Publisher {
     /// The bytes of unanswered records, including the batch being filled.
     pub fn unanswered_bytes(&self) -> usize {
         let state = self.publishing.lock();
-        state.unanswered_bytes() + state.lanes.iter().map(crate::lane::Lane::batch_bytes).sum::<usize>()
+        state.unanswered_bytes()
+            + state.lanes.iter().map(crate::lane::PublishLane::batch_bytes).sum::<usize>()
     }
 
     /// The number of acknowledged records, over all connections. A `quiet` publisher has none.
     pub fn acknowledged_records(&self) -> u64 {
-        self.publishing.lock().lanes.iter().map(crate::lane::Lane::acknowledged).sum()
+        self.publishing.lock().lanes.iter().map(crate::lane::PublishLane::acknowledged).sum()
     }
 
     /// Sends all refused records again, in order. Records of the call that reported the refusal and of later
@@ -205,7 +206,7 @@ impl Publisher {
         }
         if let Some(error) = state.failed.take() {
             state.unsettled = false;
-            state.lanes.iter_mut().for_each(crate::lane::Lane::put_batch_aside);
+            state.lanes.iter_mut().for_each(crate::lane::PublishLane::put_batch_aside);
             return Err(error);
         }
         if state.refused {

@@ -4,13 +4,13 @@ use std::sync::{Mutex, MutexGuard};
 
 use dunlin_topic::{AckLevel, Position, PublishError, Receipt};
 use dunlin_wire::{
-    AckKind, ErrorCode, ExpectTopic, FromClient, Kind, LastAcknowledged, List, OpenPublisher, PublishRefused,
-    Published, PublisherOpened, PublisherTopic, Refusal,
+    AckKind, ErrorCode, ExpectTopic, FromClient, LastAcknowledged, List, MessageKind, OpenPublisher,
+    PublishRefused, Published, PublisherOpened, PublisherTopic, Refusal,
 };
 
-use crate::client::Shared;
+use crate::client::SharedClient;
 use crate::follow::{HandleWaker, lock};
-use crate::lane::{Lane, RefusedPart};
+use crate::lane::{PublishLane, RefusedPart};
 use crate::refusal::publish_error;
 
 /// Single refused records between two calls that report them; above this limit the rest is discarded.
@@ -36,7 +36,7 @@ pub(crate) struct PublisherState {
     topic: String,
     /// The node's response about the topic; `None` before protocol version 4.
     of_topic: Option<PublisherTopic>,
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) lanes: Vec<PublishLane>,
     /// The first unreported error.
     pub(crate) failed: Option<PublishError>,
     /// An unreported refusal of a single record; the other records of its batch are appended.
@@ -71,7 +71,7 @@ impl PublisherShared {
                 opened: false,
                 topic: String::new(),
                 of_topic: None,
-                lanes: vec![Lane::new(0)],
+                lanes: vec![PublishLane::new(0)],
                 failed: None,
                 left_out: None,
                 new_epoch: false,
@@ -100,16 +100,16 @@ impl PublisherShared {
     pub(crate) fn resume(&self, version: u8, out: &mut Vec<u8>) {
         let state = self.lock();
         self.open(&state, version, out);
-        state.lanes.iter().flat_map(Lane::unanswered).for_each(|bytes| out.extend_from_slice(bytes));
+        state.lanes.iter().flat_map(PublishLane::unanswered).for_each(|bytes| out.extend_from_slice(bytes));
     }
 
     /// Opens the publisher. When the publisher opens again, the message includes the client's knowledge of the
     /// topic, which may have begun a new epoch.
     pub(crate) fn open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
         if let Some(of_topic) = state.of_topic
-            && version >= Kind::ExpectTopic.since()
+            && version >= MessageKind::ExpectTopic.since()
         {
-            let at = |(partition, lane): (usize, &Lane)| {
+            let at = |(partition, lane): (usize, &PublishLane)| {
                 let Position { epoch, seq } = lane.acknowledged_at?;
                 let position = dunlin_wire::Position { epoch, seq };
                 Some(LastAcknowledged { partition: partition as u16, position })
@@ -139,7 +139,7 @@ impl PublisherShared {
             state.lanes.iter_mut().zip(opened.last_seqs.iter()).for_each(|(lane, last)| lane.follow(last));
         }
         for partition in state.lanes.len() as u32..u32::from(opened.partitions) {
-            state.lanes.push(Lane::new(partition));
+            state.lanes.push(PublishLane::new(partition));
         }
         opened.topic.clone_into(&mut state.topic);
         state.opened = true;
@@ -157,7 +157,7 @@ impl PublisherShared {
         let mut state = self.lock();
         state.fail(publish_error(refusal));
         state.refused = true;
-        state.lanes.iter_mut().for_each(Lane::give_up);
+        state.lanes.iter_mut().for_each(PublishLane::give_up);
         if refusal.code == ErrorCode::StateLost {
             state.begin_anew();
         }
@@ -250,7 +250,7 @@ impl PublisherState {
 
     /// Sends records again that were refused because of another record, once all batches are answered. If too
     /// many are refused, the rest is discarded and counted.
-    pub(crate) fn send_what_was_left(&mut self, number: u32, shared: &Shared) {
+    pub(crate) fn send_what_was_left(&mut self, number: u32, shared: &SharedClient) {
         if self.is_settling() {
             return;
         }
@@ -279,15 +279,15 @@ impl PublisherState {
 
     /// Whether responses to later batches are still expected after a refusal.
     pub(crate) fn is_settling(&self) -> bool {
-        self.lanes.iter().any(Lane::is_settling)
+        self.lanes.iter().any(PublishLane::is_settling)
     }
 
     pub(crate) fn unanswered_bytes(&self) -> usize {
-        self.lanes.iter().map(Lane::unanswered_bytes).sum()
+        self.lanes.iter().map(PublishLane::unanswered_bytes).sum()
     }
 
     pub(crate) fn is_answered(&self) -> bool {
-        self.lanes.iter().all(Lane::is_answered)
+        self.lanes.iter().all(PublishLane::is_answered)
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Sleep;
 
-use crate::client::Shared;
+use crate::client::SharedClient;
 use crate::drive::WaitOutcome;
 use crate::follow::{HandleWaker, lock};
 use crate::link::{Link, PumpOutcome, PumpWait, WakeConditions};
@@ -28,8 +28,8 @@ pub(crate) struct Reactor {
     away_since: Option<Instant>,
 }
 
-impl Shared {
-    /// Async form of [`wait_until`](Shared::wait_until). `number` identifies the task.
+impl SharedClient {
+    /// Async form of [`wait_until`](SharedClient::wait_until). `number` identifies the task.
     pub(crate) fn poll_until(
         &self,
         waiting: &HandleWaker,

@@ -11,7 +11,7 @@ use dunlin_wire::{
     PublishHeader, PublishRefused, Published, RUN_HEAD_BYTES, Refusal, publish_head,
 };
 
-use crate::client::{Client, Shared};
+use crate::client::{Client, SharedClient};
 use crate::follow::lock;
 use crate::link::{PumpOutcome, PumpWait};
 use crate::publishing::receipt;
@@ -36,7 +36,7 @@ pub type RelayCallback = Box<dyn FnOnce(RelayOutcome) + Send>;
 
 /// Relays batches of one producer, or of producers without a name, to one topic.
 pub struct Relay {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClient>,
     lane: Arc<RelayShared>,
 }
 

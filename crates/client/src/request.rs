@@ -170,7 +170,7 @@ impl ReplyInbox {
     }
 }
 
-impl crate::client::Shared {
+impl crate::client::SharedClient {
     /// The inbox prefix of this connection, once there is one.
     pub(crate) fn wait_for_inbox(&self) -> Result<String, SubscribeError> {
         let waiting = crate::follow::HandleWaker::default();

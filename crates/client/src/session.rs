@@ -22,8 +22,8 @@ use crate::follow::{HandleWaker, lock};
 use following::FollowState;
 use tasks::WorkerTable;
 
-use crate::inbox::Inbox;
-use crate::limits::{CREATED_MAX, Limits};
+use crate::inbox::SubscriberInbox;
+use crate::limits::{CREATED_MAX, ClientLimits};
 use crate::publishing::PublisherShared;
 use crate::refusal::{RefusedError, subscribe_error};
 use crate::relay::RelayShared;
@@ -39,7 +39,7 @@ pub struct Disconnection {
 
 /// The tables, and the node's data about itself.
 #[derive(Debug, Default)]
-pub(crate) struct Session {
+pub(crate) struct ClientSession {
     pub(crate) up: bool,
     /// Since when and why there is no connection; `None` before the first.
     pub(crate) away: Option<Disconnection>,
@@ -111,7 +111,7 @@ pub(crate) struct GroupJoinRequest {
 #[derive(Debug)]
 struct Subscription {
     asked: SubscriptionRequest,
-    inbox: Arc<Inbox>,
+    inbox: Arc<SubscriberInbox>,
     /// The positions in logs without a channel; `None` if the subscriber needs the state.
     logs: HashMap<(String, u16), (Arc<LogName>, Option<Position>)>,
     /// The current channel of each log.
@@ -139,7 +139,7 @@ struct Claims {
 #[derive(Debug)]
 struct Channel {
     subscription: u32,
-    inbox: Arc<Inbox>,
+    inbox: Arc<SubscriberInbox>,
     log: Arc<LogName>,
     at: Position,
     /// The last record delivered or reported; later records did not match.
@@ -237,17 +237,17 @@ pub(crate) enum ConnectionError {
     #[error("the node announced more than {0} logs")]
     Channels(usize),
     #[error("the node sent malformed orders for workers: {0}")]
-    Orders(#[from] dunlin_tasks::DecodeError),
+    Orders(#[from] dunlin_tasks::TaskDecodeError),
     #[error("the node ended the connection: {0}")]
     Error(RefusedError),
     #[error("the node is shutting down: {reason}")]
     Goodbye { reconnect_after_ms: u32, reason: RefusedError },
 }
 
-impl Session {
-    pub(crate) fn new(limits: &Limits) -> Session {
-        let Limits { channels_max, snapshot_bytes_max, .. } = *limits;
-        Session { channels_max, snapshot_bytes_max, ..Session::default() }
+impl ClientSession {
+    pub(crate) fn new(limits: &ClientLimits) -> ClientSession {
+        let ClientLimits { channels_max, snapshot_bytes_max, .. } = *limits;
+        ClientSession { channels_max, snapshot_bytes_max, ..ClientSession::default() }
     }
 
     /// A number that is unique within the client.

@@ -13,7 +13,7 @@ use crate::request::Requester;
 pub use command::{CommandError, CommandResult};
 pub use dunlin_space::{
     Component, ComponentKind, Entity, EntityCommand, EntityId, RegionId, SceneChange, Schema, SchemaError,
-    VisibilityRule, VisibleEntity, Watch, WorldNameError, check_world_name,
+    SurroundingsWatch, VisibilityRule, VisibleEntity, WorldNameError, check_world_name,
 };
 pub use places::{RegionOwner, WorldMap, WorldMapError};
 pub use viewer::{ViewError, Viewer};

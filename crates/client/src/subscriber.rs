@@ -12,10 +12,10 @@ use dunlin_topic::{
 use dunlin_wire::FromClient;
 
 use crate::asked::deadline;
-use crate::client::Shared;
+use crate::client::SharedClient;
 use crate::drive::WaitOutcome;
 use crate::follow::lock;
-use crate::inbox::{Batch, BatchItem, Inbox, Item};
+use crate::inbox::{BatchItem, InboxBatch, InboxItem, SubscriberInbox};
 use crate::link::PumpOutcome;
 use crate::why::DisconnectReason;
 
@@ -25,12 +25,12 @@ pub type ConsumedPosition = (Arc<LogName>, Position);
 /// Reads one or more logs of a node.
 #[derive(Debug)]
 pub struct Subscriber {
-    shared: Arc<Shared>,
-    inbox: Arc<Inbox>,
+    shared: Arc<SharedClient>,
+    inbox: Arc<SubscriberInbox>,
     number: u32,
     wait: Wait,
     /// The batch being read.
-    batch: Batch,
+    batch: InboxBatch,
     /// The index of the next item.
     next: usize,
     /// Events left in the current item.
@@ -51,8 +51,8 @@ pub struct Subscriber {
 
 impl Subscriber {
     pub(crate) fn new(
-        shared: Arc<Shared>,
-        inbox: Arc<Inbox>,
+        shared: Arc<SharedClient>,
+        inbox: Arc<SubscriberInbox>,
         number: u32,
         wait: Wait,
         reports_consumed: bool,
@@ -63,7 +63,7 @@ impl Subscriber {
             inbox,
             number,
             wait,
-            batch: Batch::default(),
+            batch: InboxBatch::default(),
             next: 0,
             left: 0,
             at: 0,
@@ -80,23 +80,23 @@ impl Subscriber {
         self.number
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<SharedClient> {
         &self.shared
     }
 
     /// The current item.
     #[inline(always)]
-    pub(crate) fn item(&self) -> (&Item, &[u8]) {
+    pub(crate) fn item(&self) -> (&InboxItem, &[u8]) {
         let item = &self.batch.items[self.next - 1];
         let bytes = match item {
-            Item::Run(BatchItem { chunk: Some(chunk), .. }) => &chunk[..],
+            InboxItem::Run(BatchItem { chunk: Some(chunk), .. }) => &chunk[..],
             _ => &self.batch.copied[..],
         };
         (item, bytes)
     }
 
     /// The current item, if there is one.
-    pub(crate) fn item_if_any(&self) -> Option<(&Item, &[u8])> {
+    pub(crate) fn item_if_any(&self) -> Option<(&InboxItem, &[u8])> {
         (self.next > 0 && self.next <= self.batch.items.len()).then(|| self.item())
     }
 
@@ -133,8 +133,8 @@ impl Subscriber {
             if let Some(item) = self.batch.items.get(self.next) {
                 self.next += 1;
                 (self.left, self.at, self.seq, self.prev_seq) = match item {
-                    Item::Run(run) => (run.count, run.start, run.first_seq, run.prev_seq),
-                    Item::Notice(..) => (1, 0, 0, 0),
+                    InboxItem::Run(run) => (run.count, run.start, run.first_seq, run.prev_seq),
+                    InboxItem::Notice(..) => (1, 0, 0, 0),
                 };
                 return Ok(true);
             }
@@ -158,12 +158,12 @@ impl Subscriber {
     fn leave_item(&mut self) {
         let Some(item) = self.batch.items.get(self.next - 1) else { return };
         let stands = match item {
-            Item::Run(run) => {
+            InboxItem::Run(run) => {
                 self.spent += run.cost;
                 let seq = run.first_seq + u64::from(run.count) - 1;
                 Some((&run.log, Position { epoch: run.epoch, seq }))
             }
-            Item::Notice(notice, cost) => {
+            InboxItem::Notice(notice, cost) => {
                 self.spent += cost;
                 match notice {
                     Notice::Snapshot(snapshot) => {
@@ -254,13 +254,13 @@ impl Subscribe for Subscriber {
         assert!(self.left > 0, "take without an event: call ready first");
         let (at, seq, prev_seq) = (self.at, self.seq, self.prev_seq);
         let taken = match self.item() {
-            (Item::Run(_), bytes) => Frame::split(&bytes[at..]).map_or(0, |(_, taken)| taken),
-            (Item::Notice(..), _) => 0,
+            (InboxItem::Run(_), bytes) => Frame::split(&bytes[at..]).map_or(0, |(_, taken)| taken),
+            (InboxItem::Notice(..), _) => 0,
         };
         self.step(taken);
         match self.item() {
-            (Item::Notice(notice, _), _) => Event::Notice(notice.clone()),
-            (Item::Run(run), bytes) => {
+            (InboxItem::Notice(notice, _), _) => Event::Notice(notice.clone()),
+            (InboxItem::Run(run), bytes) => {
                 let (frame, _) = Frame::split(&bytes[at..]).expect("runs are checked when they are received");
                 let position = Position { epoch: run.epoch, seq };
                 Event::Record(Record { position, prev_seq, frame, log: &run.log })
@@ -277,8 +277,8 @@ impl Subscribe for Subscriber {
             let mut bytes_taken = 0;
             let mut prev_seq = self.prev_seq;
             match self.item() {
-                (Item::Notice(notice, _), _) => each(Event::Notice(notice.clone())),
-                (Item::Run(run), bytes) => {
+                (InboxItem::Notice(notice, _), _) => each(Event::Notice(notice.clone())),
+                (InboxItem::Run(run), bytes) => {
                     let mut rest = &bytes[at..run.end];
                     for seq in seq..seq + u64::from(left) {
                         let (frame, taken) =

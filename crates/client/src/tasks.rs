@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_tasks::{
-    Command, CommandReply, Found, ListFilter, NewTask, Query, QueueView, Signals, SubmittedTask, TaskView,
-    Tenant, TenantView, WorkerView,
+    CommandReply, ListFilter, NewTask, QueueView, Signals, SubmittedTask, TaskCommand, TaskQuery,
+    TaskQueryResult, TaskView, TenantSettings, TenantView, WorkerView,
 };
 use dunlin_wire::TasksKind;
 
-use crate::client::{Client, Shared};
+use crate::client::{Client, SharedClient};
 pub use asking::PendingTaskCommands;
 pub use attachment::{Attachment, AttachmentLoad, WorkerOptions};
 pub use error::TasksError;
@@ -34,7 +34,7 @@ pub use worker::{Task, TaskFailure, Worker, WorkerStopHandle};
 /// Tasks of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Tasks {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClient>,
     questions: TasksKind,
 }
 
@@ -79,7 +79,7 @@ impl Tasks {
 
     /// Submits tasks for `tenant`, either all or none.
     pub fn submit_all(&self, tenant: &str, tasks: Vec<NewTask<'_>>) -> Result<Submission, TasksError> {
-        match self.command(&Command::Submit { tenant: tenant.as_bytes(), tasks })? {
+        match self.command(&TaskCommand::Submit { tenant: tenant.as_bytes(), tasks })? {
             CommandReply::Submitted { tasks, slow_down_ms } => {
                 Ok(Submission { tasks, slow_down: Duration::from_millis(slow_down_ms.into()) })
             }
@@ -94,8 +94,8 @@ impl Tasks {
 
     /// Reads a task, and the cluster's clock in ms, in which the task's times are given.
     pub fn get_at(&self, task: u64) -> Result<(TaskView, u64), TasksError> {
-        match self.query(&Query::Get { task })? {
-            Found::Task { task, now_ms } => Ok((task, now_ms)),
+        match self.query(&TaskQuery::Get { task })? {
+            TaskQueryResult::Task { task, now_ms } => Ok((task, now_ms)),
             _ => Err(TasksError::odd()),
         }
     }
@@ -109,83 +109,83 @@ impl Tasks {
         limit: u32,
         whole: bool,
     ) -> Result<TaskPage, TasksError> {
-        match self.query(&Query::List { filter: filter.clone(), from, limit, whole })? {
-            Found::Tasks { tasks, next, now_ms } => Ok(TaskPage { tasks, next, now_ms }),
+        match self.query(&TaskQuery::List { filter: filter.clone(), from, limit, whole })? {
+            TaskQueryResult::Tasks { tasks, next, now_ms } => Ok(TaskPage { tasks, next, now_ms }),
             _ => Err(TasksError::odd()),
         }
     }
 
     /// Explains in one sentence why a task does not run, or what it does.
     pub fn why(&self, task: u64) -> Result<String, TasksError> {
-        match self.query(&Query::Why { task })? {
-            Found::Why { why } => Ok(why),
+        match self.query(&TaskQuery::Why { task })? {
+            TaskQueryResult::Why { why } => Ok(why),
             _ => Err(TasksError::odd()),
         }
     }
 
     /// Counts of waiting tasks by tenant, queue and kind, for one tenant or, if empty, all.
     pub fn queues(&self, tenant: &str) -> Result<Vec<QueueView>, TasksError> {
-        match self.query(&Query::Queues { tenant: tenant.as_bytes() })? {
-            Found::Queues { queues } => Ok(queues),
+        match self.query(&TaskQuery::Queues { tenant: tenant.as_bytes() })? {
+            TaskQueryResult::Queues { queues } => Ok(queues),
             _ => Err(TasksError::odd()),
         }
     }
 
     /// Tenants with their quotas and usage: one, or all if `tenant` is empty.
     pub fn tenants(&self, tenant: &str) -> Result<Vec<TenantView>, TasksError> {
-        match self.query(&Query::Tenants { tenant: tenant.as_bytes() })? {
-            Found::Tenants { tenants } => Ok(tenants),
+        match self.query(&TaskQuery::Tenants { tenant: tenant.as_bytes() })? {
+            TaskQueryResult::Tenants { tenants } => Ok(tenants),
             _ => Err(TasksError::odd()),
         }
     }
 
     /// Lists the workers.
     pub fn workers(&self) -> Result<Vec<WorkerView>, TasksError> {
-        match self.query(&Query::Workers)? {
-            Found::Workers { workers } => Ok(workers),
+        match self.query(&TaskQuery::Workers)? {
+            TaskQueryResult::Workers { workers } => Ok(workers),
             _ => Err(TasksError::odd()),
         }
     }
 
     /// The measurements that the autoscaler uses.
     pub fn signals(&self) -> Result<Signals, TasksError> {
-        match self.query(&Query::Signals)? {
-            Found::Signals { signals } => Ok(signals),
+        match self.query(&TaskQuery::Signals)? {
+            TaskQueryResult::Signals { signals } => Ok(signals),
             _ => Err(TasksError::odd()),
         }
     }
 
     /// Creates a tenant, or changes its share, quotas and limits, which apply to later starts.
-    pub fn set_tenant(&self, tenant: Tenant<'_>) -> Result<(), TasksError> {
-        self.command(&Command::Tenant { tenant }).map(drop)
+    pub fn set_tenant(&self, tenant: TenantSettings<'_>) -> Result<(), TasksError> {
+        self.command(&TaskCommand::Tenant { tenant }).map(drop)
     }
 
     /// Cancels a task and those that depend on it. A running task ends when its worker has stopped it.
     /// Returns the number of changed tasks.
     pub fn cancel(&self, task: u64) -> Result<u64, TasksError> {
-        self.changed(&Command::Cancel { task })
+        self.changed(&TaskCommand::Cancel { task })
     }
 
     /// Restarts a dead letter with all its retries. Returns the number of changed tasks.
     pub fn retry(&self, task: u64) -> Result<u64, TasksError> {
-        self.changed(&Command::Retry { task })
+        self.changed(&TaskCommand::Retry { task })
     }
 
     /// Restarts the oldest dead letters of a tenant, at most `count` (0 for the largest number). Returns how
     /// many, and whether there are more. Skips poisoned tasks, under which workers died.
     pub fn redrive(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
-        self.some_changed(&Command::RedriveSafe { tenant: tenant.as_bytes(), count })
+        self.some_changed(&TaskCommand::RedriveSafe { tenant: tenant.as_bytes(), count })
     }
 
     /// Like [`redrive`](Self::redrive), including poisoned tasks.
     pub fn redrive_with_poisoned(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
-        self.some_changed(&Command::Redrive { tenant: tenant.as_bytes(), count })
+        self.some_changed(&TaskCommand::Redrive { tenant: tenant.as_bytes(), count })
     }
 
     /// Removes the oldest dead letters of a tenant, and cancels tasks that depend on them. Returns how many,
     /// and whether there are more.
     pub fn discard(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
-        self.some_changed(&Command::Discard { tenant: tenant.as_bytes(), count })
+        self.some_changed(&TaskCommand::Discard { tenant: tenant.as_bytes(), count })
     }
 
     /// Creates or changes a schedule, which submits a task at each time of the cron expression, in UTC.
@@ -197,40 +197,40 @@ impl Tasks {
         task: NewTask<'_>,
     ) -> Result<(), TasksError> {
         let (tenant, name, cron) = (tenant.as_bytes(), name.as_bytes(), cron.as_bytes());
-        self.command(&Command::Schedule { tenant, name, cron, task }).map(drop)
+        self.command(&TaskCommand::Schedule { tenant, name, cron, task }).map(drop)
     }
 
     /// Removes a schedule. Tasks that it submitted stay.
     pub fn unschedule(&self, tenant: &str, name: &str) -> Result<(), TasksError> {
         let (tenant, name) = (tenant.as_bytes(), name.as_bytes());
-        self.command(&Command::Unschedule { tenant, name }).map(drop)
+        self.command(&TaskCommand::Unschedule { tenant, name }).map(drop)
     }
 
     /// Drains a worker: it takes no new tasks, and detaches when its tasks are done.
     pub fn drain_worker(&self, worker: u64) -> Result<(), TasksError> {
-        self.command(&Command::Drain { worker }).map(drop)
+        self.command(&TaskCommand::Drain { worker }).map(drop)
     }
 
     /// Sends any command once, and waits for its response.
-    pub fn command(&self, command: &Command<'_>) -> Result<CommandReply, TasksError> {
+    pub fn command(&self, command: &TaskCommand<'_>) -> Result<CommandReply, TasksError> {
         let mut answers = self.begin(std::slice::from_ref(command))?.wait()?;
         let answer = answers.pop().ok_or_else(TasksError::odd)?;
         answer.map_err(|refused| TasksError::from(refused).with_tenant(command.tenant()))
     }
 
     /// Sends any query, and waits for its response.
-    pub fn query(&self, query: &Query<'_>) -> Result<Found, TasksError> {
+    pub fn query(&self, query: &TaskQuery<'_>) -> Result<TaskQueryResult, TasksError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
         let answer = self.retry_until_answered(self.questions, &bytes)?;
-        Ok(Found::decode(&answer)?)
+        Ok(TaskQueryResult::decode(&answer)?)
     }
 
-    fn changed(&self, command: &Command<'_>) -> Result<u64, TasksError> {
+    fn changed(&self, command: &TaskCommand<'_>) -> Result<u64, TasksError> {
         self.some_changed(command).map(|(tasks, _)| tasks)
     }
 
-    fn some_changed(&self, command: &Command<'_>) -> Result<(u64, bool), TasksError> {
+    fn some_changed(&self, command: &TaskCommand<'_>) -> Result<(u64, bool), TasksError> {
         match self.command(command)? {
             CommandReply::Changed { tasks, more } => Ok((tasks, more)),
             CommandReply::Done => Ok((1, false)),

@@ -3,7 +3,7 @@
 //! TLS 1.2 and 1.3 by rustls with the cryptography of ring. The node's certificate must be signed by a
 //! trusted authority and be valid for the host of the URL; this check cannot be disabled.
 //!
-//! [`Codec`] is one connection as bytes; a node's listeners use it too.
+//! [`TlsCodec`] is one connection as bytes; a node's listeners use it too.
 
 mod codec;
 
@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
 
-pub use codec::{Codec, UNSENT_BYTES_MAX};
+pub use codec::{TlsCodec, UNSENT_BYTES_MAX};
 
 /// The application protocol (ALPN) of Dunlin's own listener.
 pub const PROTOCOL: &[u8] = b"dunlin";
@@ -150,8 +150,8 @@ impl Connector {
         Ok(Connector { config: Arc::new(config), name })
     }
 
-    pub(crate) fn begin(&self) -> io::Result<Codec> {
-        Codec::client(Arc::clone(&self.config), self.name.clone()).map_err(io::Error::other)
+    pub(crate) fn begin(&self) -> io::Result<TlsCodec> {
+        TlsCodec::client(Arc::clone(&self.config), self.name.clone()).map_err(io::Error::other)
     }
 }
 

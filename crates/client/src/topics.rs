@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin_control::{Command, Reply as ControlReply};
+use dunlin_control::{ControlCommand, ControlReply};
 use dunlin_topic::{AckLevel, OnFull, Position, Reliable, Retention, TopicConfig};
 use dunlin_wire::{
-    CreateTopic, CreateTopicWith, Decoded, Decoder, ErrorCode, FromClient, FromNode, Kind, List, ListTopics,
-    NamedTopic, Setting, TopicLine, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
+    CreateTopic, CreateTopicWith, Decoded, Decoder, ErrorCode, FromClient, FromNode, List, ListTopics,
+    MessageKind, NamedTopic, Setting, TopicLine, TopicState, UNKNOWN, UNKNOWN_COUNT, WhenFull,
 };
 
-use crate::client::{Client, Shared};
+use crate::client::{Client, SharedClient};
 use crate::follow::lock;
 use crate::kv::KvError;
 use crate::refusal::RefusedError;
@@ -142,7 +142,7 @@ impl Client {
     /// Moves a topic with its records to another node. Returns the epoch in which the new owner accepts
     /// records.
     pub fn move_topic(&self, topic: &str, node: u64) -> Result<u32, KvError> {
-        let command = Command::Move { topic: topic.as_bytes(), node, epoch: 0 };
+        let command = ControlCommand::Move { topic: topic.as_bytes(), node, epoch: 0 };
         match self.kv().begin(&command)?.wait()? {
             ControlReply::Placed { epoch, .. } => Ok(epoch),
             _ => Err(KvError::Unknown("the node sent an unexpected response".to_owned())),
@@ -210,7 +210,7 @@ impl Client {
     }
 }
 
-impl Shared {
+impl SharedClient {
     pub(crate) fn read_settings(&self, bytes: &[u8]) -> Result<Vec<(String, String)>, CallError> {
         match self.read_answer(bytes) {
             Some(FromNode::Settings(settings)) => {
@@ -296,9 +296,9 @@ fn odd_answer() -> CallError {
     CallError::Unknown("the node sent an unexpected response".to_owned())
 }
 
-impl Shared {
+impl SharedClient {
     /// Fails if the connected node does not know the message.
-    pub(crate) fn check_version(&self, kind: Kind) -> Result<(), CallError> {
+    pub(crate) fn check_version(&self, kind: MessageKind) -> Result<(), CallError> {
         let session = lock(&self.session);
         if !session.up || session.version >= kind.since() {
             return Ok(());
@@ -310,7 +310,7 @@ impl Shared {
 
     /// Sends a request and waits for its response. Returns its bytes; empty for a plain "done".
     pub(crate) fn ask<'a>(
-        self: &Arc<Shared>,
+        self: &Arc<SharedClient>,
         request: impl FnOnce(u32) -> FromClient<'a>,
     ) -> Result<Vec<u8>, CallError> {
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);
@@ -319,7 +319,7 @@ impl Shared {
 
     /// Decodes a response that was checked before.
     pub(crate) fn read_answer<'b>(&self, bytes: &'b [u8]) -> Option<FromNode<'b>> {
-        let limits = dunlin_wire::Limits {
+        let limits = dunlin_wire::DecoderLimits {
             run_bytes_max: self.limits.run_bytes_max,
             control_bytes_max: self.limits.control_bytes_max,
         };

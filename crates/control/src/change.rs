@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::error::DecodeError;
-use crate::item::Item;
+use crate::error::ControlDecodeError;
+use crate::item::KeyItem;
 use crate::layout::{Fields, Layout, choice};
 
 /// The changes of one revision: one record of the topic of changes.
@@ -11,18 +11,18 @@ use crate::layout::{Fields, Layout, choice};
 pub struct Change {
     /// The revision.
     pub revision: u64,
-    /// The encoded [`Events`].
+    /// The encoded [`KeyEvents`].
     pub bytes: Vec<u8>,
 }
 
 choice! {
     /// A change of a key.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Event<'a> {
+    pub enum KeyEvent<'a> {
         /// The key was written.
         Put { /// The key.
             key: &'a [u8], /// What it holds now.
-            item: Item } = 1,
+            item: KeyItem } = 1,
         /// The key was deleted.
         Deleted { /// The key.
             key: &'a [u8] } = 2,
@@ -31,17 +31,17 @@ choice! {
 
 /// The events of one [`Change`], in order.
 #[derive(Debug, Clone)]
-pub struct Events<'a> {
+pub struct KeyEvents<'a> {
     fields: Fields<'a>,
 }
 
-impl<'a> Events<'a> {
+impl<'a> KeyEvents<'a> {
     /// Decodes the events of a change.
-    pub fn new(bytes: &'a [u8]) -> Result<Events<'a>, DecodeError> {
+    pub fn new(bytes: &'a [u8]) -> Result<KeyEvents<'a>, ControlDecodeError> {
         let mut fields = Fields { rest: bytes };
         match u8::read(&mut fields)? {
-            crate::VERSION => Ok(Events { fields }),
-            version => Err(DecodeError::Version(version)),
+            crate::VERSION => Ok(KeyEvents { fields }),
+            version => Err(ControlDecodeError::Version(version)),
         }
     }
 }
@@ -50,13 +50,13 @@ impl<'a> Events<'a> {
 pub fn visible_events<'a>(
     bytes: &'a [u8],
     may_see: impl Fn(&[u8]) -> bool,
-) -> Result<Option<Cow<'a, [u8]>>, DecodeError> {
-    let mut events = Events::new(bytes)?;
+) -> Result<Option<Cow<'a, [u8]>>, ControlDecodeError> {
+    let mut events = KeyEvents::new(bytes)?;
     let (mut seen, mut hidden) = (vec![crate::VERSION], 0);
     loop {
         let before = events.fields.rest;
         let Some(event) = events.next() else { break };
-        let (Event::Put { key, .. } | Event::Deleted { key }) = event?;
+        let (KeyEvent::Put { key, .. } | KeyEvent::Deleted { key }) = event?;
         if may_see(key) {
             seen.extend_from_slice(&before[..before.len() - events.fields.rest.len()]);
         } else {
@@ -70,14 +70,14 @@ pub fn visible_events<'a>(
     })
 }
 
-impl<'a> Iterator for Events<'a> {
-    type Item = Result<Event<'a>, DecodeError>;
+impl<'a> Iterator for KeyEvents<'a> {
+    type Item = Result<KeyEvent<'a>, ControlDecodeError>;
 
-    fn next(&mut self) -> Option<Result<Event<'a>, DecodeError>> {
+    fn next(&mut self) -> Option<Result<KeyEvent<'a>, ControlDecodeError>> {
         if self.fields.rest.is_empty() {
             return None;
         }
-        let event = Event::read(&mut self.fields);
+        let event = KeyEvent::read(&mut self.fields);
         if event.is_err() {
             self.fields.rest = &[];
         }
@@ -92,7 +92,7 @@ mod tests {
     fn change(keys: &[&str]) -> Vec<u8> {
         let mut bytes = vec![crate::VERSION];
         for key in keys {
-            Event::Deleted { key: key.as_bytes() }.write(&mut bytes);
+            KeyEvent::Deleted { key: key.as_bytes() }.write(&mut bytes);
         }
         bytes
     }
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(visible_events(&both, |_| true).unwrap().unwrap(), both);
         assert_eq!(visible_events(&both, |_| false), Ok(None));
         let other = [&[crate::VERSION + 1][..], &both[1..]].concat();
-        assert_eq!(visible_events(&other, |_| true), Err(DecodeError::Version(crate::VERSION + 1)));
+        assert_eq!(visible_events(&other, |_| true), Err(ControlDecodeError::Version(crate::VERSION + 1)));
         assert!(visible_events(&both[..both.len() - 1], of_a).is_err());
     }
 }

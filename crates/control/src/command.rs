@@ -1,15 +1,15 @@
-//! Commands that change a [`State`](crate::State).
+//! Commands that change a [`ControlState`](crate::ControlState).
 
-use crate::error::DecodeError;
+use crate::error::ControlDecodeError;
 use crate::layout::{choice, decode, encode, layout};
-use crate::limits::Limits;
+use crate::limits::ControlStateLimits;
 use crate::place::Wanted;
 
 choice! {
     /// A command, applied completely or refused. Keys have at least one byte. A range excludes its `end`; an empty
     /// `end` means no end. Lease 0 is none.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Command<'a> {
+    pub enum ControlCommand<'a> {
         /// Writes a key.
         Put { /// The key.
             key: &'a [u8], /// Its value.
@@ -35,8 +35,8 @@ choice! {
         /// Runs `then` if all comparisons hold, else `otherwise`, in one revision.
         Transaction { /// The comparisons.
             compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
-            then: Vec<Operation<'a>>, /// Operations otherwise.
-            otherwise: Vec<Operation<'a>> } = 6,
+            then: Vec<KeyOperation<'a>>, /// Operations otherwise.
+            otherwise: Vec<KeyOperation<'a>> } = 6,
         /// Grants a lease that ends `ttl_ms` after its last renewal.
         Grant { /// Its time to live, ms.
             ttl_ms: u64 } = 7,
@@ -63,15 +63,15 @@ choice! {
             value: &'a [u8] } = 12,
         /// Sets limits; existing keys stay.
         Limit { /// The limits.
-            limits: Limits } = 13,
+            limits: ControlStateLimits } = 13,
         /// Begins a later epoch of revisions: revisions of the previous one may have been lost.
         Begin { /// The epoch.
             epoch: u32 } = 14,
         /// A transaction on system keys except locks. Only nodes may propose it.
         System { /// The comparisons.
             compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
-            then: Vec<Operation<'a>>, /// Operations otherwise.
-            otherwise: Vec<Operation<'a>> } = 15,
+            then: Vec<KeyOperation<'a>>, /// Operations otherwise.
+            otherwise: Vec<KeyOperation<'a>> } = 15,
         /// Begins a later epoch after a restore. Revisions, fencing tokens and numbers of leases continue `skipped` later: clients
         /// may know some that the restored state lacks.
         BeginRestored { /// The epoch.
@@ -115,7 +115,7 @@ layout! {
         /// The relation.
         pub is: Comparison,
         /// The property of the key, with the expected value.
-        pub target: Target<'a>,
+        pub target: ComparedProperty<'a>,
     }
 }
 
@@ -137,7 +137,7 @@ choice! {
 choice! {
     /// A property of a key. Numbers of a missing key are 0, and its value equals no value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Target<'a> {
+    pub enum ComparedProperty<'a> {
         /// The number of writes since its creation.
         Version { /// The expected value.
             version: u64 } = 1,
@@ -159,7 +159,7 @@ choice! {
 choice! {
     /// One operation of a transaction, which sees the changes of earlier operations.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Operation<'a> {
+    pub enum KeyOperation<'a> {
         /// Writes a key.
         Put { /// The key.
             key: &'a [u8], /// Its value.
@@ -183,17 +183,19 @@ choice! {
     }
 }
 
-impl<'a> Command<'a> {
+impl<'a> ControlCommand<'a> {
     /// Whether the command stores more of a client's data. A nearly full disk refuses such commands first. Leases and
     /// locks are small and temporary, and commands of nodes must continue.
     pub fn grows(&self) -> bool {
         match self {
-            Command::Put { .. } | Command::PutIf { .. } | Command::Proclaim { .. } => true,
-            Command::Transaction { then, otherwise, .. } => {
-                then.iter().chain(otherwise).any(|operation| matches!(operation, Operation::Put { .. }))
+            ControlCommand::Put { .. } | ControlCommand::PutIf { .. } | ControlCommand::Proclaim { .. } => {
+                true
             }
-            Command::ByUser { command, .. } | Command::OfTenant { command, .. } => {
-                Command::decode(command).is_ok_and(|command| command.grows())
+            ControlCommand::Transaction { then, otherwise, .. } => {
+                then.iter().chain(otherwise).any(|operation| matches!(operation, KeyOperation::Put { .. }))
+            }
+            ControlCommand::ByUser { command, .. } | ControlCommand::OfTenant { command, .. } => {
+                ControlCommand::decode(command).is_ok_and(|command| command.grows())
             }
             _ => false,
         }
@@ -202,17 +204,17 @@ impl<'a> Command<'a> {
     /// The leases that the command uses, including 0 for a key without a lease.
     pub fn leases(&self) -> Vec<u64> {
         match self {
-            Command::Put { lease, .. }
-            | Command::PutIf { lease, .. }
-            | Command::Revoke { lease }
-            | Command::Acquire { lease, .. }
-            | Command::Release { lease, .. }
-            | Command::Proclaim { lease, .. } => vec![*lease],
-            Command::KeepAlive { leases } => leases.clone(),
-            Command::Transaction { then, otherwise, .. } => {
+            ControlCommand::Put { lease, .. }
+            | ControlCommand::PutIf { lease, .. }
+            | ControlCommand::Revoke { lease }
+            | ControlCommand::Acquire { lease, .. }
+            | ControlCommand::Release { lease, .. }
+            | ControlCommand::Proclaim { lease, .. } => vec![*lease],
+            ControlCommand::KeepAlive { leases } => leases.clone(),
+            ControlCommand::Transaction { then, otherwise, .. } => {
                 let operations = then.iter().chain(otherwise);
-                let lease = |operation: &Operation<'_>| match operation {
-                    Operation::Put { lease, .. } => Some(*lease),
+                let lease = |operation: &KeyOperation<'_>| match operation {
+                    KeyOperation::Put { lease, .. } => Some(*lease),
                     _ => None,
                 };
                 operations.filter_map(lease).collect()
@@ -225,34 +227,36 @@ impl<'a> Command<'a> {
     pub fn is_for_clients(&self) -> bool {
         matches!(
             self,
-            Command::Put { .. }
-                | Command::PutIf { .. }
-                | Command::Delete { .. }
-                | Command::DeleteIf { .. }
-                | Command::DeleteRange { .. }
-                | Command::Transaction { .. }
-                | Command::Grant { .. }
-                | Command::KeepAlive { .. }
-                | Command::Revoke { .. }
-                | Command::Acquire { .. }
-                | Command::Release { .. }
-                | Command::Proclaim { .. }
+            ControlCommand::Put { .. }
+                | ControlCommand::PutIf { .. }
+                | ControlCommand::Delete { .. }
+                | ControlCommand::DeleteIf { .. }
+                | ControlCommand::DeleteRange { .. }
+                | ControlCommand::Transaction { .. }
+                | ControlCommand::Grant { .. }
+                | ControlCommand::KeepAlive { .. }
+                | ControlCommand::Revoke { .. }
+                | ControlCommand::Acquire { .. }
+                | ControlCommand::Release { .. }
+                | ControlCommand::Proclaim { .. }
         )
     }
 
     /// The command itself, without its user and tenant.
-    pub fn unbound(&self) -> Command<'a> {
+    pub fn unbound(&self) -> ControlCommand<'a> {
         match self.without_tenant() {
             // Decoding has validated the command.
-            ref bound @ Command::ByUser { command, .. } => decode(command).unwrap_or_else(|_| bound.clone()),
+            ref bound @ ControlCommand::ByUser { command, .. } => {
+                decode(command).unwrap_or_else(|_| bound.clone())
+            }
             command => command,
         }
     }
 
     /// The command without its tenant.
-    pub(crate) fn without_tenant(&self) -> Command<'a> {
+    pub(crate) fn without_tenant(&self) -> ControlCommand<'a> {
         match self {
-            Command::OfTenant { command, .. } => decode(command).unwrap_or_else(|_| self.clone()),
+            ControlCommand::OfTenant { command, .. } => decode(command).unwrap_or_else(|_| self.clone()),
             _ => self.clone(),
         }
     }
@@ -263,19 +267,21 @@ impl<'a> Command<'a> {
     }
 
     /// Decodes a command; its keys and values borrow from `bytes`.
-    pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
-        let command: Command<'_> = decode(bytes)?;
+    pub fn decode(bytes: &'a [u8]) -> Result<ControlCommand<'a>, ControlDecodeError> {
+        let command: ControlCommand<'_> = decode(bytes)?;
         let (inner, is_clients) = match command {
-            Command::ByUser { command, .. } => (command, decode::<Command<'_>>(command)?.is_for_clients()),
-            Command::OfTenant { command, .. } => {
-                let inner = Command::decode(command)?;
-                (command, inner.is_for_clients() || matches!(inner, Command::ByUser { .. }))
+            ControlCommand::ByUser { command, .. } => {
+                (command, decode::<ControlCommand<'_>>(command)?.is_for_clients())
+            }
+            ControlCommand::OfTenant { command, .. } => {
+                let inner = ControlCommand::decode(command)?;
+                (command, inner.is_for_clients() || matches!(inner, ControlCommand::ByUser { .. }))
             }
             _ => return Ok(command),
         };
         match is_clients {
             true => Ok(command),
-            false => Err(DecodeError::Unknown { what: "command of a client", number: inner[1] }),
+            false => Err(ControlDecodeError::Unknown { what: "command of a client", number: inner[1] }),
         }
     }
 }
@@ -286,25 +292,25 @@ mod tests {
 
     #[test]
     fn only_client_writes_grow_the_state() {
-        let put = Operation::Put { key: b"k", value: b"v", lease: 0 };
-        let delete = Operation::Delete { key: b"k" };
-        let transaction = |then, otherwise| Command::Transaction { compare: vec![], then, otherwise };
+        let put = KeyOperation::Put { key: b"k", value: b"v", lease: 0 };
+        let delete = KeyOperation::Delete { key: b"k" };
+        let transaction = |then, otherwise| ControlCommand::Transaction { compare: vec![], then, otherwise };
         for grows in [
-            Command::Put { key: b"k", value: b"v", lease: 0 },
-            Command::PutIf { key: b"k", value: b"v", lease: 0, expect: 0 },
+            ControlCommand::Put { key: b"k", value: b"v", lease: 0 },
+            ControlCommand::PutIf { key: b"k", value: b"v", lease: 0, expect: 0 },
             transaction(vec![delete, put], vec![]),
             transaction(vec![], vec![put]),
         ] {
             assert!(grows.grows(), "{grows:?}");
         }
         for does_not in [
-            Command::Delete { key: b"k" },
-            Command::DeleteRange { start: b"k", end: b"" },
-            transaction(vec![delete], vec![Operation::Get { key: b"k" }]),
-            Command::Revoke { lease: 1 },
-            Command::KeepAlive { leases: vec![1] },
-            Command::Release { name: b"l", lease: 1 },
-            Command::System { compare: vec![], then: vec![put], otherwise: vec![] },
+            ControlCommand::Delete { key: b"k" },
+            ControlCommand::DeleteRange { start: b"k", end: b"" },
+            transaction(vec![delete], vec![KeyOperation::Get { key: b"k" }]),
+            ControlCommand::Revoke { lease: 1 },
+            ControlCommand::KeepAlive { leases: vec![1] },
+            ControlCommand::Release { name: b"l", lease: 1 },
+            ControlCommand::System { compare: vec![], then: vec![put], otherwise: vec![] },
         ] {
             assert!(!does_not.grows(), "{does_not:?}");
         }

@@ -3,9 +3,9 @@
 use crate::change::Change;
 use crate::item::Key;
 
-/// Effects in order. The caller of [`State::apply`](crate::State::apply) handles and clears them.
+/// Effects in order. The caller of [`ControlState::apply`](crate::ControlState::apply) handles and clears them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Effects {
+pub struct ControlEffects {
     /// Changes for watches.
     pub changes: Vec<Change>,
     /// Locks that waiting leases received.

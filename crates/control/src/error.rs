@@ -5,7 +5,7 @@ use crate::layout::{choice, decode, encode};
 /// The reason why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum DecodeError {
+pub enum ControlDecodeError {
     /// The bytes end too early.
     #[error("the bytes end too early")]
     Short,
@@ -32,7 +32,7 @@ choice! {
     /// The reason why a command was refused. A refused command changes nothing.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
-    pub enum Refusal {
+    pub enum ControlRefusal {
         /// A key, or a lock's name, is empty.
         #[error("a key needs at least one byte")]
         EmptyKey = 1,
@@ -125,14 +125,14 @@ choice! {
     }
 }
 
-impl Refusal {
+impl ControlRefusal {
     /// Appends the encoded refusal.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes a refusal.
-    pub fn decode(bytes: &[u8]) -> Result<Refusal, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<ControlRefusal, ControlDecodeError> {
         decode(bytes)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::DecodeError;
+use crate::error::ControlDecodeError;
 use crate::layout::{Fields, Layout};
 
 /// A key: one or more bytes; `$…` is reserved for the system. Keys of up to 40 bytes are stored inline. A pointer
@@ -16,7 +16,7 @@ pub(crate) const ITEM_BYTES: u64 = 96;
 
 /// A key's value and properties.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Item {
+pub struct KeyItem {
     /// The value.
     pub value: Value,
     /// The revision that created the key.
@@ -31,12 +31,12 @@ pub struct Item {
     pub tenant: Option<Value>,
 }
 
-impl<'a> Layout<'a> for Item {
+impl<'a> Layout<'a> for KeyItem {
     #[inline]
-    fn read(fields: &mut Fields<'a>) -> Result<Item, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<KeyItem, ControlDecodeError> {
         let value = Value::read(fields)?;
         let (created, modified) = (u64::read(fields)?, u64::read(fields)?);
-        Ok(Item {
+        Ok(KeyItem {
             value,
             created,
             modified,
@@ -53,7 +53,7 @@ impl<'a> Layout<'a> for Item {
     }
 }
 
-impl Item {
+impl KeyItem {
     /// The counted bytes of key and item.
     pub(crate) fn bytes(&self, key: &[u8]) -> u64 {
         item_bytes(key, &self.value)

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::error::DecodeError;
+use crate::error::ControlDecodeError;
 use crate::item::Key;
 
 /// Bytes that remain to be decoded.
@@ -16,28 +16,28 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], DecodeError> {
-        let (here, after) = self.rest.split_at_checked(bytes).ok_or(DecodeError::Short)?;
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], ControlDecodeError> {
+        let (here, after) = self.rest.split_at_checked(bytes).ok_or(ControlDecodeError::Short)?;
         self.rest = after;
         Ok(here)
     }
 
     /// The number of items of a list. Each item takes at least a byte.
-    pub(crate) fn count(&mut self) -> Result<usize, DecodeError> {
+    pub(crate) fn count(&mut self) -> Result<usize, ControlDecodeError> {
         let count = u32::read(self)? as usize;
-        if count > self.rest.len() { Err(DecodeError::Short) } else { Ok(count) }
+        if count > self.rest.len() { Err(ControlDecodeError::Short) } else { Ok(count) }
     }
 }
 
 /// Decodes a version and a complete `T`.
-pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
+pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, ControlDecodeError> {
     let mut fields = Fields { rest: bytes };
     let version = u8::read(&mut fields)?;
     if version != crate::VERSION {
-        return Err(DecodeError::Version(version));
+        return Err(ControlDecodeError::Version(version));
     }
     let read = T::read(&mut fields)?;
-    if fields.rest.is_empty() { Ok(read) } else { Err(DecodeError::Trailing(fields.rest.len())) }
+    if fields.rest.is_empty() { Ok(read) } else { Err(ControlDecodeError::Trailing(fields.rest.len())) }
 }
 
 /// Encodes the version and a complete `T`.
@@ -48,7 +48,7 @@ pub(crate) fn encode<'a, T: Layout<'a>>(whole: &T, out: &mut Vec<u8>) {
 
 /// A value that can be encoded and decoded.
 pub(crate) trait Layout<'a>: Sized {
-    fn read(fields: &mut Fields<'a>) -> Result<Self, DecodeError>;
+    fn read(fields: &mut Fields<'a>) -> Result<Self, ControlDecodeError>;
     fn write(&self, out: &mut Vec<u8>);
 }
 
@@ -56,7 +56,7 @@ macro_rules! integers {
     ($($int:ty)*) => {$(
         impl<'a> Layout<'a> for $int {
             #[inline]
-            fn read(fields: &mut Fields<'a>) -> Result<$int, DecodeError> {
+            fn read(fields: &mut Fields<'a>) -> Result<$int, ControlDecodeError> {
                 let mut bytes = [0; size_of::<$int>()];
                 bytes.copy_from_slice(fields.take(size_of::<$int>())?);
                 Ok(<$int>::from_le_bytes(bytes))
@@ -72,11 +72,11 @@ macro_rules! integers {
 integers!(u8 u32 u64);
 
 impl<'a> Layout<'a> for bool {
-    fn read(fields: &mut Fields<'a>) -> Result<bool, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<bool, ControlDecodeError> {
         match u8::read(fields)? {
             0 => Ok(false),
             1 => Ok(true),
-            number => Err(DecodeError::Unknown { what: "yes or no", number }),
+            number => Err(ControlDecodeError::Unknown { what: "yes or no", number }),
         }
     }
 
@@ -86,7 +86,7 @@ impl<'a> Layout<'a> for bool {
 }
 
 impl<'a> Layout<'a> for &'a [u8] {
-    fn read(fields: &mut Fields<'a>) -> Result<&'a [u8], DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<&'a [u8], ControlDecodeError> {
         let len = u32::read(fields)?;
         fields.take(len as usize)
     }
@@ -98,7 +98,7 @@ impl<'a> Layout<'a> for &'a [u8] {
 }
 
 impl<'a> Layout<'a> for Arc<[u8]> {
-    fn read(fields: &mut Fields<'a>) -> Result<Arc<[u8]>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<Arc<[u8]>, ControlDecodeError> {
         <&[u8]>::read(fields).map(Arc::from)
     }
 
@@ -108,7 +108,7 @@ impl<'a> Layout<'a> for Arc<[u8]> {
 }
 
 impl<'a> Layout<'a> for Key {
-    fn read(fields: &mut Fields<'a>) -> Result<Key, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<Key, ControlDecodeError> {
         <&[u8]>::read(fields).map(Key::from_slice)
     }
 
@@ -118,7 +118,7 @@ impl<'a> Layout<'a> for Key {
 }
 
 impl<'a, T: Layout<'a>> Layout<'a> for Vec<T> {
-    fn read(fields: &mut Fields<'a>) -> Result<Vec<T>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<Vec<T>, ControlDecodeError> {
         let count = fields.count()?;
         (0..count).map(|_| T::read(fields)).collect()
     }
@@ -130,7 +130,7 @@ impl<'a, T: Layout<'a>> Layout<'a> for Vec<T> {
 }
 
 impl<'a, T: Layout<'a>> Layout<'a> for Option<T> {
-    fn read(fields: &mut Fields<'a>) -> Result<Option<T>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<Option<T>, ControlDecodeError> {
         bool::read(fields)?.then(|| T::read(fields)).transpose()
     }
 
@@ -152,7 +152,7 @@ macro_rules! layout {
 
         impl<'a> crate::layout::Layout<'a> for $name $(<$life>)? {
             #[inline]
-            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::DecodeError> {
+            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::ControlDecodeError> {
                 $(let $field = crate::layout::Layout::read(fields)?;)*
                 Ok($name { $($field,)* })
             }
@@ -178,14 +178,14 @@ macro_rules! choice {
         }
 
         impl<'a> crate::layout::Layout<'a> for $name $(<$life>)? {
-            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::DecodeError> {
+            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::ControlDecodeError> {
                 Ok(match u8::read(fields)? {
                     $($number => {
                         $($(let $field = crate::layout::Layout::read(fields)?;)*)?
                         $name::$variant $({ $($field,)* })?
                     })*
                     number => {
-                        return Err(crate::error::DecodeError::Unknown { what: stringify!($name), number });
+                        return Err(crate::error::ControlDecodeError::Unknown { what: stringify!($name), number });
                     }
                 })
             }

@@ -2,20 +2,20 @@
 //!
 //! A lease ends no earlier than `ttl_ms` after its last renewal, by the cluster's time.
 //!
-//! Limits: [`Limits::leases_max`](crate::Limits). One lease in [`NODES_SHARE`] is reserved for nodes, which
+//! Limits: [`ControlStateLimits::leases_max`](crate::ControlStateLimits). One lease in [`NODES_SHARE`] is reserved for nodes, which
 //! need leases to be members. A user may hold at most a third of the free leases ([`FREE_SHARE`]), so that
 //! every further user still gets some leases. A single user gets a quarter of all leases.
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::command::Command;
-use crate::effects::Effects;
-use crate::error::Refusal;
+use crate::command::ControlCommand;
+use crate::effects::ControlEffects;
+use crate::error::ControlRefusal;
 use crate::item::{Key, Value};
 use crate::place::NODES;
-use crate::reply::Reply;
+use crate::reply::ControlReply;
 use crate::revision_builder::RevisionBuilder;
-use crate::state::State;
+use crate::state::ControlState;
 
 /// A user may hold at most one in this many of the free leases.
 const FREE_SHARE: u64 = 3;
@@ -62,9 +62,9 @@ impl Lease {
     }
 }
 
-impl State {
-    pub(crate) fn check_lease(&self, lease: u64) -> Result<(), Refusal> {
-        if self.leases.contains_key(&lease) { Ok(()) } else { Err(Refusal::NoLease { lease }) }
+impl ControlState {
+    pub(crate) fn check_lease(&self, lease: u64) -> Result<(), ControlRefusal> {
+        if self.leases.contains_key(&lease) { Ok(()) } else { Err(ControlRefusal::NoLease { lease }) }
     }
 
     /// A user's leases, sorted by number.
@@ -92,35 +92,35 @@ impl State {
         &mut self,
         user: &[u8],
         all_leases: bool,
-        command: &Command<'_>,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
-        let may_use = |state: &State, lease: u64| {
+        command: &ControlCommand<'_>,
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
+        let may_use = |state: &ControlState, lease: u64| {
             let found = state.leases.get(&lease);
             found.is_none_or(|found| !found.is_a_nodes() && (all_leases || *found.owner == *user))
         };
         match command {
-            Command::ByUser { .. } | Command::OfTenant { .. } => Err(Refusal::Reserved),
-            Command::Grant { ttl_ms } => self.grant(*ttl_ms, Some(user)),
-            Command::KeepAlive { leases } => {
+            ControlCommand::ByUser { .. } | ControlCommand::OfTenant { .. } => Err(ControlRefusal::Reserved),
+            ControlCommand::Grant { ttl_ms } => self.grant(*ttl_ms, Some(user)),
+            ControlCommand::KeepAlive { leases } => {
                 let (own, others) = leases.iter().partition::<Vec<u64>, _>(|lease| may_use(self, **lease));
                 let reply = self.keep_alive(&own)?;
-                let Reply::KeptAlive { mut ended } = reply else { return Ok(reply) };
+                let ControlReply::KeptAlive { mut ended } = reply else { return Ok(reply) };
                 ended.extend(others);
-                Ok(Reply::KeptAlive { ended })
+                Ok(ControlReply::KeptAlive { ended })
             }
             _ => match command.leases().into_iter().find(|lease| !may_use(self, *lease)) {
-                Some(lease) => Err(Refusal::NoLease { lease }),
+                Some(lease) => Err(ControlRefusal::NoLease { lease }),
                 None => self.apply(command, effects),
             },
         }
     }
 
     /// Grants a lease. `user` is `None` for a node, and an empty name without users.
-    pub(crate) fn grant(&mut self, ttl_ms: u64, user: Option<&[u8]>) -> Result<Reply, Refusal> {
+    pub(crate) fn grant(&mut self, ttl_ms: u64, user: Option<&[u8]>) -> Result<ControlReply, ControlRefusal> {
         let ttl_ms_max = self.limits.lease_ttl_ms_max;
         if !(1..=ttl_ms_max).contains(&ttl_ms) {
-            return Err(Refusal::LeaseTtl { ttl_ms_max });
+            return Err(ControlRefusal::LeaseTtl { ttl_ms_max });
         }
         self.check_leases(user)?;
         let owner = user.unwrap_or_default();
@@ -129,19 +129,19 @@ impl State {
         self.leases.insert(lease, Lease::new(ttl_ms, end_ms, owner.into()));
         self.count_lease_of(owner);
         self.ends.insert((end_ms, lease));
-        Ok(Reply::Granted { lease, ttl_ms })
+        Ok(ControlReply::Granted { lease, ttl_ms })
     }
 
-    fn check_leases(&self, user: Option<&[u8]>) -> Result<(), Refusal> {
+    fn check_leases(&self, user: Option<&[u8]>) -> Result<(), ControlRefusal> {
         let leases_max = self.limits.leases_max;
         let count_max = if user.is_none() { leases_max } else { leases_max - leases_max / NODES_SHARE };
         let free = count_max.saturating_sub(self.leases.len() as u64);
         if free == 0 {
-            return Err(Refusal::TooManyLeases { count_max });
+            return Err(ControlRefusal::TooManyLeases { count_max });
         }
         match user.and_then(|user| self.leases_of.get(user)) {
             Some(&count) if count >= free.div_ceil(FREE_SHARE) => {
-                Err(Refusal::TooManyLeasesOfUser { count_max: count })
+                Err(ControlRefusal::TooManyLeasesOfUser { count_max: count })
             }
             _ => Ok(()),
         }
@@ -162,9 +162,9 @@ impl State {
         }
     }
 
-    pub(crate) fn keep_alive(&mut self, leases: &[u64]) -> Result<Reply, Refusal> {
+    pub(crate) fn keep_alive(&mut self, leases: &[u64]) -> Result<ControlReply, ControlRefusal> {
         self.check_operations(leases.len())?;
-        let State { leases: all, ends, now_ms, .. } = self;
+        let ControlState { leases: all, ends, now_ms, .. } = self;
         let mut ended = Vec::new();
         for &lease in leases {
             let Some(found) = all.get_mut(&lease) else {
@@ -175,10 +175,14 @@ impl State {
             found.end_ms = now_ms.saturating_add(found.ttl_ms);
             ends.insert((found.end_ms, lease));
         }
-        Ok(Reply::KeptAlive { ended })
+        Ok(ControlReply::KeptAlive { ended })
     }
 
-    pub(crate) fn revoke(&mut self, lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+    pub(crate) fn revoke(
+        &mut self,
+        lease: u64,
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
         self.check_lease(lease)?;
         let mut revision_builder = RevisionBuilder::begin(self, effects);
         revision_builder.end_lease(lease);

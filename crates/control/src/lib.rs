@@ -1,6 +1,6 @@
 //! The state that a cluster agrees on: keys, leases, locks, elections and owners of topics.
 //!
-//! A [`State`] applies [`Command`]s and returns their replies. The state has no clock, disk or socket. The
+//! A [`ControlState`] applies [`ControlCommand`]s and returns their replies. The state has no clock, disk or socket. The
 //! replication passes the same commands and times, in the same order, on every node.
 //!
 //! Invariants:
@@ -27,19 +27,19 @@ mod snapshot;
 mod state;
 mod transaction;
 
-pub use change::{Change, Event, Events, visible_events};
-pub use command::{Command, Compare, Comparison, Operation, Target};
-pub use effects::{Effects, LockGrant};
-pub use error::{DecodeError, Refusal};
-pub use item::{Item, Key, Value, prefix_end};
+pub use change::{Change, KeyEvent, KeyEvents, visible_events};
+pub use command::{Compare, ComparedProperty, Comparison, ControlCommand, KeyOperation};
+pub use effects::{ControlEffects, LockGrant};
+pub use error::{ControlDecodeError, ControlRefusal};
+pub use item::{Key, KeyItem, Value, prefix_end};
 pub use lease::LeaseInfo;
-pub use limits::Limits;
+pub use limits::ControlStateLimits;
 pub use lock::LOCKS;
 pub use place::{NODES, Placement, TOPICS, TopicKind, Wanted, node_key, node_of, topic_key};
-pub use query::{Answer, Answered, LeaseState, NOT_SHOWN, Query};
-pub use reply::{Found, Outcome, Pair, Reply};
+pub use query::{Answered, ControlQuery, LeaseState, NOT_SHOWN, QueryAnswer};
+pub use reply::{ControlReply, FoundKeys, OperationOutcome, Pair};
 pub use snapshot::{Frozen, StateRestorer};
-pub use state::State;
+pub use state::ControlState;
 
 /// The version of all encodings here, their first byte.
 pub const VERSION: u8 = 1;

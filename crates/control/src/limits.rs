@@ -1,11 +1,11 @@
-//! Limits of a [`State`](crate::State).
+//! Limits of a [`ControlState`](crate::ControlState).
 
 use crate::layout::layout;
 
 layout! {
     /// Limits, equal on every node, because they are part of the state and its snapshots.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Limits {
+    pub struct ControlStateLimits {
         /// Bytes of a key or a lock's name.
         pub key_bytes_max: u32,
         /// Bytes of a value.
@@ -28,9 +28,9 @@ layout! {
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ControlStateLimits {
+    fn default() -> ControlStateLimits {
+        ControlStateLimits {
             key_bytes_max: 4 << 10,
             value_bytes_max: 1 << 20,
             operations_max: 1024,

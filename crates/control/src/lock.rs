@@ -5,19 +5,19 @@
 
 use imbl::OrdMap;
 
-use crate::effects::{Effects, LockGrant};
-use crate::error::Refusal;
+use crate::effects::{ControlEffects, LockGrant};
+use crate::error::ControlRefusal;
 use crate::item::{Key, Value, item_bytes};
-use crate::reply::Reply;
+use crate::reply::ControlReply;
 use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
-use crate::state::{CommandSource, State};
+use crate::state::{CommandSource, ControlState};
 
 /// Prefix of a lock's key, before its name.
 pub const LOCKS: &[u8] = b"$lock/";
 
 /// Leases that wait for a lock, by ticket.
-pub(crate) type Queue = OrdMap<u64, Waiting>;
+pub(crate) type LockQueue = OrdMap<u64, Waiting>;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Waiting {
@@ -33,15 +33,15 @@ pub(crate) fn name_of(key: &[u8]) -> Option<&[u8]> {
     key.strip_prefix(LOCKS)
 }
 
-impl State {
+impl ControlState {
     pub(crate) fn acquire(
         &mut self,
         name: &[u8],
         lease: u64,
         value: &[u8],
         wait: bool,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
         self.check_key(name)?;
         self.check_value(value)?;
         self.check_lease(lease)?;
@@ -50,16 +50,16 @@ impl State {
             self.check_room(CommandSource::Anyone, self.growth(&key, value))?;
             let mut revision_builder = RevisionBuilder::begin(self, effects);
             revision_builder.put(&key, value, lease);
-            return Ok(Reply::Held { token: revision_builder.end() });
+            return Ok(ControlReply::Held { token: revision_builder.end() });
         };
         if holder == lease {
-            return Ok(Reply::Held { token });
+            return Ok(ControlReply::Held { token });
         }
         if let Some(before) = self.place_in_queue(name, lease) {
-            return Ok(Reply::Waiting { before });
+            return Ok(ControlReply::Waiting { before });
         }
         if !wait {
-            return Err(Refusal::Held { holder, token });
+            return Err(ControlRefusal::Held { holder, token });
         }
         self.join_queue(name, lease, value)
     }
@@ -70,16 +70,16 @@ impl State {
         Some(self.queues.get(name)?.range(..ticket).count() as u64)
     }
 
-    fn join_queue(&mut self, name: &[u8], lease: u64, value: &[u8]) -> Result<Reply, Refusal> {
+    fn join_queue(&mut self, name: &[u8], lease: u64, value: &[u8]) -> Result<ControlReply, ControlRefusal> {
         let (count_max, bytes) = (u64::from(self.limits.waiters_max), item_bytes(name, value));
         let before = self.queues.get(name).map_or(0, |queue| queue.len() as u64);
         if before >= count_max {
-            return Err(Refusal::TooManyWaiters { count_max });
+            return Err(ControlRefusal::TooManyWaiters { count_max });
         }
         self.check_room(CommandSource::Anyone, Growth::shared(bytes))?;
         self.ticket_last += 1;
         self.enqueue(Key::from(name), self.ticket_last, Waiting { lease, value: value.into() });
-        Ok(Reply::Waiting { before })
+        Ok(ControlReply::Waiting { before })
     }
 
     pub(crate) fn enqueue(&mut self, name: Key, ticket: u64, waiting: Waiting) {
@@ -105,19 +105,19 @@ impl State {
         &mut self,
         name: &[u8],
         lease: u64,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
         let key = key_of(name);
         if self.holds(&key, lease) {
             let mut revision_builder = RevisionBuilder::begin(self, effects);
             revision_builder.delete(&key);
             revision_builder.end();
-            return Ok(Reply::Done);
+            return Ok(ControlReply::Done);
         }
         let ticket = self.leases.get_mut(&lease).and_then(|found| found.waits.remove(name));
-        let ticket = ticket.ok_or(Refusal::NotHeld { lease })?;
+        let ticket = ticket.ok_or(ControlRefusal::NotHeld { lease })?;
         self.leave_queue(name, ticket);
-        Ok(Reply::Done)
+        Ok(ControlReply::Done)
     }
 
     pub(crate) fn proclaim(
@@ -125,17 +125,17 @@ impl State {
         name: &[u8],
         lease: u64,
         value: &[u8],
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
         self.check_value(value)?;
         let key = key_of(name);
         let token = self.get(&key).filter(|item| item.lease == lease).map(|item| item.created);
-        let token = token.ok_or(Refusal::NotHeld { lease })?;
+        let token = token.ok_or(ControlRefusal::NotHeld { lease })?;
         self.check_room(CommandSource::Anyone, self.growth(&key, value))?;
         let mut revision_builder = RevisionBuilder::begin(self, effects);
         revision_builder.put(&key, value, lease);
         revision_builder.end();
-        Ok(Reply::Held { token })
+        Ok(ControlReply::Held { token })
     }
 
     fn holds(&self, key: &[u8], lease: u64) -> bool {

@@ -12,13 +12,13 @@
 //! A topic stays with its dead owner until a node requests an owner, so that unused topics cost nothing when
 //! a node dies.
 
-use crate::effects::Effects;
-use crate::error::{DecodeError, Refusal};
+use crate::effects::ControlEffects;
+use crate::error::{ControlDecodeError, ControlRefusal};
 use crate::item::{Key, prefix_end};
 use crate::layout::{choice, decode, encode, layout};
-use crate::reply::Reply;
+use crate::reply::ControlReply;
 use crate::revision_builder::RevisionBuilder;
-use crate::state::{CommandSource, State};
+use crate::state::{CommandSource, ControlState};
 
 /// Prefix of a topic's key, before its name.
 pub const TOPICS: &[u8] = b"$topic/";
@@ -91,7 +91,7 @@ impl<'a> Placement<'a> {
     }
 
     /// Decodes a placement.
-    pub fn decode(bytes: &'a [u8]) -> Result<Placement<'a>, DecodeError> {
+    pub fn decode(bytes: &'a [u8]) -> Result<Placement<'a>, ControlDecodeError> {
         decode(bytes)
     }
 
@@ -118,7 +118,7 @@ pub fn node_of(key: &[u8]) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-impl State {
+impl ControlState {
     /// Whether a node is a member at present.
     pub fn is_alive(&self, node: u64) -> bool {
         self.get(&node_key(node)).is_some()
@@ -134,8 +134,8 @@ impl State {
         node: u64,
         lease: u64,
         value: &[u8],
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
         self.check_lease(lease)?;
         self.check_value(value)?;
         let key = node_key(node);
@@ -145,26 +145,34 @@ impl State {
         Ok(revision_builder.changed())
     }
 
-    pub(crate) fn place(&mut self, wanted: &Wanted<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
+    pub(crate) fn place(
+        &mut self,
+        wanted: &Wanted<'_>,
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
         let Some(there) = self.placement(wanted.topic) else { return self.place_new(wanted, effects) };
         if there.kind != TopicKind::Volatile || self.is_alive(there.owner) {
-            return Ok(Reply::Placed { owner: there.owner, epoch: there.epoch, made: false });
+            return Ok(ControlReply::Placed { owner: there.owner, epoch: there.epoch, made: false });
         }
         let epoch = wanted.epoch.max(there.epoch.saturating_add(1));
         let owner = self.choose(wanted)?;
         let next = Placement { owner, epoch, from: 0, ..there }.to_bytes();
         self.put_placement(wanted.topic, &next, effects)?;
-        Ok(Reply::Placed { owner, epoch, made: false })
+        Ok(ControlReply::Placed { owner, epoch, made: false })
     }
 
-    fn place_new(&mut self, wanted: &Wanted<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
+    fn place_new(
+        &mut self,
+        wanted: &Wanted<'_>,
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
         if wanted.config.is_empty() {
-            return Err(Refusal::NoTopic);
+            return Err(ControlRefusal::NoTopic);
         }
         let key = topic_key(wanted.topic);
         self.check_key(&key)?;
         if self.overlaps(wanted.pattern) {
-            return Err(Refusal::PatternOverlaps);
+            return Err(ControlRefusal::PatternOverlaps);
         }
         let lowest = self.get(EPOCHS).and_then(|item| item.value[..].try_into().ok());
         let epoch = wanted.epoch.max(lowest.map_or(1, u32::from_le_bytes));
@@ -173,7 +181,7 @@ impl State {
         let Wanted { kind, pattern, config, .. } = *wanted;
         let next = Placement { owner, epoch, kind, pattern, config, from: 0 }.to_bytes();
         self.put_placement(wanted.topic, &next, effects)?;
-        Ok(Reply::Placed { owner, epoch, made: true })
+        Ok(ControlReply::Placed { owner, epoch, made: true })
     }
 
     pub(crate) fn move_topic(
@@ -181,33 +189,37 @@ impl State {
         topic: &[u8],
         node: u64,
         epoch: u32,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
-        let there = self.placement(topic).ok_or(Refusal::NoTopic)?;
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
+        let there = self.placement(topic).ok_or(ControlRefusal::NoTopic)?;
         if there.owner == node && (epoch <= there.epoch || there.kind != TopicKind::Volatile) {
-            return Ok(Reply::Placed { owner: node, epoch: there.epoch, made: false });
+            return Ok(ControlReply::Placed { owner: node, epoch: there.epoch, made: false });
         }
         if there.owner == node {
             // The owner restarted and has no records of the previous epoch.
             let next = Placement { epoch, from: 0, ..there }.to_bytes();
             self.put_placement(topic, &next, effects)?;
-            return Ok(Reply::Placed { owner: node, epoch, made: false });
+            return Ok(ControlReply::Placed { owner: node, epoch, made: false });
         }
         if there.kind != TopicKind::Volatile {
-            return Err(Refusal::Immovable { owner: there.owner });
+            return Err(ControlRefusal::Immovable { owner: there.owner });
         }
         if !self.is_alive(node) {
-            return Err(Refusal::NoNode { node });
+            return Err(ControlRefusal::NoNode { node });
         }
         let epoch = epoch.max(there.epoch.saturating_add(1));
         let from = if self.is_alive(there.owner) { there.owner } else { 0 };
         let next = Placement { owner: node, epoch, from, ..there }.to_bytes();
         self.put_placement(topic, &next, effects)?;
-        Ok(Reply::Placed { owner: node, epoch, made: false })
+        Ok(ControlReply::Placed { owner: node, epoch, made: false })
     }
 
-    pub(crate) fn remove_topic(&mut self, topic: &[u8], effects: &mut Effects) -> Result<Reply, Refusal> {
-        let there = self.placement(topic).ok_or(Refusal::NoTopic)?;
+    pub(crate) fn remove_topic(
+        &mut self,
+        topic: &[u8],
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
+        let there = self.placement(topic).ok_or(ControlRefusal::NoTopic)?;
         let (owner, next_epoch) = (there.owner, there.epoch.saturating_add(1));
         let lowest = self.get(EPOCHS).and_then(|item| item.value[..].try_into().ok());
         let lowest = next_epoch.max(lowest.map_or(1, u32::from_le_bytes));
@@ -223,8 +235,8 @@ impl State {
         &mut self,
         topic: &[u8],
         placement: &[u8],
-        effects: &mut Effects,
-    ) -> Result<(), Refusal> {
+        effects: &mut ControlEffects,
+    ) -> Result<(), ControlRefusal> {
         let key = topic_key(topic);
         self.check_value(placement)?;
         self.check_room(CommandSource::System, self.growth(&key, placement))?;
@@ -243,14 +255,14 @@ impl State {
 
     /// The node to become the owner: the requesting node if it has the records or nearly the fewest topics, otherwise
     /// the member with the fewest.
-    fn choose(&self, wanted: &Wanted<'_>) -> Result<u64, Refusal> {
+    fn choose(&self, wanted: &Wanted<'_>) -> Result<u64, ControlRefusal> {
         let asks = self.is_alive(wanted.node).then_some(wanted.node);
         if let Some(node) = asks.filter(|_| wanted.holds) {
             return Ok(node);
         }
         let end = prefix_end(NODES);
         let nodes = self.between(NODES, &end).filter_map(|(key, _)| node_of(key));
-        let least = nodes.map(|node| (self.topics.of(node), node)).min().ok_or(Refusal::NoNodes)?;
+        let least = nodes.map(|node| (self.topics.of(node), node)).min().ok_or(ControlRefusal::NoNodes)?;
         let near = |node: &u64| self.topics.of(*node) <= least.0 + (least.0 / 4).max(UNEVEN_TOPICS);
         Ok(asks.filter(near).unwrap_or(least.1))
     }
@@ -284,7 +296,7 @@ pub(crate) struct TopicIndex {
 
 impl TopicIndex {
     /// Builds the index of a state.
-    pub(crate) fn of_state(state: &State) -> TopicIndex {
+    pub(crate) fn of_state(state: &ControlState) -> TopicIndex {
         let mut topics = TopicIndex::default();
         let end = prefix_end(TOPICS);
         for (key, item) in state.between(TOPICS, &end) {

@@ -1,17 +1,17 @@
-//! Queries of a [`State`], and their results.
+//! Queries of a [`ControlState`], and their results.
 
-use crate::error::{DecodeError, Refusal};
+use crate::error::{ControlDecodeError, ControlRefusal};
 use crate::layout::{choice, decode, encode, layout};
-use crate::reply::{Found, Pair, Reply};
-use crate::state::{State, check_range};
+use crate::reply::{ControlReply, FoundKeys, Pair};
+use crate::state::{ControlState, check_range};
 
-/// Replaces a total in [`Answer::Status`] that the user may not see.
+/// Replaces a total in [`QueryAnswer::Status`] that the user may not see.
 pub const NOT_SHOWN: u64 = u64::MAX;
 
 choice! {
     /// A query.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Query<'a> {
+    pub enum ControlQuery<'a> {
         /// Reads a key.
         Get { /// The key.
             key: &'a [u8] } = 1,
@@ -35,11 +35,11 @@ choice! {
 choice! {
     /// The result of a query.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Answer {
+    pub enum QueryAnswer {
         /// Keys; empty if there is none.
         Found { /// The last revision at the time of the read.
             revision: u64, /// The keys.
-            found: Found } = 1,
+            found: FoundKeys } = 1,
         /// Leases; empty if there is none.
         Leases { /// The leases.
             leases: Vec<LeaseState>, /// Whether more follow.
@@ -78,37 +78,37 @@ choice! {
     pub enum Answered {
         /// The command was applied.
         Done { /// The reply.
-            reply: Reply } = 1,
+            reply: ControlReply } = 1,
         /// The command was refused.
         Refused { /// The refusal.
-            refusal: Refusal } = 2,
+            refusal: ControlRefusal } = 2,
     }
 }
 
-impl State {
+impl ControlState {
     /// Answers a query.
-    pub fn answer(&self, query: &Query<'_>) -> Result<Answer, Refusal> {
+    pub fn answer(&self, query: &ControlQuery<'_>) -> Result<QueryAnswer, ControlRefusal> {
         let revision = self.revision();
         match *query {
-            Query::Get { key } => {
+            ControlQuery::Get { key } => {
                 self.check_key(key)?;
                 let pair = self.keys.get_key_value(key);
                 let pair = pair.map(|(key, item)| Pair { key: key.clone(), item: item.clone() });
-                let found = Found { items: Vec::from_iter(pair), more: false };
-                Ok(Answer::Found { revision, found })
+                let found = FoundKeys { items: Vec::from_iter(pair), more: false };
+                Ok(QueryAnswer::Found { revision, found })
             }
-            Query::Range { start, end, limit } => {
+            ControlQuery::Range { start, end, limit } => {
                 check_range(start, end)?;
-                Ok(Answer::Found { revision, found: self.range(start, end, limit) })
+                Ok(QueryAnswer::Found { revision, found: self.range(start, end, limit) })
             }
-            Query::Lease { lease } => {
+            ControlQuery::Lease { lease } => {
                 let leases = self.leases_after(lease.saturating_sub(1), 1);
-                Ok(Answer::Leases {
+                Ok(QueryAnswer::Leases {
                     leases: leases.filter(|state| state.lease == lease).collect(),
                     more: false,
                 })
             }
-            Query::Status => Ok(Answer::Status {
+            ControlQuery::Status => Ok(QueryAnswer::Status {
                 epoch: self.epoch,
                 revision,
                 keys: self.len() as u64,
@@ -116,13 +116,13 @@ impl State {
                 leases: self.leases.len() as u64,
                 now_ms: self.now_ms,
             }),
-            Query::Leases { after, limit } => {
+            ControlQuery::Leases { after, limit } => {
                 let max = self.limits.range_keys_max;
                 let max = if limit == 0 { max } else { limit.min(max) } as usize;
                 let mut leases: Vec<LeaseState> = self.leases_after(after, max + 1).collect();
                 let more = leases.len() > max;
                 leases.truncate(max);
-                Ok(Answer::Leases { leases, more })
+                Ok(QueryAnswer::Leases { leases, more })
             }
         }
     }
@@ -137,29 +137,29 @@ impl State {
     }
 }
 
-impl<'a> Query<'a> {
+impl<'a> ControlQuery<'a> {
     /// Appends the encoded query.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes a query; its keys borrow from `bytes`.
-    pub fn decode(bytes: &'a [u8]) -> Result<Query<'a>, DecodeError> {
+    pub fn decode(bytes: &'a [u8]) -> Result<ControlQuery<'a>, ControlDecodeError> {
         decode(bytes)
     }
 }
 
-impl Answer {
+impl QueryAnswer {
     /// Appends the encoded result.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        if let Answer::Found { found, .. } = self {
+        if let QueryAnswer::Found { found, .. } = self {
             out.reserve(found.items.iter().map(|pair| pair.item.bytes(&pair.key) as usize).sum());
         }
         encode(self, out);
     }
 
     /// Decodes a result.
-    pub fn decode(bytes: &[u8]) -> Result<Answer, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<QueryAnswer, ControlDecodeError> {
         decode(bytes)
     }
 }
@@ -171,13 +171,13 @@ impl Answered {
     }
 
     /// Decodes a result.
-    pub fn decode(bytes: &[u8]) -> Result<Answered, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Answered, ControlDecodeError> {
         decode(bytes)
     }
 }
 
-impl From<Result<Reply, Refusal>> for Answered {
-    fn from(result: Result<Reply, Refusal>) -> Answered {
+impl From<Result<ControlReply, ControlRefusal>> for Answered {
+    fn from(result: Result<ControlReply, ControlRefusal>) -> Answered {
         match result {
             Ok(reply) => Answered::Done { reply },
             Err(refusal) => Answered::Refused { refusal },
@@ -185,8 +185,8 @@ impl From<Result<Reply, Refusal>> for Answered {
     }
 }
 
-impl From<Answered> for Result<Reply, Refusal> {
-    fn from(answered: Answered) -> Result<Reply, Refusal> {
+impl From<Answered> for Result<ControlReply, ControlRefusal> {
+    fn from(answered: Answered) -> Result<ControlReply, ControlRefusal> {
         match answered {
             Answered::Done { reply } => Ok(reply),
             Answered::Refused { refusal } => Err(refusal),

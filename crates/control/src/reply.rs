@@ -1,13 +1,13 @@
 //! Replies to commands, and keys that were read.
 
-use crate::error::DecodeError;
-use crate::item::{Item, Key};
+use crate::error::ControlDecodeError;
+use crate::item::{Key, KeyItem};
 use crate::layout::{choice, decode, encode, layout};
 
 choice! {
     /// The reply to a command.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Reply {
+    pub enum ControlReply {
         /// Keys were changed by this revision. With 0 keys, it is the last revision.
         Changed { /// The revision.
             revision: u64, /// Keys written or deleted.
@@ -16,7 +16,7 @@ choice! {
         Transaction { /// The revision.
             revision: u64, /// Whether all comparisons held.
             succeeded: bool, /// The result of each operation.
-            results: Vec<Outcome> } = 2,
+            results: Vec<OperationOutcome> } = 2,
         /// A lease was granted.
         Granted { /// The lease.
             lease: u64, /// Its time to live, ms.
@@ -43,20 +43,20 @@ choice! {
 choice! {
     /// The result of one operation of a transaction.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Outcome {
+    pub enum OperationOutcome {
         /// Keys were written or deleted.
         Changed { /// Number of keys.
             keys: u64 } = 1,
         /// Keys were read.
         Found { /// The keys.
-            found: Found } = 2,
+            found: FoundKeys } = 2,
     }
 }
 
 layout! {
     /// Keys of a range, in order.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
-    pub struct Found {
+    pub struct FoundKeys {
         /// The keys with their items.
         pub items: Vec<Pair>,
         /// Whether more keys follow.
@@ -71,18 +71,18 @@ layout! {
         /// The key.
         pub key: Key,
         /// Its value and properties.
-        pub item: Item,
+        pub item: KeyItem,
     }
 }
 
-impl Reply {
+impl ControlReply {
     /// Appends the encoded reply.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes a reply.
-    pub fn decode(bytes: &[u8]) -> Result<Reply, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<ControlReply, ControlDecodeError> {
         decode(bytes)
     }
 }

@@ -1,12 +1,12 @@
 //! The changes of one revision.
 
-use crate::change::{Change, Event};
-use crate::effects::Effects;
-use crate::item::{Item, Key, Value};
+use crate::change::{Change, KeyEvent};
+use crate::effects::ControlEffects;
+use crate::item::{Key, KeyItem, Value};
 use crate::layout::Layout;
 use crate::lock;
-use crate::reply::Reply;
-use crate::state::{State, is_reserved};
+use crate::reply::ControlReply;
+use crate::state::{ControlState, is_reserved};
 
 /// Bytes of a put in [`Change::bytes`] besides its key and value.
 const PUT_BYTES: usize = 1 + 2 * size_of::<u32>() + 4 * size_of::<u64>();
@@ -14,15 +14,15 @@ const PUT_BYTES: usize = 1 + 2 * size_of::<u32>() + 4 * size_of::<u64>();
 /// Changes of keys that share a revision. Without changes, no revision is used.
 #[derive(Debug)]
 pub(crate) struct RevisionBuilder<'s> {
-    pub(crate) state: &'s mut State,
-    pub(crate) effects: &'s mut Effects,
+    pub(crate) state: &'s mut ControlState,
+    pub(crate) effects: &'s mut ControlEffects,
     pub(crate) revision: u64,
     events: Vec<u8>,
     keys: u64,
 }
 
 impl<'s> RevisionBuilder<'s> {
-    pub(crate) fn begin(state: &'s mut State, effects: &'s mut Effects) -> RevisionBuilder<'s> {
+    pub(crate) fn begin(state: &'s mut ControlState, effects: &'s mut ControlEffects) -> RevisionBuilder<'s> {
         let revision = state.revision + 1;
         RevisionBuilder { state, effects, revision, events: Vec::new(), keys: 0 }
     }
@@ -34,7 +34,7 @@ impl<'s> RevisionBuilder<'s> {
 
     pub(crate) fn put_as(&mut self, tenant: Option<Value>, key: &[u8], value: &[u8], lease: u64) {
         let (created, modified) = (self.revision, self.revision);
-        let mut item = Item { value: value.into(), created, modified, version: 1, lease, tenant };
+        let mut item = KeyItem { value: value.into(), created, modified, version: 1, lease, tenant };
         let mut lease_before = 0;
         // One lookup for an existing key: the state exceeds the processor's caches.
         match self.state.keys.get_mut(key) {
@@ -54,7 +54,7 @@ impl<'s> RevisionBuilder<'s> {
             }
         }
         self.events.reserve_exact(usize::from(self.events.is_empty()) + PUT_BYTES + key.len() + value.len());
-        self.record_event(&Event::Put { key, item });
+        self.record_event(&KeyEvent::Put { key, item });
     }
 
     /// Deletes a key; returns whether it existed. A lock's key passes to the lease that waits longest.
@@ -62,7 +62,7 @@ impl<'s> RevisionBuilder<'s> {
         let Some((key, item)) = self.state.keys.remove_with_key(key) else { return false };
         self.state.uncount(&key, &item);
         self.detach(&key, item.lease);
-        self.record_event(&Event::Deleted { key: &key });
+        self.record_event(&KeyEvent::Deleted { key: &key });
         if let Some(name) = lock::name_of(&key) {
             self.hand_over(name);
         }
@@ -86,7 +86,7 @@ impl<'s> RevisionBuilder<'s> {
         }
     }
 
-    fn record_event(&mut self, event: &Event<'_>) {
+    fn record_event(&mut self, event: &KeyEvent<'_>) {
         if self.events.is_empty() {
             self.events.push(crate::VERSION);
         }
@@ -104,8 +104,8 @@ impl<'s> RevisionBuilder<'s> {
     }
 
     /// [`RevisionBuilder::end`] as a reply.
-    pub(crate) fn changed(self) -> Reply {
+    pub(crate) fn changed(self) -> ControlReply {
         let keys = self.keys;
-        Reply::Changed { revision: self.end(), keys }
+        ControlReply::Changed { revision: self.end(), keys }
     }
 }

@@ -1,19 +1,19 @@
 //! Room that keys take, in total and for each tenant.
 //!
-//! Clients' keys and locks may take [`state_bytes_max`](crate::Limits::state_bytes_max), and the cluster's
+//! Clients' keys and locks may take [`state_bytes_max`](crate::ControlStateLimits::state_bytes_max), and the cluster's
 //! keys the same amount again. A key belongs to the tenant that last wrote it. A tenant may use three times
 //! the free bytes, which is three quarters if no other tenant has keys. Other tenants thus always find room.
 //! Waiting leases count for no tenant.
 
 use std::ops::AddAssign;
 
-use crate::command::Command;
-use crate::effects::Effects;
-use crate::error::Refusal;
-use crate::item::{Item, Value, item_bytes};
+use crate::command::ControlCommand;
+use crate::effects::ControlEffects;
+use crate::error::ControlRefusal;
+use crate::item::{KeyItem, Value, item_bytes};
 use crate::lock;
-use crate::reply::Reply;
-use crate::state::{CommandSource, State, is_reserved};
+use crate::reply::ControlReply;
+use crate::state::{CommandSource, ControlState, is_reserved};
 
 /// A tenant may use this many times the free bytes.
 const SHARE: u64 = 3;
@@ -44,7 +44,7 @@ impl AddAssign for Growth {
     }
 }
 
-impl State {
+impl ControlState {
     /// Bytes of a tenant's keys.
     pub fn bytes_of_tenant(&self, tenant: &[u8]) -> u64 {
         self.bytes_of.get(tenant).copied().unwrap_or(0)
@@ -54,9 +54,9 @@ impl State {
     pub(crate) fn apply_of_tenant(
         &mut self,
         tenant: &[u8],
-        command: &Command<'_>,
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+        command: &ControlCommand<'_>,
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
         let known = self.bytes_of.get_key_value(tenant).map(|(tenant, _)| tenant.clone());
         self.writer = Some(known.unwrap_or_else(|| tenant.into()));
         let reply = self.apply(command, effects);
@@ -67,26 +67,26 @@ impl State {
     pub(crate) fn growth(&self, key: &[u8], value: &[u8]) -> Growth {
         let before = self.get(key);
         let own = before.filter(|item| item.tenant == self.writer);
-        let growth = |before: Option<&Item>| {
+        let growth = |before: Option<&KeyItem>| {
             item_bytes(key, value).saturating_sub(before.map_or(0, |item| item.bytes(key)))
         };
         Growth { all: growth(before), own: growth(own) }
     }
 
-    pub(crate) fn check_room(&self, by: CommandSource, growth: Growth) -> Result<(), Refusal> {
+    pub(crate) fn check_room(&self, by: CommandSource, growth: Growth) -> Result<(), ControlRefusal> {
         let before = if by == CommandSource::System { self.cluster_bytes } else { self.bytes };
         let (bytes, bytes_max) = (before + growth.all, self.limits.state_bytes_max);
         if growth.all > 0 && bytes > bytes_max {
-            return Err(Refusal::NoRoom { bytes, bytes_max });
+            return Err(ControlRefusal::NoRoom { bytes, bytes_max });
         }
         let Some(tenant) = self.writer.as_ref().filter(|_| growth.own > 0) else { return Ok(()) };
         let bytes_max = bytes_max.saturating_sub(bytes).saturating_mul(SHARE);
         let bytes = self.bytes_of_tenant(tenant) + growth.own;
-        if bytes > bytes_max { Err(Refusal::NoShare { bytes, bytes_max }) } else { Ok(()) }
+        if bytes > bytes_max { Err(ControlRefusal::NoShare { bytes, bytes_max }) } else { Ok(()) }
     }
 
     /// Adds the bytes of a key.
-    pub(crate) fn count(&mut self, key: &[u8], item: &Item) {
+    pub(crate) fn count(&mut self, key: &[u8], item: &KeyItem) {
         *self.bytes_with(key) += item.bytes(key);
         if let Some(tenant) = &item.tenant {
             *self.bytes_of.entry(tenant.clone()).or_default() += item.bytes(key);
@@ -94,7 +94,7 @@ impl State {
     }
 
     /// Subtracts the bytes of a key.
-    pub(crate) fn uncount(&mut self, key: &[u8], item: &Item) {
+    pub(crate) fn uncount(&mut self, key: &[u8], item: &KeyItem) {
         *self.bytes_with(key) -= item.bytes(key);
         let Some(tenant) = &item.tenant else { return };
         let Some(bytes) = self.bytes_of.get_mut(tenant) else { return };

@@ -12,14 +12,14 @@
 //!
 //! Equal states produce equal blocks. A block has about 64 KiB, or one longer entry.
 
-use crate::error::DecodeError;
-use crate::item::{Item, Key, Value};
+use crate::error::ControlDecodeError;
+use crate::item::{Key, KeyItem, Value};
 use crate::layout::{Fields, Layout, layout};
 use crate::lease::Lease;
-use crate::limits::Limits;
+use crate::limits::ControlStateLimits;
 use crate::lock::Waiting;
 use crate::place::TopicIndex;
-use crate::state::State;
+use crate::state::ControlState;
 
 const BLOCK_BYTES: usize = 64 << 10;
 const HEAD: u8 = 1;
@@ -32,7 +32,7 @@ const TENANTS: u8 = 6;
 layout! {
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct SnapshotHead {
-        pub limits: Limits,
+        pub limits: ControlStateLimits,
         pub epoch: u32,
         pub revision: u64,
         pub now_ms: u64,
@@ -55,7 +55,7 @@ layout! {
 layout! {
     pub struct KeyEntry {
         pub key: Key,
-        pub item: Item,
+        pub item: KeyItem,
     }
 }
 
@@ -84,9 +84,9 @@ layout! {
 
 /// A state at one moment, independent of later changes.
 #[derive(Debug, Clone)]
-pub struct Frozen(State);
+pub struct Frozen(ControlState);
 
-impl State {
+impl ControlState {
     /// The present state, in constant time.
     pub fn freeze(&self) -> Frozen {
         Frozen(self.clone())
@@ -95,7 +95,7 @@ impl State {
 
 impl Frozen {
     /// The state.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &ControlState {
         &self.0
     }
 
@@ -113,7 +113,7 @@ impl Frozen {
         };
         write_all(LEASES, state.leases.iter(), lease, &mut take)?;
         // Encoded like a `KeyEntry` and a `QueueEntry`, without their copies.
-        let key = |(key, item): (&Key, &Item), out: &mut Vec<u8>| {
+        let key = |(key, item): (&Key, &KeyItem), out: &mut Vec<u8>| {
             key.write(out);
             item.write(out);
         };
@@ -177,24 +177,24 @@ fn write_all<I: Iterator, E>(
 #[derive(Debug, Default)]
 pub struct StateRestorer {
     head: Option<SnapshotHead>,
-    state: State,
+    state: ControlState,
     waiters: u64,
 }
 
 impl StateRestorer {
     /// Adds the next block.
-    pub fn take(&mut self, block: &[u8]) -> Result<(), DecodeError> {
+    pub fn take(&mut self, block: &[u8]) -> Result<(), ControlDecodeError> {
         let mut fields = Fields { rest: block };
         let (version, kind) = (u8::read(&mut fields)?, u8::read(&mut fields)?);
         if version != crate::VERSION {
-            return Err(DecodeError::Version(version));
+            return Err(ControlDecodeError::Version(version));
         }
         if (kind == HEAD) != self.head.is_none() {
-            return Err(DecodeError::Order("blocks"));
+            return Err(ControlDecodeError::Order("blocks"));
         }
         while !fields.rest.is_empty() {
             match kind {
-                HEAD if self.head.is_some() => return Err(DecodeError::Trailing(fields.rest.len())),
+                HEAD if self.head.is_some() => return Err(ControlDecodeError::Trailing(fields.rest.len())),
                 HEAD => self.take_head(SnapshotHead::read(&mut fields)?),
                 LEASES => self.take_lease(LeaseEntry::read(&mut fields)?)?,
                 KEYS => self.take_key(KeyEntry::read(&mut fields)?)?,
@@ -203,59 +203,59 @@ impl StateRestorer {
                 TENANTS => {
                     let TenantEntry { key, tenant } = TenantEntry::read(&mut fields)?;
                     let is_so = self.state.give_to(&key, &tenant);
-                    is_so.then_some(()).ok_or(DecodeError::Order("tenants"))?;
+                    is_so.then_some(()).ok_or(ControlDecodeError::Order("tenants"))?;
                 }
-                number => return Err(DecodeError::Unknown { what: "kind of block", number }),
+                number => return Err(ControlDecodeError::Unknown { what: "kind of block", number }),
             }
         }
         Ok(())
     }
 
     /// The state, if all blocks were added.
-    pub fn end(mut self) -> Result<State, DecodeError> {
-        let head = self.head.ok_or(DecodeError::Short)?;
+    pub fn end(mut self) -> Result<ControlState, ControlDecodeError> {
+        let head = self.head.ok_or(ControlDecodeError::Short)?;
         let counts = (self.state.leases.len() as u64, self.state.keys.len() as u64, self.waiters);
         if counts == (head.leases, head.keys, head.waiters) {
             self.state.topics = TopicIndex::of_state(&self.state);
             Ok(self.state)
         } else {
-            Err(DecodeError::Short)
+            Err(ControlDecodeError::Short)
         }
     }
 
     fn take_head(&mut self, head: SnapshotHead) {
-        self.state = State {
+        self.state = ControlState {
             limits: head.limits,
             epoch: head.epoch,
             revision: head.revision,
             now_ms: head.now_ms,
             lease_last: head.lease_last,
             ticket_last: head.ticket_last,
-            ..State::default()
+            ..ControlState::default()
         };
         self.head = Some(head);
     }
 
-    fn take_lease(&mut self, entry: LeaseEntry) -> Result<(), DecodeError> {
+    fn take_lease(&mut self, entry: LeaseEntry) -> Result<(), ControlDecodeError> {
         let LeaseEntry { lease, ttl_ms, end_ms } = entry;
         if self.state.leases.get_max().is_some_and(|(last, _)| *last >= lease) {
-            return Err(DecodeError::Order("leases"));
+            return Err(ControlDecodeError::Order("leases"));
         }
         self.state.leases.insert(lease, Lease::new(ttl_ms, end_ms, Value::default()));
         self.state.ends.insert((end_ms, lease));
         Ok(())
     }
 
-    fn take_owner(&mut self, OwnerEntry { lease, owner }: OwnerEntry) -> Result<(), DecodeError> {
+    fn take_owner(&mut self, OwnerEntry { lease, owner }: OwnerEntry) -> Result<(), ControlDecodeError> {
         let found = self.state.leases.get_mut(&lease).filter(|found| found.owner.is_empty());
-        found.ok_or(DecodeError::Order("owners"))?.owner = owner.clone();
+        found.ok_or(ControlDecodeError::Order("owners"))?.owner = owner.clone();
         self.state.count_lease_of(&owner);
         Ok(())
     }
 
-    fn take_key(&mut self, KeyEntry { key, item }: KeyEntry) -> Result<(), DecodeError> {
+    fn take_key(&mut self, KeyEntry { key, item }: KeyEntry) -> Result<(), ControlDecodeError> {
         if self.state.keys.get_max().is_some_and(|(last, _)| *last >= key) {
-            return Err(DecodeError::Order("keys"));
+            return Err(ControlDecodeError::Order("keys"));
         }
         if let Some(lease) = self.state.leases.get_mut(&item.lease) {
             lease.keys.insert(key.clone());
@@ -265,14 +265,14 @@ impl StateRestorer {
         Ok(())
     }
 
-    fn take_waiter(&mut self, entry: QueueEntry) -> Result<(), DecodeError> {
+    fn take_waiter(&mut self, entry: QueueEntry) -> Result<(), ControlDecodeError> {
         let QueueEntry { name, ticket, lease, value } = entry;
         let last = self.state.queues.get_max();
         let in_order = last.is_none_or(|(last, queue)| {
             *last < name || *last == name && queue.get_max().is_none_or(|(last, _)| *last < ticket)
         });
         if !in_order || !self.state.leases.contains_key(&lease) {
-            return Err(DecodeError::Order("waiters"));
+            return Err(ControlDecodeError::Order("waiters"));
         }
         self.waiters += 1;
         self.state.enqueue(name, ticket, Waiting { lease, value });

@@ -4,16 +4,16 @@ use std::ops::Bound;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::command::Command;
-use crate::effects::Effects;
-use crate::error::Refusal;
-use crate::item::{Item, Key, Value};
+use crate::command::ControlCommand;
+use crate::effects::ControlEffects;
+use crate::error::ControlRefusal;
+use crate::item::{Key, KeyItem, Value};
 use crate::lease::{Lease, LeaseInfo};
-use crate::limits::Limits;
+use crate::limits::ControlStateLimits;
 use crate::lock;
-use crate::lock::Queue;
+use crate::lock::LockQueue;
 use crate::place::TopicIndex;
-use crate::reply::{Found, Pair, Reply};
+use crate::reply::{ControlReply, FoundKeys, Pair};
 use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
 
@@ -25,15 +25,15 @@ const ITEMS_AT_ONCE: usize = 1_024;
 
 /// The state that the cluster agrees on. Clones are cheap, because they share unchanged parts.
 #[derive(Debug, Clone, Default)]
-pub struct State {
-    pub(crate) keys: OrdMap<Key, Item>,
+pub struct ControlState {
+    pub(crate) keys: OrdMap<Key, KeyItem>,
     pub(crate) leases: OrdMap<u64, Lease>,
     /// The number of leases of each user.
     pub(crate) leases_of: OrdMap<Value, u64>,
     /// The end of each lease, with its number.
     pub(crate) ends: OrdSet<(u64, u64)>,
-    pub(crate) queues: OrdMap<Key, Queue>,
-    pub(crate) limits: Limits,
+    pub(crate) queues: OrdMap<Key, LockQueue>,
+    pub(crate) limits: ControlStateLimits,
     pub(crate) epoch: u32,
     pub(crate) revision: u64,
     pub(crate) now_ms: u64,
@@ -61,10 +61,10 @@ pub(crate) enum CommandSource {
     System,
 }
 
-impl State {
+impl ControlState {
     /// An empty state.
-    pub fn new(limits: Limits) -> State {
-        State { limits, ..State::default() }
+    pub fn new(limits: ControlStateLimits) -> ControlState {
+        ControlState { limits, ..ControlState::default() }
     }
 
     /// The epoch of revisions; 0 for none.
@@ -83,7 +83,7 @@ impl State {
     }
 
     /// Approximate bytes of clients' keys with their overhead, limited by
-    /// [`state_bytes_max`](Limits::state_bytes_max).
+    /// [`state_bytes_max`](ControlStateLimits::state_bytes_max).
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -105,22 +105,22 @@ impl State {
     }
 
     /// The limits.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> ControlStateLimits {
         self.limits
     }
 
     /// A key's value and properties.
-    pub fn get(&self, key: &[u8]) -> Option<&Item> {
+    pub fn get(&self, key: &[u8]) -> Option<&KeyItem> {
         self.keys.get(key)
     }
 
     /// The keys from `start` up to, not including, `end`, at most `limit`. An empty `end` means no end; a `limit` of
     /// 0 means the state's limit.
-    pub fn range(&self, start: &[u8], end: &[u8], limit: u32) -> Found {
+    pub fn range(&self, start: &[u8], end: &[u8], limit: u32) -> FoundKeys {
         self.range_within(start, end, limit, self.limits.range_bytes_max, 1)
     }
 
-    /// [`State::range`] with another limit of bytes; at least `keys_min` keys are returned.
+    /// [`ControlState::range`] with another limit of bytes; at least `keys_min` keys are returned.
     pub(crate) fn range_within(
         &self,
         start: &[u8],
@@ -128,11 +128,11 @@ impl State {
         limit: u32,
         bytes_max: u64,
         keys_min: usize,
-    ) -> Found {
+    ) -> FoundKeys {
         let keys_max = self.limits.range_keys_max;
         let limit = if limit == 0 { keys_max } else { limit.min(keys_max) } as usize;
         let items = Vec::with_capacity(limit.min(self.keys.len()).min(ITEMS_AT_ONCE));
-        let mut found = Found { items, more: false };
+        let mut found = FoundKeys { items, more: false };
         let mut bytes = 0;
         for (key, item) in self.between(start, end) {
             bytes += item.bytes(key);
@@ -146,7 +146,7 @@ impl State {
         found
     }
 
-    pub(crate) fn between(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = (&Key, &Item)> {
+    pub(crate) fn between(&self, start: &[u8], end: &[u8]) -> impl Iterator<KeyItem = (&Key, &KeyItem)> {
         let is_empty = !end.is_empty() && end <= start;
         let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
         // The map panics on a range that ends before it begins.
@@ -160,7 +160,7 @@ impl State {
     }
 
     /// All leases, in the order in which they were granted.
-    pub fn leases(&self) -> impl Iterator<Item = (u64, LeaseInfo)> {
+    pub fn leases(&self) -> impl Iterator<KeyItem = (u64, LeaseInfo)> {
         self.leases.iter().map(|(lease, found)| (*lease, found.info(self.now_ms)))
     }
 
@@ -170,7 +170,7 @@ impl State {
     }
 
     /// Sets the cluster's time, which never decreases, and ends due leases.
-    pub fn advance(&mut self, now_ms: u64, effects: &mut Effects) {
+    pub fn advance(&mut self, now_ms: u64, effects: &mut ControlEffects) {
         self.now_ms = self.now_ms.max(now_ms);
         while let Some(&(end_ms, lease)) = self.ends.get_min().filter(|&&(end_ms, _)| end_ms <= self.now_ms) {
             debug_assert!(self.leases.contains_key(&lease), "lease {lease}, due at {end_ms}, exists");
@@ -181,69 +181,81 @@ impl State {
     }
 
     /// Applies a command.
-    pub fn apply(&mut self, command: &Command<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
+    pub fn apply(
+        &mut self,
+        command: &ControlCommand<'_>,
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
         match *command {
-            Command::Put { key, value, lease } => self.put(key, value, lease, effects),
-            Command::PutIf { key, value, lease, expect } => {
+            ControlCommand::Put { key, value, lease } => self.put(key, value, lease, effects),
+            ControlCommand::PutIf { key, value, lease, expect } => {
                 self.expect(key, expect)?;
                 self.put(key, value, lease, effects)
             }
-            Command::Delete { key } => self.delete(key, effects),
-            Command::DeleteIf { key, expect } => {
+            ControlCommand::Delete { key } => self.delete(key, effects),
+            ControlCommand::DeleteIf { key, expect } => {
                 self.expect(key, expect)?;
                 self.delete(key, effects)
             }
-            Command::DeleteRange { start, end } => {
+            ControlCommand::DeleteRange { start, end } => {
                 check_range(start, end)?;
                 let mut revision_builder = RevisionBuilder::begin(self, effects);
                 revision_builder.delete_range(start, end);
                 Ok(revision_builder.changed())
             }
-            Command::Transaction { ref compare, ref then, ref otherwise } => {
+            ControlCommand::Transaction { ref compare, ref then, ref otherwise } => {
                 self.transact(CommandSource::Anyone, compare, then, otherwise, effects)
             }
-            Command::System { ref compare, ref then, ref otherwise } => {
+            ControlCommand::System { ref compare, ref then, ref otherwise } => {
                 self.transact(CommandSource::System, compare, then, otherwise, effects)
             }
-            Command::Grant { ttl_ms } => self.grant(ttl_ms, None),
-            Command::KeepAlive { ref leases } => self.keep_alive(leases),
-            Command::Revoke { lease } => self.revoke(lease, effects),
-            Command::Acquire { name, lease, value, wait } => self.acquire(name, lease, value, wait, effects),
-            Command::Release { name, lease } => self.release(name, lease, effects),
-            Command::Proclaim { name, lease, value } => self.proclaim(name, lease, value, effects),
-            Command::Enlist { node, lease, value } => self.enlist(node, lease, value, effects),
-            Command::Place { ref wanted } => self.place(wanted, effects),
-            Command::Move { topic, node, epoch } => self.move_topic(topic, node, epoch, effects),
-            Command::Remove { topic } => self.remove_topic(topic, effects),
-            Command::Limit { limits } => {
-                self.limits = limits;
-                Ok(Reply::Done)
+            ControlCommand::Grant { ttl_ms } => self.grant(ttl_ms, None),
+            ControlCommand::KeepAlive { ref leases } => self.keep_alive(leases),
+            ControlCommand::Revoke { lease } => self.revoke(lease, effects),
+            ControlCommand::Acquire { name, lease, value, wait } => {
+                self.acquire(name, lease, value, wait, effects)
             }
-            Command::Begin { epoch } => self.begin(epoch),
-            Command::BeginRestored { epoch, skipped } => {
+            ControlCommand::Release { name, lease } => self.release(name, lease, effects),
+            ControlCommand::Proclaim { name, lease, value } => self.proclaim(name, lease, value, effects),
+            ControlCommand::Enlist { node, lease, value } => self.enlist(node, lease, value, effects),
+            ControlCommand::Place { ref wanted } => self.place(wanted, effects),
+            ControlCommand::Move { topic, node, epoch } => self.move_topic(topic, node, epoch, effects),
+            ControlCommand::Remove { topic } => self.remove_topic(topic, effects),
+            ControlCommand::Limit { limits } => {
+                self.limits = limits;
+                Ok(ControlReply::Done)
+            }
+            ControlCommand::Begin { epoch } => self.begin(epoch),
+            ControlCommand::BeginRestored { epoch, skipped } => {
                 self.begin(epoch)?;
                 self.revision = self.revision.saturating_add(skipped);
                 self.lease_last = self.lease_last.saturating_add(skipped);
-                Ok(Reply::Done)
+                Ok(ControlReply::Done)
             }
-            Command::OfTenant { tenant, .. } => {
+            ControlCommand::OfTenant { tenant, .. } => {
                 self.apply_of_tenant(tenant, &command.without_tenant(), effects)
             }
-            Command::ByUser { user, all_leases, .. } => {
+            ControlCommand::ByUser { user, all_leases, .. } => {
                 self.apply_by_user(user, all_leases, &command.unbound(), effects)
             }
         }
     }
 
-    fn begin(&mut self, epoch: u32) -> Result<Reply, Refusal> {
+    fn begin(&mut self, epoch: u32) -> Result<ControlReply, ControlRefusal> {
         if epoch <= self.epoch {
-            return Err(Refusal::OldEpoch { epoch, current: self.epoch });
+            return Err(ControlRefusal::OldEpoch { epoch, current: self.epoch });
         }
         self.epoch = epoch;
-        Ok(Reply::Done)
+        Ok(ControlReply::Done)
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8], lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+    fn put(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        lease: u64,
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
         self.check_put(CommandSource::Anyone, key, value, lease)?;
         // If a new key fits, a lookup of the existing key is unnecessary.
         if self.check_room(CommandSource::Anyone, Growth::with_key(key, value)).is_err() {
@@ -254,37 +266,37 @@ impl State {
         Ok(revision_builder.changed())
     }
 
-    fn delete(&mut self, key: &[u8], effects: &mut Effects) -> Result<Reply, Refusal> {
+    fn delete(&mut self, key: &[u8], effects: &mut ControlEffects) -> Result<ControlReply, ControlRefusal> {
         self.check_own(CommandSource::Anyone, key)?;
         let mut revision_builder = RevisionBuilder::begin(self, effects);
         revision_builder.delete(key);
         Ok(revision_builder.changed())
     }
 
-    fn expect(&self, key: &[u8], expect: u64) -> Result<(), Refusal> {
+    fn expect(&self, key: &[u8], expect: u64) -> Result<(), ControlRefusal> {
         let modified = self.get(key).map_or(0, |item| item.modified);
-        if modified == expect { Ok(()) } else { Err(Refusal::Mismatch { modified }) }
+        if modified == expect { Ok(()) } else { Err(ControlRefusal::Mismatch { modified }) }
     }
 
     /// Checks that the caller may write the key. Locks have their own commands.
-    pub(crate) fn check_own(&self, by: CommandSource, key: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn check_own(&self, by: CommandSource, key: &[u8]) -> Result<(), ControlRefusal> {
         self.check_key(key)?;
         let is_open = !is_reserved(key) || (by == CommandSource::System && lock::name_of(key).is_none());
-        if is_open { Ok(()) } else { Err(Refusal::Reserved) }
+        if is_open { Ok(()) } else { Err(ControlRefusal::Reserved) }
     }
 
-    pub(crate) fn check_key(&self, key: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<(), ControlRefusal> {
         let (bytes, bytes_max) = (key.len() as u64, u64::from(self.limits.key_bytes_max));
         match bytes {
-            0 => Err(Refusal::EmptyKey),
-            _ if bytes > bytes_max => Err(Refusal::KeyTooLong { bytes, bytes_max }),
+            0 => Err(ControlRefusal::EmptyKey),
+            _ if bytes > bytes_max => Err(ControlRefusal::KeyTooLong { bytes, bytes_max }),
             _ => Ok(()),
         }
     }
 
-    pub(crate) fn check_value(&self, value: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn check_value(&self, value: &[u8]) -> Result<(), ControlRefusal> {
         let (bytes, bytes_max) = (value.len() as u64, u64::from(self.limits.value_bytes_max));
-        if bytes > bytes_max { Err(Refusal::ValueTooLong { bytes, bytes_max }) } else { Ok(()) }
+        if bytes > bytes_max { Err(ControlRefusal::ValueTooLong { bytes, bytes_max }) } else { Ok(()) }
     }
 
     pub(crate) fn check_put(
@@ -293,15 +305,15 @@ impl State {
         key: &[u8],
         value: &[u8],
         lease: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ControlRefusal> {
         self.check_own(by, key)?;
         self.check_value(value)?;
         if lease == 0 { Ok(()) } else { self.check_lease(lease) }
     }
 }
 
-pub(crate) fn check_range(start: &[u8], end: &[u8]) -> Result<(), Refusal> {
-    if !end.is_empty() && end <= start { Err(Refusal::EmptyRange) } else { Ok(()) }
+pub(crate) fn check_range(start: &[u8], end: &[u8]) -> Result<(), ControlRefusal> {
+    if !end.is_empty() && end <= start { Err(ControlRefusal::EmptyRange) } else { Ok(()) }
 }
 
 pub(crate) fn is_reserved(key: &[u8]) -> bool {

@@ -2,29 +2,29 @@
 
 use std::cmp::Ordering;
 
-use crate::command::{Compare, Comparison, Operation, Target};
-use crate::effects::Effects;
-use crate::error::Refusal;
-use crate::item::Item;
-use crate::reply::{Found, Outcome, Pair, Reply};
+use crate::command::{Compare, ComparedProperty, Comparison, KeyOperation};
+use crate::effects::ControlEffects;
+use crate::error::ControlRefusal;
+use crate::item::KeyItem;
+use crate::reply::{ControlReply, FoundKeys, OperationOutcome, Pair};
 use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
-use crate::state::{CommandSource, State, check_range};
+use crate::state::{CommandSource, ControlState, check_range};
 
-impl State {
-    pub(crate) fn check_operations(&self, count: usize) -> Result<(), Refusal> {
+impl ControlState {
+    pub(crate) fn check_operations(&self, count: usize) -> Result<(), ControlRefusal> {
         let (count, count_max) = (count as u64, u64::from(self.limits.operations_max));
-        if count > count_max { Err(Refusal::TooManyOperations { count, count_max }) } else { Ok(()) }
+        if count > count_max { Err(ControlRefusal::TooManyOperations { count, count_max }) } else { Ok(()) }
     }
 
     pub(crate) fn transact(
         &mut self,
         by: CommandSource,
         compare: &[Compare<'_>],
-        then: &[Operation<'_>],
-        otherwise: &[Operation<'_>],
-        effects: &mut Effects,
-    ) -> Result<Reply, Refusal> {
+        then: &[KeyOperation<'_>],
+        otherwise: &[KeyOperation<'_>],
+        effects: &mut ControlEffects,
+    ) -> Result<ControlReply, ControlRefusal> {
         self.check_operations(compare.len() + then.len() + otherwise.len())?;
         let succeeded = compare.iter().all(|compare| compare.holds(self.get(compare.key)));
         let operations = if succeeded { then } else { otherwise };
@@ -33,22 +33,22 @@ impl State {
         let mut revision_builder = RevisionBuilder::begin(self, effects);
         let results =
             operations.iter().map(|operation| revision_builder.operate(operation, &mut left)).collect();
-        Ok(Reply::Transaction { revision: revision_builder.end(), succeeded, results })
+        Ok(ControlReply::Transaction { revision: revision_builder.end(), succeeded, results })
     }
 
-    fn check_each(&self, by: CommandSource, operations: &[Operation<'_>]) -> Result<(), Refusal> {
+    fn check_each(&self, by: CommandSource, operations: &[KeyOperation<'_>]) -> Result<(), ControlRefusal> {
         let mut growth = Growth::default();
         for operation in operations {
             match *operation {
-                Operation::Put { key, value, lease } => {
+                KeyOperation::Put { key, value, lease } => {
                     self.check_put(by, key, value, lease)?;
                     growth += self.growth(key, value);
                 }
-                Operation::Delete { key } => self.check_own(by, key)?,
-                Operation::DeleteRange { start, end } | Operation::Range { start, end, .. } => {
+                KeyOperation::Delete { key } => self.check_own(by, key)?,
+                KeyOperation::DeleteRange { start, end } | KeyOperation::Range { start, end, .. } => {
                     check_range(start, end)?;
                 }
-                Operation::Get { key } => self.check_key(key)?,
+                KeyOperation::Get { key } => self.check_key(key)?,
             }
         }
         self.check_room(by, growth)
@@ -57,49 +57,51 @@ impl State {
 
 impl RevisionBuilder<'_> {
     /// Runs an operation. `left` is the number of bytes that may still be read.
-    fn operate(&mut self, operation: &Operation<'_>, left: &mut u64) -> Outcome {
+    fn operate(&mut self, operation: &KeyOperation<'_>, left: &mut u64) -> OperationOutcome {
         match *operation {
-            Operation::Put { key, value, lease } => {
+            KeyOperation::Put { key, value, lease } => {
                 self.put(key, value, lease);
-                Outcome::Changed { keys: 1 }
+                OperationOutcome::Changed { keys: 1 }
             }
-            Operation::Delete { key } => Outcome::Changed { keys: u64::from(self.delete(key)) },
-            Operation::DeleteRange { start, end } => Outcome::Changed { keys: self.delete_range(start, end) },
-            Operation::Get { key } => {
+            KeyOperation::Delete { key } => OperationOutcome::Changed { keys: u64::from(self.delete(key)) },
+            KeyOperation::DeleteRange { start, end } => {
+                OperationOutcome::Changed { keys: self.delete_range(start, end) }
+            }
+            KeyOperation::Get { key } => {
                 let pair = self.state.keys.get_key_value(key);
                 let pair = pair.map(|(key, item)| Pair { key: key.clone(), item: item.clone() });
-                Outcome::Found { found: within(pair, left) }
+                OperationOutcome::Found { found: within(pair, left) }
             }
-            Operation::Range { start, end, limit } => {
+            KeyOperation::Range { start, end, limit } => {
                 let found = self.state.range_within(start, end, limit, *left, 0);
                 *left -= found.items.iter().map(|pair| pair.item.bytes(&pair.key)).sum::<u64>();
-                Outcome::Found { found }
+                OperationOutcome::Found { found }
             }
         }
     }
 }
 
 /// The key, or `more` if it exceeds the bytes left.
-fn within(pair: Option<Pair>, left: &mut u64) -> Found {
-    let Some(pair) = pair else { return Found::default() };
+fn within(pair: Option<Pair>, left: &mut u64) -> FoundKeys {
+    let Some(pair) = pair else { return FoundKeys::default() };
     match left.checked_sub(pair.item.bytes(&pair.key)) {
         Some(after) => {
             *left = after;
-            Found { items: vec![pair], more: false }
+            FoundKeys { items: vec![pair], more: false }
         }
-        None => Found { items: Vec::new(), more: true },
+        None => FoundKeys { items: Vec::new(), more: true },
     }
 }
 
 impl Compare<'_> {
-    fn holds(&self, item: Option<&Item>) -> bool {
-        let number = |of: fn(&Item) -> u64| item.map_or(0, of);
+    fn holds(&self, item: Option<&KeyItem>) -> bool {
+        let number = |of: fn(&KeyItem) -> u64| item.map_or(0, of);
         let ordering = match self.target {
-            Target::Version { version } => number(|item| item.version).cmp(&version),
-            Target::Created { revision } => number(|item| item.created).cmp(&revision),
-            Target::Modified { revision } => number(|item| item.modified).cmp(&revision),
-            Target::Lease { lease } => number(|item| item.lease).cmp(&lease),
-            Target::Value { value } => match item {
+            ComparedProperty::Version { version } => number(|item| item.version).cmp(&version),
+            ComparedProperty::Created { revision } => number(|item| item.created).cmp(&revision),
+            ComparedProperty::Modified { revision } => number(|item| item.modified).cmp(&revision),
+            ComparedProperty::Lease { lease } => number(|item| item.lease).cmp(&lease),
+            ComparedProperty::Value { value } => match item {
                 Some(item) => (*item.value).cmp(value),
                 None => return self.is == Comparison::NotEqual,
             },

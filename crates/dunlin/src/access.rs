@@ -22,7 +22,7 @@ mod waiting;
 
 use std::sync::{Arc, Weak};
 
-use dunlin_control::Query;
+use dunlin_control::ControlQuery;
 use dunlin_topic::{Budget, Pattern, Subject, Topic};
 use dunlin_wire::ErrorCode;
 use tokio::sync::watch;
@@ -125,14 +125,14 @@ impl Node {
     }
 
     /// Checks the permission for a query of keys.
-    pub fn may_query(&self, query: &Query<'_>) -> Result<(), TopicError> {
+    pub fn may_query(&self, query: &ControlQuery<'_>) -> Result<(), TopicError> {
         let Some(user) = self.user() else { return Ok(()) };
         let allowed = user.permissions().keys.query(query);
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Keys, subject })
     }
 
     /// Checks the permission for a query of tasks.
-    pub fn may_ask_of_tasks(&self, query: &dunlin_tasks::Query<'_>) -> Result<(), TopicError> {
+    pub fn may_ask_of_tasks(&self, query: &dunlin_tasks::TaskQuery<'_>) -> Result<(), TopicError> {
         let rule = self.task_rule();
         let allowed = rule.query(query, &|task| self.tenant_of_task(task));
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })

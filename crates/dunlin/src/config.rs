@@ -20,12 +20,12 @@ pub struct Config {
     /// [`Node::set_control`](crate::Node::set_control). Otherwise the node is a cluster of one.
     pub is_of_cluster: bool,
     /// Limits of the node.
-    pub limits: Limits,
+    pub limits: NodeLimits,
 }
 
 /// Limits of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct NodeLimits {
     /// Memory of topics and sessions, bytes. At the limit, growing topics lose their oldest records, and other
     /// requests are refused.
     pub memory_bytes_max: u64,
@@ -44,7 +44,7 @@ pub struct Limits {
     /// How long a group without members exists.
     pub group_idle_max: Duration,
     /// Limits of each partition of a topic and its groups.
-    pub topic: dunlin_topic::Limits,
+    pub topic: dunlin_topic::LogLimits,
     /// Memory that a topic with default retention keeps for subscribers that cannot receive gaps, bytes.
     pub pending_bytes_max: u64,
     /// Unstored bytes of a durable log at which publishers wait. Topics with larger records get more.
@@ -68,25 +68,25 @@ impl Default for Config {
             topic: TopicConfig::default(),
             auto_create: true,
             is_of_cluster: false,
-            limits: Limits::default(),
+            limits: NodeLimits::default(),
         }
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits::with_memory(1 << 30)
+impl Default for NodeLimits {
+    fn default() -> NodeLimits {
+        NodeLimits::with_memory(1 << 30)
     }
 }
 
 /// Keys take at most one part in this many of the memory by default; tasks the same.
 const SHARE_OF_MEMORY: u64 = 4;
 
-impl Limits {
+impl NodeLimits {
     /// Limits of a node with this much memory, bytes.
-    pub fn with_memory(memory_bytes_max: u64) -> Limits {
+    pub fn with_memory(memory_bytes_max: u64) -> NodeLimits {
         let state_bytes_max = memory_bytes_max / SHARE_OF_MEMORY;
-        Limits {
+        NodeLimits {
             memory_bytes_max,
             idle_bytes_max: 64 << 20,
             topics_max: 1_000_000,
@@ -96,7 +96,10 @@ impl Limits {
             deleted_age_max: Duration::from_secs(60),
             group_idle_max: Duration::from_secs(3_600),
             // A remote client may take long to acknowledge, and records may be small.
-            topic: dunlin_topic::Limits { share_in_flight_max: 65_536, ..dunlin_topic::Limits::default() },
+            topic: dunlin_topic::LogLimits {
+                share_in_flight_max: 65_536,
+                ..dunlin_topic::LogLimits::default()
+            },
             // The pending buffer of a nats-server client.
             pending_bytes_max: 64 << 20,
             unstored_bytes_max: 16 << 20,
@@ -112,14 +115,14 @@ impl Limits {
 impl Config {
     /// The limits of a topic. A topic with its own retention keeps no more for any subscriber. A durable topic keeps
     /// older records on disk.
-    pub(crate) fn topic_limits(&self, topic: &TopicConfig) -> dunlin_topic::Limits {
+    pub(crate) fn topic_limits(&self, topic: &TopicConfig) -> dunlin_topic::LogLimits {
         let keeps = topic.retention == self.topic.retention && topic.durable.is_none();
         let pending_bytes_max = if keeps { self.limits.pending_bytes_max } else { 0 };
-        dunlin_topic::Limits { pending_bytes_max, ..self.limits.topic }
+        dunlin_topic::LogLimits { pending_bytes_max, ..self.limits.topic }
     }
 }
 
-impl Limits {
+impl NodeLimits {
     /// Configuration of an inbox with this pattern and history.
     pub(crate) fn inbox(&self, pattern: String, bytes: u64) -> TopicConfig {
         let retention = Retention { bytes, records: None, age: Some(self.inbox_age_max) };

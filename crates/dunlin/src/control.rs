@@ -11,7 +11,7 @@
 //!   revisions restart.
 //!
 //! Limits: [`ControlLimits`]. Limits of the state are part of the state, and equal on every node
-//! ([`dunlin_control::Limits`]). History is kept up to `history_bytes`. Snapshots contain the history if
+//! ([`dunlin_control::ControlStateLimits`]). History is kept up to `history_bytes`. Snapshots contain the history if
 //! their disk has room.
 //!
 //! Not here: connections between nodes, which the caller provides as a [`Transport`].
@@ -36,19 +36,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_control::State;
+use dunlin_control::ControlState;
 use dunlin_journal::Disk;
-use dunlin_raft::{Frozen, Group, Leadership, Member, Status, Transport};
+use dunlin_raft::{Frozen, GroupHandle, Leadership, RaftMember, Status, Transport};
 
 pub(crate) use alone::refuse_members;
 pub use block::block_on;
 pub use error::ControlError;
 pub use history::KV;
-pub(crate) use place::{LazyStart, StartFailure};
+pub(crate) use place::{LazyControl, StartFailure};
 
 use crate::clock::now_ns;
 use crate::node::Node;
-use history::History;
+use history::ChangeHistory;
 use machine::ControlMachine;
 use view::StateView;
 use waiting::LockWaiters;
@@ -61,7 +61,7 @@ pub struct ControlLimits {
     /// Approximate bytes of all clients' keys and values; more is refused. The leader's value applies.
     pub state_bytes_max: u64,
     /// Limits of the raft group.
-    pub raft: dunlin_raft::Limits,
+    pub raft: dunlin_raft::RaftLimits,
 }
 
 impl Default for ControlLimits {
@@ -69,7 +69,7 @@ impl Default for ControlLimits {
         ControlLimits {
             history_bytes: 64 << 20,
             state_bytes_max: 256 << 20,
-            raft: dunlin_raft::Limits::default(),
+            raft: dunlin_raft::RaftLimits::default(),
         }
     }
 }
@@ -86,7 +86,7 @@ pub enum Consistency {
 
 /// A node's part in the cluster's keys. The part ends when it is dropped or stopped.
 pub struct Control {
-    group: Mutex<Option<Arc<Group<ControlMachine>>>>,
+    group: Mutex<Option<Arc<GroupHandle<ControlMachine>>>>,
     transport: Arc<dyn Transport>,
     view: Arc<StateView>,
     waiting: Arc<LockWaiters>,
@@ -125,13 +125,14 @@ impl Control {
         limits: ControlLimits,
         keeps_history: bool,
     ) -> io::Result<Arc<Control>> {
-        let history = History::open(node, limits.history_bytes, keeps_history).map_err(io::Error::other)?;
+        let history =
+            ChangeHistory::open(node, limits.history_bytes, keeps_history).map_err(io::Error::other)?;
         let epoch = node.next_epoch(KV, now_ns());
         let (view, waiting) = (Arc::<StateView>::default(), Arc::<LockWaiters>::default());
         let machine = ControlMachine::new(history, Arc::clone(&view), Arc::clone(&waiting));
         let transport: Arc<dyn Transport> = Arc::new(transport);
-        let group = Group::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft);
-        let group = group.inspect_err(|_| History::close(node))?;
+        let group = GroupHandle::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft);
+        let group = group.inspect_err(|_| ChangeHistory::close(node))?;
         let last_before = group.last_before_start();
         let group = Mutex::new(Some(Arc::new(group)));
         let (begun, caught_up) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -151,7 +152,7 @@ impl Control {
     }
 
     /// Begins a cluster of these nodes. To be called once, on one of them.
-    pub async fn begin(&self, members: &[Member]) -> Result<(), ControlError> {
+    pub async fn begin(&self, members: &[RaftMember]) -> Result<(), ControlError> {
         self.group()?.begin(members).await?;
         self.begin_epoch().await
     }
@@ -164,7 +165,7 @@ impl Control {
     /// Handles a request of another node.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         let group = self.group().map_err(io::Error::other)?;
-        match forward::Request::read(&request) {
+        match forward::ForwardedRequest::read(&request) {
             None => group.receive(request).await,
             Some(request) => Ok(self.answer(&group, request?).await),
         }
@@ -188,7 +189,7 @@ impl Control {
 
     /// Adds a member without a vote; returns once it has nearly caught up. Only on the leader, as all membership
     /// changes.
-    pub async fn add_learner(&self, member: &Member) -> Result<(), ControlError> {
+    pub async fn add_learner(&self, member: &RaftMember) -> Result<(), ControlError> {
         Ok(self.group()?.add_learner(member).await?)
     }
 
@@ -218,7 +219,7 @@ impl Control {
     }
 
     /// Changes a member's address.
-    pub async fn set_address(&self, member: &Member) -> Result<(), ControlError> {
+    pub async fn set_address(&self, member: &RaftMember) -> Result<(), ControlError> {
         Ok(self.group()?.set_address(member).await?)
     }
 
@@ -238,7 +239,7 @@ impl Control {
     }
 
     /// Calls `look` with the state after the last applied entry. Does not wait for an entry that is being applied.
-    pub fn with<R>(&self, look: impl FnOnce(&State) -> R) -> Result<R, ControlError> {
+    pub fn with<R>(&self, look: impl FnOnce(&ControlState) -> R) -> Result<R, ControlError> {
         self.group()?;
         Ok(look(&self.view.state()))
     }
@@ -255,7 +256,7 @@ impl Control {
         self.waiting.end_all();
     }
 
-    fn group(&self) -> Result<Arc<Group<ControlMachine>>, ControlError> {
+    fn group(&self) -> Result<Arc<GroupHandle<ControlMachine>>, ControlError> {
         let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).clone();
         group.ok_or_else(|| ControlError::Stopped("the node is stopping".to_owned()))
     }

@@ -10,7 +10,7 @@
 //! - A member receives a copy of a record, so that a slow member pins no memory of the log.
 //!
 //! Limits: `groups_max`, of which one user may create a quarter, `group_idle_max`, and those of
-//! [`dunlin_topic::Limits`] for each partition.
+//! [`dunlin_topic::LogLimits`] for each partition.
 //!
 //! Lock order: the map of groups, then a group.
 
@@ -33,13 +33,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use dunlin_topic::{
-    Pattern, Share, Start, Subject, SubjectError, SubscribeError, SubscribeOptions, Topic, Waiter, Work,
-    WorkConfig,
+    Pattern, Share, Start, Subject, SubjectError, SubscribeError, SubscribeOptions, Topic, Waiter,
+    WorkConfig, WorkGroup,
 };
 
 use crate::access::{Action, User};
 use crate::clock::now_ns;
-use crate::config::Limits;
+use crate::config::NodeLimits;
 use crate::error::TopicError;
 use crate::node::Node;
 
@@ -185,7 +185,7 @@ impl Node {
             is_lasting: true,
             dead_letters,
         };
-        let machine = |after_seq| Work::new(config, &limits, after_seq);
+        let machine = |after_seq| WorkGroup::new(config, &limits, after_seq);
         Ok(WorkMember::new(self.join(topic, group, &options.member, new, news, machine)?))
     }
 
@@ -383,7 +383,7 @@ impl NewGroup {
 }
 
 impl Groups {
-    pub(crate) fn new(limits: &Limits) -> Groups {
+    pub(crate) fn new(limits: &NodeLimits) -> Groups {
         Groups {
             by_name: Mutex::default(),
             ending: Mutex::default(),

@@ -53,7 +53,7 @@ mod waiting;
 
 pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, TaskRule, User, Users, WorkScope};
 pub use clock::{CLOCK, now_ns};
-pub use config::{Config, Limits};
+pub use config::{Config, NodeLimits};
 pub use control::{Consistency, Control, ControlError, ControlLimits, KV, block_on};
 pub use dunlin_control as state;
 pub use dunlin_feed as feed;
@@ -75,7 +75,7 @@ pub use node_topic::NODE_TOPIC;
 pub use owner::OwningTopic;
 pub use ownership::{
     ClusterCommandError, FeedOutcome, FeedStart, InFlightBatch, Interest, InterestQuery, MirrorFeed,
-    NODE_PROTOCOL, Ownership, OwnershipLimits, Peers, PublisherPresence, RemoteMembership, is_mirror,
+    NODE_PROTOCOL, Ownership, OwnershipLimits, PeerNodes, PublisherPresence, RemoteMembership, is_mirror,
     last_flight,
 };
 pub use refusal::Refused;
@@ -85,6 +85,6 @@ pub use respond::{Request, Responder, ResponderExecutor, ResponderTask};
 pub use select::{MissingTopicPolicy, SelectedLogs, log_of_position};
 pub use simulation::{Simulation, SimulationReport};
 pub use storage::{RecoveredTopic, RefusedTopic, StorageError};
-pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, Totals, subscribers_of};
+pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, TopicTotals, subscribers_of};
 pub use tasks::{OrderQueue, TASKS, TaskShard, Tasks, TasksError, TasksLimits, WorkerAttachment};
 pub use waiting::{CursorFuture, NodeFuture, TopicFuture, forbid_waiting};

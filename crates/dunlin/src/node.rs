@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use dunlin_control::Command;
+use dunlin_control::ControlCommand;
 use dunlin_journal::Disk;
 use dunlin_space::{AnyRegion, REGION};
 use dunlin_topic::{
@@ -21,7 +21,7 @@ use dunlin_topic::{
 use crate::access::{Action, User, Users};
 use crate::clock::{CLOCK, now_ns};
 use crate::config::Config;
-use crate::control::{LazyStart, block_on};
+use crate::control::{LazyControl, block_on};
 use crate::deleted::DeletedLogs;
 use crate::epoch::Epochs;
 use crate::error::TopicError;
@@ -66,8 +66,8 @@ pub(crate) struct Inner {
     groups: Groups,
     storage: Option<Storage>,
     storing: Mutex<()>,
-    control: LazyStart,
-    tasks: tasks::LazyStart,
+    control: LazyControl,
+    tasks: tasks::LazyTasks,
     deleted: DeletedLogs,
     departed: DeletedTotals,
     pub(crate) inboxes: OpenInboxes,
@@ -144,8 +144,8 @@ impl Node {
             groups: Groups::new(limits),
             storage,
             storing: Mutex::default(),
-            control: LazyStart::default(),
-            tasks: tasks::LazyStart::default(),
+            control: LazyControl::default(),
+            tasks: tasks::LazyTasks::default(),
             deleted: DeletedLogs::new(limits.deleted_age_max),
             departed: DeletedTotals::default(),
             inboxes: OpenInboxes::default(),
@@ -199,11 +199,11 @@ impl Node {
         self.0.epochs.begin_anew(name, agreed, now_ns())
     }
 
-    pub(crate) fn control_place(&self) -> &LazyStart {
+    pub(crate) fn control_place(&self) -> &LazyControl {
         &self.0.control
     }
 
-    pub(crate) fn tasks_place(&self) -> &tasks::LazyStart {
+    pub(crate) fn tasks_place(&self) -> &tasks::LazyTasks {
         &self.0.tasks
     }
 
@@ -376,7 +376,7 @@ impl Node {
     }
 
     /// The command that moves a topic to another node, to be proposed through [`Node::control`].
-    pub fn command_to_move<'a>(&self, name: &'a str, to: u64) -> Result<Command<'a>, TopicError> {
+    pub fn command_to_move<'a>(&self, name: &'a str, to: u64) -> Result<ControlCommand<'a>, TopicError> {
         if is_reserved(name) {
             return Err(TopicError::Reserved(name.to_owned()));
         }
@@ -389,7 +389,7 @@ impl Node {
             )
         };
         let epoch = self.ownership().ok_or_else(alone)?.epoch_to_move(name, to);
-        Ok(Command::Move { topic: name.as_bytes(), node: to, epoch })
+        Ok(ControlCommand::Move { topic: name.as_bytes(), node: to, epoch })
     }
 
     pub(crate) fn delete(&self, name: &str) -> Result<(), TopicError> {

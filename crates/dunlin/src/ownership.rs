@@ -18,7 +18,7 @@
 //! - A forwarded batch without a response is sent again only with its producer's number. Otherwise the publisher
 //!   receives an unknown outcome.
 //!
-//! Not here: connections between nodes ([`Peers`]), and durable topics of this node, which work as without a cluster.
+//! Not here: connections between nodes ([`PeerNodes`]), and durable topics of this node, which work as without a cluster.
 
 mod feed;
 mod forwarded;
@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dunlin_control::{Command, Refusal, Reply};
+use dunlin_control::{ControlCommand, ControlRefusal, ControlReply};
 use dunlin_topic::{SubscribeError, Topic};
 
 use crate::clock::steady_ns;
@@ -49,9 +49,9 @@ use crate::waiting::Waiters;
 pub use feed::{FeedOutcome, FeedStart, MirrorFeed, NODE_PROTOCOL, is_mirror};
 pub(crate) use forwarded::Tickets;
 pub use forwarded::{InFlightBatch, last_flight};
-use housekeeper::Housekeeper;
+use housekeeper::OwnershipHousekeeper;
 pub(crate) use inboxes::InboxElsewhere;
-use inboxes::Inboxes;
+use inboxes::RemoteInboxes;
 use interest::InterestCache;
 pub use interest::{Interest, InterestQuery};
 pub use membership::RemoteMembership;
@@ -103,19 +103,19 @@ impl Default for OwnershipLimits {
 pub enum ClusterCommandError {
     /// The cluster refused the command.
     #[error("{0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] ControlRefusal),
     /// The cluster did not respond, or the outcome is unknown.
     #[error("{0}")]
     Away(String),
 }
 
-/// Connections to the other nodes. Only [`Peers::ask`] and [`Peers::ask_all`] may block.
-pub trait Peers: Send + Sync + Debug {
+/// Connections to the other nodes. Only [`PeerNodes::ask`] and [`PeerNodes::ask_all`] may block.
+pub trait PeerNodes: Send + Sync + Debug {
     /// Proposes a command to the cluster, within bounded time.
-    fn ask(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError>;
+    fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError>;
 
     /// Proposes several commands, one after another; returns the result of each.
-    fn ask_all(&self, commands: &[Command<'_>]) -> Vec<Result<Reply, ClusterCommandError>> {
+    fn ask_all(&self, commands: &[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> {
         commands.iter().map(|command| self.ask(command)).collect()
     }
 
@@ -158,7 +158,7 @@ pub struct Ownership {
     /// The node's number in its cluster.
     id: u64,
     limits: OwnershipLimits,
-    peers: Arc<dyn Peers>,
+    peers: Arc<dyn PeerNodes>,
     node: Weak<Inner>,
     /// The end of this node's lease by its own clock.
     lease_until_ns: AtomicU64,
@@ -175,7 +175,7 @@ pub struct Ownership {
     routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,
     /// Topics set aside since the last report.
     aside: Mutex<Vec<(String, String)>>,
-    inboxes: Inboxes,
+    inboxes: RemoteInboxes,
     heard_elsewhere: InterestCache,
     /// Held while the registry is updated to the agreed state.
     settling: Mutex<()>,
@@ -186,13 +186,18 @@ pub struct Ownership {
     placing: Mutex<BTreeMap<u64, Waiters>>,
     /// Owners whose records did not come in time, each with the time of the last wait.
     late: Mutex<BTreeMap<u64, u64>>,
-    housekeeper: Housekeeper,
+    housekeeper: OwnershipHousekeeper,
 }
 
 impl Node {
     /// Makes the cluster decide about the node's topics. Call this before listeners accept connections and
     /// before volatile topics exist.
-    pub fn join_cluster(&self, id: u64, peers: Arc<dyn Peers>, limits: OwnershipLimits) -> Arc<Ownership> {
+    pub fn join_cluster(
+        &self,
+        id: u64,
+        peers: Arc<dyn PeerNodes>,
+        limits: OwnershipLimits,
+    ) -> Arc<Ownership> {
         let ownership = self.0.ownership.get_or_init(|| {
             Arc::new_cyclic(|this| Ownership {
                 id,
@@ -207,14 +212,14 @@ impl Node {
                 tickets: Arc::new(Tickets::new(limits.forwarded_bytes_max)),
                 routes: Mutex::default(),
                 aside: Mutex::default(),
-                inboxes: Inboxes::default(),
+                inboxes: RemoteInboxes::default(),
                 heard_elsewhere: InterestCache::default(),
                 settling: Mutex::default(),
                 private_mirrors: Arc::default(),
                 asked_in_vain_ns: AtomicU64::new(0),
                 placing: Mutex::default(),
                 late: Mutex::default(),
-                housekeeper: Housekeeper::start(this.clone()),
+                housekeeper: OwnershipHousekeeper::start(this.clone()),
             })
         });
         Arc::clone(ownership)

@@ -20,10 +20,10 @@ use dunlin_topic::{
 };
 
 use crate::access::User;
-use crate::config::Limits;
+use crate::config::NodeLimits;
 use crate::error::TopicError;
 use crate::reply::ReplySubjects;
-use names::Names;
+use names::TopicNameIndex;
 pub(crate) use stretches::Stretches;
 use watchers::Watchers;
 
@@ -31,7 +31,7 @@ use watchers::Watchers;
 #[derive(Debug)]
 pub(crate) struct Registry {
     topics_max: usize,
-    names: Names,
+    names: TopicNameIndex,
     state: RwLock<State>,
 }
 
@@ -85,7 +85,7 @@ type ForUser<'a> = Option<&'a Arc<dyn User>>;
 pub type LogsToRead = Vec<(Arc<Log>, Option<Filter>)>;
 
 impl Registry {
-    pub(crate) fn new(limits: &Limits) -> Registry {
+    pub(crate) fn new(limits: &NodeLimits) -> Registry {
         let state = State {
             by_name: BTreeMap::new(),
             owning_others: BTreeMap::new(),
@@ -94,7 +94,7 @@ impl Registry {
             watchers: Watchers::new(limits.watchers_max),
             aging: Vec::new(),
         };
-        Registry { topics_max: limits.topics_max, names: Names::new(), state: RwLock::new(state) }
+        Registry { topics_max: limits.topics_max, names: TopicNameIndex::new(), state: RwLock::new(state) }
     }
 
     /// Calls `look` with the topic of this name, without taking a reference.

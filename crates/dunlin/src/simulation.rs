@@ -5,14 +5,14 @@
 //! published without a pause and none is left out. Event time is the due time, append time the real one, and
 //! [`SimulationReport`] counts the delay.
 //!
-//! Not here: the records ([`Simulator`]) and their due times ([`Schedule`]).
+//! Not here: the records ([`Simulator`]) and their due times ([`FeedSchedule`]).
 
 mod punctual;
 
 use std::thread;
 use std::time::Duration;
 
-use dunlin_feed::{Instruments, Schedule, ScheduleAction, Simulator};
+use dunlin_feed::{FeedSchedule, Instruments, ScheduleAction, Simulator};
 use dunlin_topic::frame::Meta;
 use dunlin_topic::{Draft, Payload, Publish, PublishError};
 
@@ -26,7 +26,7 @@ const NAP: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Simulation<P> {
     simulator: Simulator,
-    schedule: Schedule,
+    schedule: FeedSchedule,
     lines: Vec<InstrumentLine<P>>,
     payload: Vec<u8>,
     /// Instruments whose publisher has unsent records.
@@ -70,7 +70,7 @@ impl<P: Publish> Simulation<P> {
             publishers.into_iter().map(|publisher| InstrumentLine { publisher, published: 0, unsent: false });
         let mut simulation = Simulation {
             simulator,
-            schedule: Schedule::new(start_ns, rates),
+            schedule: FeedSchedule::new(start_ns, rates),
             lines: lines.collect(),
             payload: Vec::new(),
             unsent: Vec::new(),

@@ -16,7 +16,7 @@
 //! - Only this module, and the journals that it opens, change the files.
 //! - An epoch that was not closed properly is followed by a new one, because the disk may have lost synced records.
 //!
-//! Limits: [`Limits::unstored_bytes_max`](crate::Limits) and [`Limits::loaded_bytes_max`](crate::Limits).
+//! Limits: [`NodeLimits::unstored_bytes_max`](crate::NodeLimits) and [`NodeLimits::loaded_bytes_max`](crate::NodeLimits).
 
 mod catalogue;
 mod checksum;
@@ -39,13 +39,13 @@ use dunlin_journal::{DirLock, Disk};
 use dunlin_topic::{Budget, Topic, TopicConfig};
 
 use crate::clock::CLOCK;
-use crate::config::Limits;
+use crate::config::NodeLimits;
 use crate::error::TopicError;
 use crate::node::make_reducer;
 pub(crate) use catalogue::{config_in_words, config_of_words};
 use disk_log::DiskLog;
 use loaded::Cache;
-use worker::{Removal, Worker};
+use worker::{Removal, StoreWorker};
 
 pub use error::StorageError;
 pub use recover::{RecoveredTopic, RefusedTopic};
@@ -55,7 +55,7 @@ pub use recover::{RecoveredTopic, RefusedTopic};
 pub(crate) struct Storage {
     place: StorageContext,
     topics: Mutex<Topics>,
-    worker: Worker,
+    worker: StoreWorker,
     _lock: Box<dyn DirLock>,
 }
 
@@ -67,7 +67,7 @@ struct StorageContext {
     cache: Arc<Cache>,
     unstored_bytes_max: u64,
     /// Limits of its topics.
-    limits: dunlin_topic::Limits,
+    limits: dunlin_topic::LogLimits,
 }
 
 #[derive(Debug, Default)]
@@ -106,7 +106,11 @@ impl Begun {
 
 impl Storage {
     /// Opens or creates a directory. [`recover`](Storage::recover) reads its topics.
-    pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, limits: &Limits) -> Result<Storage, StorageError> {
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        limits: &NodeLimits,
+    ) -> Result<Storage, StorageError> {
         let failed = |action| StorageError::disk(action, dir);
         for part in ["topics", "logs"] {
             disk.create_dir(&dir.join(part)).map_err(failed("create"))?;
@@ -120,7 +124,7 @@ impl Storage {
             unstored_bytes_max: limits.unstored_bytes_max,
             limits: limits.topic,
         };
-        let worker = Worker::start().map_err(StorageError::Thread)?;
+        let worker = StoreWorker::start().map_err(StorageError::Thread)?;
         Ok(Storage { place, topics: Mutex::default(), worker, _lock: lock })
     }
 

@@ -20,7 +20,7 @@ const PAGE_TOPICS: usize = 256;
 
 /// Sums over topics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct TopicTotals {
     /// Appended records.
     pub records: u64,
     /// Bytes appended in this process.
@@ -35,7 +35,7 @@ pub struct TopicSurvey {
     /// The topic.
     pub topic: Arc<Topic>,
     /// Sums over all its logs.
-    pub totals: Totals,
+    pub totals: TopicTotals,
     /// Retained records.
     pub retained_records: u64,
     /// Memory of its history, bytes.
@@ -84,7 +84,7 @@ pub fn subscribers_of(topic: &Topic) -> Vec<SubscriberInfo> {
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
     /// Sums over all topics, deleted ones included.
-    pub totals: Totals,
+    pub totals: TopicTotals,
     /// Number of topics.
     pub topics: usize,
     /// Durable topics whose disk is full.
@@ -101,7 +101,7 @@ pub struct Survey {
 
 /// Totals of deleted topics, so that totals never decrease.
 #[derive(Debug, Default)]
-pub(crate) struct DeletedTotals(Mutex<Totals>);
+pub(crate) struct DeletedTotals(Mutex<TopicTotals>);
 
 impl DeletedTotals {
     pub(crate) fn add(&self, topic: &Topic) {
@@ -109,23 +109,27 @@ impl DeletedTotals {
         self.lock().add(totals);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Totals> {
+    fn lock(&self) -> MutexGuard<'_, TopicTotals> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Totals {
-    fn add(&mut self, more: Totals) {
+impl TopicTotals {
+    fn add(&mut self, more: TopicTotals) {
         self.records += more.records;
         self.bytes += more.bytes;
         self.losses.add(more.losses);
     }
 }
 
-fn totals(infos: impl Iterator<Item = LogInfo>) -> Totals {
-    let mut totals = Totals::default();
+fn totals(infos: impl Iterator<Item = LogInfo>) -> TopicTotals {
+    let mut totals = TopicTotals::default();
     for info in infos {
-        totals.add(Totals { records: info.next_seq - 1, bytes: info.appended_bytes, losses: info.losses });
+        totals.add(TopicTotals {
+            records: info.next_seq - 1,
+            bytes: info.appended_bytes,
+            losses: info.losses,
+        });
     }
     totals
 }

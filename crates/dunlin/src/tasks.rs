@@ -19,7 +19,7 @@
 //!   and others do not, the outcome is unknown.
 //!
 //! Limits: [`TasksLimits`]. Limits of the state are part of the state, and equal on every node
-//! ([`dunlin_tasks::Limits`]).
+//! ([`dunlin_tasks::SchedulerLimits`]).
 //!
 //! Not here: connections to nodes, which the caller provides as a [`Transport`], and to workers, which the caller
 //! attaches.
@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_journal::Disk;
-use dunlin_raft::{Leadership, Member, Status, Transport, seed};
+use dunlin_raft::{Leadership, RaftMember, Status, Transport, seed};
 use dunlin_tasks::{SHARDS_MAX, SchedulerState, shard_of_id};
 
 pub(crate) use ask::reply;
@@ -54,15 +54,15 @@ pub use dispatcher::OrderQueue;
 pub use error::TasksError;
 pub use history::TASKS;
 pub(crate) use history::is_of_tasks;
-pub(crate) use place::LazyStart;
+pub(crate) use place::LazyTasks;
 pub use shard::TaskShard;
 pub use workers::WorkerAttachment;
 
 use crate::node::Node;
 use dealer::Dealer;
 use dispatcher::Dispatcher;
-use history::History;
-use housekeeper::Housekeeper;
+use history::TaskHistory;
+use housekeeper::TasksHousekeeper;
 use machine::TasksMachine;
 
 /// Limits of one node for tasks. The leader of the cluster sets the limits of the state.
@@ -75,12 +75,12 @@ pub struct TasksLimits {
     /// Approximate bytes of all tasks, divided equally among the shards; more is refused. The leader's value applies.
     pub state_bytes_max: u64,
     /// Limits of each raft group.
-    pub raft: dunlin_raft::Limits,
+    pub raft: dunlin_raft::RaftLimits,
 }
 
 impl Default for TasksLimits {
     fn default() -> TasksLimits {
-        let raft = dunlin_raft::Limits { log_bytes_max: 128 << 20, ..dunlin_raft::Limits::default() };
+        let raft = dunlin_raft::RaftLimits { log_bytes_max: 128 << 20, ..dunlin_raft::RaftLimits::default() };
         TasksLimits { shards: 1, history_bytes: 64 << 20, state_bytes_max: 256 << 20, raft }
     }
 }
@@ -106,13 +106,13 @@ impl Tasks {
         limits: TasksLimits,
     ) -> io::Result<Arc<Tasks>> {
         check_shards(&**disk, dir, limits.shards)?;
-        let topic = History::open(node, limits.history_bytes, limits.shards).map_err(io::Error::other)?;
+        let topic = TaskHistory::open(node, limits.history_bytes, limits.shards).map_err(io::Error::other)?;
         let (dispatcher, dealer) = (Arc::new(Dispatcher::new(limits.shards)), Arc::new(Dealer::new()));
         let mut shards = Vec::new();
         // The first shard is created last: if it exists, all shards do.
         for number in (0..limits.shards).rev() {
-            let (housekeeper, receiver) = Housekeeper::new();
-            let history = History::of(topic.clone(), number);
+            let (housekeeper, receiver) = TasksHousekeeper::new();
+            let history = TaskHistory::of(topic.clone(), number);
             let machine = TasksMachine::new(
                 number,
                 history,
@@ -123,7 +123,7 @@ impl Tasks {
             let place = (Arc::clone(disk), &*shard::dir_of(dir, number));
             let shard =
                 TaskShard::start((number, id), place, machine, transport(number), housekeeper, limits);
-            let shard = shard.inspect_err(|_| History::close(node))?;
+            let shard = shard.inspect_err(|_| TaskHistory::close(node))?;
             shard.housekeeper.start(receiver, Arc::downgrade(&shard), node.unguarded())?;
             shards.insert(0, shard);
         }
@@ -188,7 +188,7 @@ impl Tasks {
     pub fn seed(
         disk: Arc<dyn Disk>,
         dir: &Path,
-        member: &Member,
+        member: &RaftMember,
         mut blocks: impl Iterator<Item = io::Result<Bytes>>,
     ) -> io::Result<()> {
         let head = blocks.next().transpose()?.as_ref().and_then(history::read_head);

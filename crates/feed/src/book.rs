@@ -25,8 +25,8 @@ use crate::limits::FeedLimits;
 use crate::removals::Removals;
 use crate::scale::Scale;
 use crate::side::Side;
-use crate::snapshot::{self, Kind, SnapshotError};
-use crate::view::{self, Crossings, Level, Levels, Touch};
+use crate::snapshot::{self, SnapshotError, StateKind};
+use crate::view::{self, Crossings, PriceLevel, PriceLevels, Touch};
 
 pub use entry::{BOOK_ENTRY_BYTES, BookEntry};
 
@@ -179,7 +179,7 @@ impl Book {
     }
 
     fn read(&mut self, seq: u64, bytes: &[u8]) -> Result<(), SnapshotError> {
-        let halves = snapshot::read_entries::<2>(bytes, Kind::Book)?;
+        let halves = snapshot::read_entries::<2>(bytes, StateKind::Book)?;
         let bids = halves[0].len();
         for (side, levels) in Side::BOTH.into_iter().zip(halves) {
             let first = if side == Side::Bid { 1 } else { 1 + bids };
@@ -301,26 +301,26 @@ impl Reducer for Book {
     }
 }
 
-impl Levels for Book {
+impl PriceLevels for Book {
     fn scale(&self) -> &Scale {
         &self.scale
     }
 
-    fn best(&self, side: Side) -> Option<Level> {
+    fn best(&self, side: Side) -> Option<PriceLevel> {
         self.levels(side).next()
     }
 
-    fn level(&self, side: Side, price: i64) -> Option<Level> {
+    fn level(&self, side: Side, price: i64) -> Option<PriceLevel> {
         let size = *self.half(side).ladder.get(ladder::key(side, price))?;
-        Some(Level { price, size })
+        Some(PriceLevel { price, size })
     }
 
     fn level_count(&self, side: Side) -> usize {
         self.half(side).ladder.len()
     }
 
-    fn levels(&self, side: Side) -> Box<dyn Iterator<Item = Level> + '_> {
-        let level = move |(key, size): (i64, &i64)| Level { price: ladder::key(side, key), size: *size };
+    fn levels(&self, side: Side) -> Box<dyn Iterator<Item = PriceLevel> + '_> {
+        let level = move |(key, size): (i64, &i64)| PriceLevel { price: ladder::key(side, key), size: *size };
         Box::new(self.half(side).ladder.iter().map(level))
     }
 

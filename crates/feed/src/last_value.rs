@@ -19,7 +19,7 @@ use crate::entry_error::EntryError;
 use crate::limits::FeedLimits;
 use crate::removals::Removals;
 use crate::slab::Slab;
-use crate::snapshot::{self, Kind, SnapshotError};
+use crate::snapshot::{self, SnapshotError, StateKind};
 
 pub use entry::{VALUE_HEAD_BYTES, ValueEntry};
 
@@ -159,7 +159,7 @@ impl LastValue {
     }
 
     fn read(&mut self, seq: u64, bytes: &[u8]) -> Result<(), SnapshotError> {
-        let (keys, _, mut rest) = snapshot::read_head(bytes, Kind::Last)?;
+        let (keys, _, mut rest) = snapshot::read_head(bytes, StateKind::Last)?;
         let short = || SnapshotError::Length { bytes: bytes.len(), wanted: bytes.len() + 1 };
         let mut last: Option<&[u8]> = None;
         for entry in 1..=keys {

@@ -3,11 +3,11 @@
 //! The reducers are [`Book`] (price levels), [`Orders`] (single orders in their queues) and [`LastValue`]
 //! (the last value of each key); [`make_reducer`] creates them by name. Their records hold [`BookEntry`],
 //! [`OrderEntry`] and [`ValueEntry`]. A [`Replica`] is a subscriber's copy of a state, which recovers by
-//! itself. Records come from a [`Simulator`] of [`Instruments`], paced by a [`Schedule`], or from a
+//! itself. Records come from a [`Simulator`] of [`Instruments`], paced by a [`FeedSchedule`], or from a
 //! [`recording`] of an exchange.
 //!
 //! ```
-//! use dunlin_feed::{Book, BookEntry, Levels, Scale, Side};
+//! use dunlin_feed::{Book, BookEntry, PriceLevels, Scale, Side};
 //!
 //! let mut book = Book::new(Scale::default());
 //! let mut payload = Vec::new();
@@ -61,9 +61,9 @@ pub use orders::{ORDER_ENTRY_BYTES, Order, OrderEntry, Orders, QueuePosition};
 pub use replica::{ChangeCause, RETRY_NS, Replica, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
 pub use scale::{DECIMALS_MAX, OptionsError, Scale, ScaleError, UNITS_MAX};
 pub use schedule::{
-    DueRecord, GRAIN_NS, LATE_NS_DEFAULT, Lateness, SPIN_NS_DEFAULT, Schedule, ScheduleAction,
+    DueRecord, FeedSchedule, GRAIN_NS, LATE_NS_DEFAULT, Lateness, SPIN_NS_DEFAULT, ScheduleAction,
 };
 pub use side::Side;
 pub use simulator::{SimulatedUpdate, Simulator};
 pub use snapshot::SnapshotError;
-pub use view::{Crossings, Level, Levels, Touch};
+pub use view::{Crossings, PriceLevel, PriceLevels, Touch};

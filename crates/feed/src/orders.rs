@@ -28,13 +28,13 @@ use crate::ladder;
 use crate::limits::FeedLimits;
 use crate::scale::Scale;
 use crate::side::Side;
-use crate::snapshot::{self, Kind, SnapshotError};
-use crate::view::{Crossings, Level, Levels, Touch};
+use crate::snapshot::{self, SnapshotError, StateKind};
+use crate::view::{Crossings, PriceLevel, PriceLevels, Touch};
 
 pub use book::{Order, QueuePosition};
 pub use entry::{ORDER_ENTRY_BYTES, OrderEntry};
 
-use queue::Queue;
+use queue::PriceQueue;
 
 /// Orders of both sides.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Orders {
     }
 
     fn read(&mut self, seq: u64, bytes: &[u8]) -> Result<(), SnapshotError> {
-        let halves = snapshot::read_entries::<3>(bytes, Kind::Orders)?;
+        let halves = snapshot::read_entries::<3>(bytes, StateKind::Orders)?;
         let mut before = 0;
         for (side, orders) in Side::BOTH.into_iter().zip(halves) {
             let mut end = before + orders.len();
@@ -206,27 +206,29 @@ impl Reducer for Orders {
     }
 }
 
-impl Levels for Orders {
+impl PriceLevels for Orders {
     fn scale(&self) -> &Scale {
         &self.scale
     }
 
-    fn best(&self, side: Side) -> Option<Level> {
+    fn best(&self, side: Side) -> Option<PriceLevel> {
         self.levels(side).next()
     }
 
-    fn level(&self, side: Side, price: i64) -> Option<Level> {
+    fn level(&self, side: Side, price: i64) -> Option<PriceLevel> {
         let size = self.book.ladder(side).get(ladder::key(side, price))?.size;
-        Some(Level { price, size })
+        Some(PriceLevel { price, size })
     }
 
     fn level_count(&self, side: Side) -> usize {
         self.book.ladder(side).len()
     }
 
-    fn levels(&self, side: Side) -> Box<dyn Iterator<Item = Level> + '_> {
-        let level =
-            move |(key, queue): (i64, &Queue)| Level { price: ladder::key(side, key), size: queue.size };
+    fn levels(&self, side: Side) -> Box<dyn Iterator<Item = PriceLevel> + '_> {
+        let level = move |(key, queue): (i64, &PriceQueue)| PriceLevel {
+            price: ladder::key(side, key),
+            size: queue.size,
+        };
         Box::new(self.book.ladder(side).iter().map(level))
     }
 

@@ -84,7 +84,7 @@ pub struct RecordedBook {
 /// One item of a recording.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Item<'a> {
+pub enum RecordingItem<'a> {
     /// A book, before its first record.
     Book {
         /// Number of the book, an index into the recording's [`books`](Recording::books).
@@ -108,7 +108,7 @@ pub enum Item<'a> {
 }
 
 /// Receives the items of a recording.
-pub type Sink<'a> = dyn FnMut(Item<'_>) + 'a;
+pub type ItemSink<'a> = dyn FnMut(RecordingItem<'_>) + 'a;
 
 /// Options for reading recordings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,13 +149,13 @@ impl Recording {
     }
 
     /// Reads the file's next bytes.
-    pub fn push(&mut self, bytes: &[u8], sink: &mut Sink<'_>) {
+    pub fn push(&mut self, bytes: &[u8], sink: &mut ItemSink<'_>) {
         let reader = &mut self.reader;
         self.lines.push(bytes, &mut |number, line| reader.line(number, line, sink));
     }
 
     /// Ends the file.
-    pub fn end(&mut self, sink: &mut Sink<'_>) {
+    pub fn end(&mut self, sink: &mut ItemSink<'_>) {
         let reader = &mut self.reader;
         self.lines.end(&mut |number, line| reader.line(number, line, sink));
         if let Reader::Bitstamp(bitstamp) = reader {
@@ -192,9 +192,9 @@ impl Recording {
 }
 
 impl Reader {
-    fn line(&mut self, number: u64, line: Result<&[u8], DefectKind>, sink: &mut Sink<'_>) {
+    fn line(&mut self, number: u64, line: Result<&[u8], DefectKind>, sink: &mut ItemSink<'_>) {
         match line {
-            Err(what) => sink(Item::Defect(Defect { line: number, what })),
+            Err(what) => sink(RecordingItem::Defect(Defect { line: number, what })),
             Ok(line) => match (self, if number == 1 { without_mark(line) } else { line }) {
                 (Reader::Betfair(betfair), line) => betfair.line(number, line, sink),
                 (Reader::Bitstamp(bitstamp), line) => bitstamp.line(number, line, sink),

@@ -11,7 +11,7 @@
 //! - In the half-open time from the start to s seconds after it, an instrument of rate r has ⌈r × s⌉ records
 //!   at most and ⌊r × s⌋ at least.
 //!
-//! The caller's thread waits. [`Schedule::next_action`] advises to sleep until shortly before the next record
+//! The caller's thread waits. [`FeedSchedule::next_action`] advises to sleep until shortly before the next record
 //! and then to spin, because a sleeping thread wakes late by tens of microseconds. If records are too dense for
 //! that, the schedule advises to sleep for a grain and then to send the due records. A thread that only spins
 //! would take a core from the subscribers.
@@ -19,7 +19,7 @@
 mod lane;
 mod slips;
 
-use lane::Lane;
+use lane::InstrumentLane;
 pub use slips::Lateness;
 
 /// Time before a record at which a sleeping source wakes: Linux' wake-up latency with a margin, ns.
@@ -34,8 +34,8 @@ pub const LATE_NS_DEFAULT: u64 = 1_000_000;
 
 /// Records of many instruments in the order in which they are due.
 #[derive(Debug, Clone)]
-pub struct Schedule {
-    lanes: Vec<Lane>,
+pub struct FeedSchedule {
+    lanes: Vec<InstrumentLane>,
     /// Index of the lane with the next record.
     next: usize,
     /// Intended time of the last record, and the recent mean time between records.
@@ -57,7 +57,7 @@ pub struct DueRecord {
 /// The next action of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleAction {
-    /// A record is due: [`Schedule::take`] it.
+    /// A record is due: [`FeedSchedule::take`] it.
     Emit,
     /// The next record is too close for a sleep: call again at once.
     Spin,
@@ -68,18 +68,18 @@ pub enum ScheduleAction {
     },
 }
 
-impl Schedule {
+impl FeedSchedule {
     /// Creates a schedule from `start_ns` on, with these rates in records a second. A rate of zero means no
     /// records.
-    pub fn new(start_ns: u64, rates: impl IntoIterator<Item = u32>) -> Schedule {
-        let mut lanes: Vec<Lane> = Vec::new();
+    pub fn new(start_ns: u64, rates: impl IntoIterator<Item = u32>) -> FeedSchedule {
+        let mut lanes: Vec<InstrumentLane> = Vec::new();
         for (instrument, rate) in rates.into_iter().enumerate().filter(|(_, rate)| *rate > 0) {
             match lanes.iter_mut().find(|lane| lane.rate() == rate) {
                 Some(lane) => lane.push(instrument),
-                None => lanes.push(Lane::new(start_ns, rate, instrument)),
+                None => lanes.push(InstrumentLane::new(start_ns, rate, instrument)),
             }
         }
-        let mut schedule = Schedule {
+        let mut schedule = FeedSchedule {
             lanes,
             next: 0,
             last_ns: start_ns,
@@ -93,13 +93,13 @@ impl Schedule {
 
     /// Sets how long to spin before each record, unless records are denser; 0 always sleeps, `u64::MAX`
     /// always spins.
-    pub fn spinning(mut self, spin_ns: u64) -> Schedule {
+    pub fn spinning(mut self, spin_ns: u64) -> FeedSchedule {
         self.spin_ns = spin_ns;
         self
     }
 
     /// Sets the delay after which a record counts as late.
-    pub fn late_after(mut self, late_ns: u64) -> Schedule {
+    pub fn late_after(mut self, late_ns: u64) -> FeedSchedule {
         self.slips = Lateness::later_than(late_ns);
         self
     }
@@ -107,7 +107,7 @@ impl Schedule {
     /// The next record, due or not; `None` without instruments.
     #[inline]
     pub fn peek(&self) -> Option<DueRecord> {
-        self.lanes.get(self.next).map(Lane::next)
+        self.lanes.get(self.next).map(InstrumentLane::next)
     }
 
     /// The action at this time; without instruments, to sleep for ever.

@@ -6,19 +6,19 @@
 //! - Only integers decide. Floats occur only in the volatility, with operations that IEEE 754 rounds exactly.
 //! - A book is never crossed or locked unless the instruments allow it.
 //!
-//! [`Schedule`](crate::Schedule) decides when a record is due. `docs/feeds.md` describes the algorithm; a
+//! [`FeedSchedule`](crate::FeedSchedule) decides when a record is due. `docs/feeds.md` describes the algorithm; a
 //! golden hash in the tests pins it.
 
 mod half;
 mod market;
 
 use crate::instruments::Instruments;
-use market::Market;
+use market::SimulatedMarket;
 
 /// Simulated books of a list of instruments.
 #[derive(Debug)]
 pub struct Simulator {
-    markets: Vec<Market>,
+    markets: Vec<SimulatedMarket>,
 }
 
 /// Effect of a simulated record.
@@ -33,7 +33,7 @@ pub enum SimulatedUpdate {
 impl Simulator {
     /// Creates newly seeded books.
     pub fn new(instruments: &Instruments, seed: u64) -> Simulator {
-        let market = |(index, instrument)| Market::new(instrument, instruments, seed, index as u64);
+        let market = |(index, instrument)| SimulatedMarket::new(instrument, instruments, seed, index as u64);
         Simulator { markets: instruments.list().iter().enumerate().map(market).collect() }
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn keep_if_worth_it(payload: &mut Vec<u8>, start: usize, snapshot_byt
 /// Kind of state in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum StateKind {
     Book = 1,
     Orders = 2,
     Last = 3,
@@ -94,7 +94,7 @@ impl From<SnapshotError> for ReducerError {
 }
 
 /// Appends a header.
-pub(crate) fn write_head(out: &mut Vec<u8>, kind: Kind, a: usize, b: usize) {
+pub(crate) fn write_head(out: &mut Vec<u8>, kind: StateKind, a: usize, b: usize) {
     out.extend_from_slice(&[kind as u8, VERSION, 0, 0]);
     out.extend_from_slice(&(a as u32).to_le_bytes());
     out.extend_from_slice(&(b as u32).to_le_bytes());
@@ -102,7 +102,7 @@ pub(crate) fn write_head(out: &mut Vec<u8>, kind: Kind, a: usize, b: usize) {
 }
 
 /// Reads a header; returns the two counts and the remaining bytes.
-pub(crate) fn read_head(bytes: &[u8], kind: Kind) -> Result<(usize, usize, &[u8]), SnapshotError> {
+pub(crate) fn read_head(bytes: &[u8], kind: StateKind) -> Result<(usize, usize, &[u8]), SnapshotError> {
     let too_short = || SnapshotError::Length { bytes: bytes.len(), wanted: HEAD_BYTES };
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or_else(too_short)?;
     if head[0] != kind as u8 {
@@ -111,7 +111,7 @@ pub(crate) fn read_head(bytes: &[u8], kind: Kind) -> Result<(usize, usize, &[u8]
     if head[1] != VERSION {
         return Err(SnapshotError::Version { version: head[1] });
     }
-    if head[2..4] != [0; 2] || head[12..] != [0; 4] || (kind == Kind::Last && head[8..12] != [0; 4]) {
+    if head[2..4] != [0; 2] || head[12..] != [0; 4] || (kind == StateKind::Last && head[8..12] != [0; 4]) {
         return Err(SnapshotError::NotZero);
     }
     let count = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
@@ -121,7 +121,7 @@ pub(crate) fn read_head(bytes: &[u8], kind: Kind) -> Result<(usize, usize, &[u8]
 /// Reads entries of `N` words each after the header: those of bids, and those of asks.
 pub(crate) fn read_entries<const N: usize>(
     bytes: &[u8],
-    kind: Kind,
+    kind: StateKind,
 ) -> Result<[&[[[u8; 8]; N]]; 2], SnapshotError> {
     let (a, b, rest) = read_head(bytes, kind)?;
     let wanted = HEAD_BYTES + (a + b) * N * 8;

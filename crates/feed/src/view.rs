@@ -5,7 +5,7 @@ use crate::side::Side;
 
 /// Total size at one price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Level {
+pub struct PriceLevel {
     /// Price, units.
     pub price: i64,
     /// Sum of sizes, units.
@@ -50,21 +50,21 @@ impl Crossings {
 }
 
 /// A book of price levels, with any implementation.
-pub trait Levels {
+pub trait PriceLevels {
     /// Units of the instrument.
     fn scale(&self) -> &Scale;
 
     /// Best level of a side.
-    fn best(&self, side: Side) -> Option<Level>;
+    fn best(&self, side: Side) -> Option<PriceLevel>;
 
     /// The level at a price.
-    fn level(&self, side: Side, price: i64) -> Option<Level>;
+    fn level(&self, side: Side, price: i64) -> Option<PriceLevel>;
 
     /// Number of levels of a side.
     fn level_count(&self, side: Side) -> usize;
 
     /// All levels of a side, the best first.
-    fn levels(&self, side: Side) -> Box<dyn Iterator<Item = Level> + '_>;
+    fn levels(&self, side: Side) -> Box<dyn Iterator<Item = PriceLevel> + '_>;
 
     /// Whether the book is locked or crossed.
     fn touch(&self) -> Touch;
@@ -73,12 +73,12 @@ pub trait Levels {
     fn crossings(&self) -> Crossings;
 
     /// The best levels of a side: `depth` levels, or the instrument's default.
-    fn top(&self, side: Side, depth: Option<usize>) -> Vec<Level> {
+    fn top(&self, side: Side, depth: Option<usize>) -> Vec<PriceLevel> {
         self.levels(side).take(depth.unwrap_or(self.scale().depth as usize)).collect()
     }
 
     /// All levels of a side, the best first, with the cumulative size.
-    fn cumulative(&self, side: Side) -> Box<dyn Iterator<Item = (Level, i128)> + '_> {
+    fn cumulative(&self, side: Side) -> Box<dyn Iterator<Item = (PriceLevel, i128)> + '_> {
         let mut sum = 0;
         Box::new(self.levels(side).map(move |level| {
             sum += i128::from(level.size);
@@ -88,7 +88,7 @@ pub trait Levels {
 
     /// Total size at this price and better ones.
     fn size_through(&self, side: Side, price: i64) -> i128 {
-        let better_or_same = |level: &Level| match side {
+        let better_or_same = |level: &PriceLevel| match side {
             Side::Bid => level.price >= price,
             Side::Ask => level.price <= price,
         };

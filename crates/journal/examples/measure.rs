@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
-use dunlin_journal::{CommitLoad, Config, measure_commits, measure_replay};
+use dunlin_journal::{CommitLoad, JournalConfig, measure_commits, measure_replay};
 
 const COMMIT_BYTES: usize = 64 * 272 + 48;
 const COMMITS: usize = 3_000;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for ahead_bytes in [1 << 10, 1 << 20, 4 << 20] {
             let log = dir.join("log");
             let _ = std::fs::remove_dir_all(&log);
-            let config = Config { ahead_bytes, ..Config::default() };
+            let config = JournalConfig { ahead_bytes, ..JournalConfig::default() };
             let load = CommitLoad { payload_bytes, in_flight, commits };
             let mut measured = measure_commits(&log, &load, config, now)?;
             measured.commits_ns.sort_unstable();

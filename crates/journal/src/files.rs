@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::Limits;
+use crate::JournalLimits;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{DiskError, OpenError};
 use crate::layout::{BlockHeader, FILE_HEADER_BYTES, FORMAT_VERSION, FileHeader, FileName, HeaderError};
@@ -23,12 +23,12 @@ pub(crate) struct SharedLog {
     /// A writer in this process sets the readable length of the last file; otherwise the file's content
     /// decides.
     pub written_here: bool,
-    state: Mutex<Files>,
+    state: Mutex<LogFiles>,
 }
 
 /// The files, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Files {
+pub(crate) struct LogFiles {
     pub all: Vec<Arc<LogFile>>,
     /// The last synced record.
     pub durable: Option<Position>,
@@ -53,11 +53,17 @@ pub(crate) struct IndexEntry {
 }
 
 impl SharedLog {
-    pub fn new(disk: Arc<dyn Disk>, dir: &Path, name: &str, written_here: bool, files: Files) -> SharedLog {
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        name: &str,
+        written_here: bool,
+        files: LogFiles,
+    ) -> SharedLog {
         SharedLog { disk, dir: dir.to_owned(), name: name.to_owned(), written_here, state: Mutex::new(files) }
     }
 
-    pub fn files(&self) -> MutexGuard<'_, Files> {
+    pub fn files(&self) -> MutexGuard<'_, LogFiles> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,7 +111,7 @@ impl LogFile {
     /// Adds a block to the index if it is far enough from the last entry.
     pub fn note(&self, at: u64, header: &BlockHeader) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        if index.last().is_none_or(|last| at >= last.at + Limits::INDEX_STEP_BYTES) {
+        if index.last().is_none_or(|last| at >= last.at + JournalLimits::INDEX_STEP_BYTES) {
             let BlockHeader { first_seq, first_time_ns, .. } = *header;
             index.push(IndexEntry { at, first_seq, first_time_ns });
         }
@@ -154,8 +160,8 @@ pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) ->
 pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<ListedFile>, OpenError> {
     let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
     let mut names: Vec<FileName> = names.iter().filter_map(|name| FileName::parse(name)).collect();
-    if names.len() > Limits::FILES_MAX {
-        let files_max = Limits::FILES_MAX;
+    if names.len() > JournalLimits::FILES_MAX {
+        let files_max = JournalLimits::FILES_MAX;
         return Err(OpenError::TooManyFiles { dir: dir.to_owned(), files: names.len(), files_max });
     }
     names.sort_unstable();

@@ -12,16 +12,16 @@
 //! ```
 //! use std::{path::Path, sync::Arc};
 //! use dunlin_frame::Meta;
-//! use dunlin_journal::{Batch, Config, FakeDisk, Journal};
+//! use dunlin_journal::{AppendBatch, FakeDisk, Journal, JournalConfig};
 //!
 //! let disk = Arc::new(FakeDisk::new(1)); // or RealDisk
-//! let (mut journal, found) = Journal::open(disk, Path::new("/data/orders"), "orders", Config::default())?;
+//! let (mut journal, found) = Journal::open(disk, Path::new("/data/orders"), "orders", JournalConfig::default())?;
 //! // A clean end goes on in its epoch; a new log, or one that a crash ended, in the one the caller chooses.
 //! let epoch = found.next.epoch.max(1);
 //! let mut frame = vec![0; 24];
 //! let measured = Meta::default().measure(3)?;
 //! Meta::default().encode(measured, 1_000, b"abc", &mut frame);
-//! journal.append(&Batch {
+//! journal.append(&AppendBatch {
 //!     epoch,
 //!     first_seq: found.next.seq,
 //!     count: 1,
@@ -51,7 +51,7 @@
 //! records that are on the disk, and a [`Hole`] for missing records.
 //!
 //! # Limits
-//! See [`Limits`] and [`Config`]. No length field in a file makes this crate allocate more than the file's size.
+//! See [`JournalLimits`] and [`JournalConfig`]. No length field in a file makes this crate allocate more than the file's size.
 //!
 //! Not here: threads, clocks, topics, and the choice of epochs (`dunlin`).
 
@@ -73,11 +73,11 @@ mod writer;
 pub use disk::{DirLock, Disk, DiskFile, FakeDisk, Faults, MemoryDisk, RealDisk, replace_file};
 pub use error::{AppendError, DiskError, OpenError, ReadError};
 pub use layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, FILE_HEADER_BYTES, FORMAT_VERSION};
-pub use limits::{Config, Limits};
+pub use limits::{JournalConfig, JournalLimits};
 pub use measure::{CommitLoad, CommitMeasurement, MeasureError, measure_commits, measure_replay};
 pub use position::{Hole, HoleCause, Position};
-pub use reader::{Loaded, LoadedRecords, Reader, Records, Scan, ScanItem};
+pub use reader::{LoadOutcome, LoadedRecords, LogScan, Reader, Records, ScanItem};
 pub use reserve::DiskReserve;
 pub use snapshot::Snapshot;
-pub use verify::{FileReport, Problem, VerifyReport, verify};
-pub use writer::{Batch, Cut, Damage, Journal, Recovered};
+pub use verify::{FileReport, JournalDefect, VerifyReport, verify};
+pub use writer::{AppendBatch, Damage, Journal, Recovered, TornTail};

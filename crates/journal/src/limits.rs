@@ -2,9 +2,9 @@
 
 /// The limits of this crate.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits;
+pub struct JournalLimits;
 
-impl Limits {
+impl JournalLimits {
     /// The most frame bytes of a block: the largest record and a little more.
     pub const BLOCK_BYTES_MAX: u32 = 65 << 20;
     /// Bytes of a log's name.
@@ -27,7 +27,7 @@ impl Limits {
 
 /// The configuration of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
+pub struct JournalConfig {
     /// The size at which a new file follows, bytes.
     pub file_bytes: u64,
     /// The most zeros written ahead of the records, bytes. Commits then overwrite allocated blocks, and a full disk
@@ -39,17 +39,17 @@ pub struct Config {
     pub retain_ns: Option<u64>,
 }
 
-impl Default for Config {
+impl Default for JournalConfig {
     /// Files of 64 MiB, up to 1 MiB of zeros ahead, and no retention limits.
-    fn default() -> Config {
-        Config { file_bytes: 64 << 20, ahead_bytes: 1 << 20, retain_bytes: None, retain_ns: None }
+    fn default() -> JournalConfig {
+        JournalConfig { file_bytes: 64 << 20, ahead_bytes: 1 << 20, retain_bytes: None, retain_ns: None }
     }
 }
 
-impl Config {
+impl JournalConfig {
     /// Clamps the configuration to the limits.
-    pub(crate) fn bounded(self) -> Config {
-        let file_bytes = self.file_bytes.clamp(Limits::FILE_BYTES_MIN, Limits::FILE_BYTES_MAX);
-        Config { file_bytes, ahead_bytes: self.ahead_bytes.clamp(1 << 10, file_bytes), ..self }
+    pub(crate) fn bounded(self) -> JournalConfig {
+        let file_bytes = self.file_bytes.clamp(JournalLimits::FILE_BYTES_MIN, JournalLimits::FILE_BYTES_MAX);
+        JournalConfig { file_bytes, ahead_bytes: self.ahead_bytes.clamp(1 << 10, file_bytes), ..self }
     }
 }

@@ -11,10 +11,10 @@ use dunlin_frame::{Frame, Meta};
 
 use crate::disk::{Disk, RealDisk};
 use crate::error::AppendError;
-use crate::limits::Config;
+use crate::limits::JournalConfig;
 use crate::position::Position;
 use crate::reader::{Reader, ScanItem};
-use crate::writer::{Batch, Journal};
+use crate::writer::{AppendBatch, Journal};
 
 /// The load of a measurement.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,7 @@ pub enum MeasureError {
 pub fn measure_commits(
     dir: &Path,
     load: &CommitLoad,
-    config: Config,
+    config: JournalConfig,
     now_ns: impl Fn() -> u64,
 ) -> Result<CommitMeasurement, MeasureError> {
     RealDisk.create_dir(dir)?;
@@ -98,7 +98,7 @@ pub fn measure_commits(
     let mut before_ns = start_ns;
     for _ in 0..load.commits {
         stamp(&mut frames, before_ns);
-        journal.append(&Batch {
+        journal.append(&AppendBatch {
             epoch,
             first_seq: next_seq,
             count: load.in_flight,

@@ -17,12 +17,12 @@ use dunlin_frame::Frame;
 
 use crate::disk::Disk;
 use crate::error::{OpenError, ReadError};
-use crate::files::{self, Files, SharedLog};
+use crate::files::{self, LogFiles, SharedLog};
 use crate::position::Position;
 use crate::snapshot::{self, Snapshot};
 
-pub use load::{Loaded, LoadedRecords};
-pub use scan::{Records, Scan, ScanItem};
+pub use load::{LoadOutcome, LoadedRecords};
+pub use scan::{LogScan, Records, ScanItem};
 
 /// A reader of a log. Clones read the same log.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ impl Reader {
             return Err(OpenError::NoLog(dir.to_owned()));
         };
         files::check(&listed, dir, Some(&name))?;
-        let files = Files { all: files::as_log_files(&listed, dir, &name), durable: None };
+        let files = LogFiles { all: files::as_log_files(&listed, dir, &name), durable: None };
         Ok(Reader { shared: Arc::new(SharedLog::new(disk, dir, &name, false, files)) })
     }
 
@@ -78,8 +78,8 @@ impl Reader {
     }
 
     /// Scans from the first record at or after a position.
-    pub fn scan(&self, from: Position) -> Scan {
-        Scan::new(self.shared.clone(), from)
+    pub fn scan(&self, from: Position) -> LogScan {
+        LogScan::new(self.shared.clone(), from)
     }
 
     /// The position of the first record appended at `time_ns` or later; `None` if there is none.
@@ -92,7 +92,7 @@ impl Reader {
             files.all.get(later.saturating_sub(1)).cloned()
         };
         let Some(file) = start else { return Ok(None) };
-        let mut scan = Scan::at_time(self.shared.clone(), file, time_ns);
+        let mut scan = LogScan::at_time(self.shared.clone(), file, time_ns);
         while let Some(item) = scan.next()? {
             if let ScanItem::Records(records) = item
                 && records.last_time_ns >= time_ns

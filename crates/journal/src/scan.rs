@@ -3,14 +3,14 @@
 //! Invariants:
 //! - A returned block has the right checksum for its file and place, and as many valid frames as it states.
 //! - No length field makes a scan allocate more than the file's size.
-//! - A search after damage reads at most [`Limits::SEARCH_FACTOR`] times the file.
+//! - A search after damage reads at most [`JournalLimits::SEARCH_FACTOR`] times the file.
 
 use std::io;
 use std::ops::Range;
 
 use dunlin_frame::Frame;
 
-use crate::Limits;
+use crate::JournalLimits;
 use crate::disk::DiskFile;
 use crate::layout::{
     BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockDefect, BlockHeader, BlockKind, Mark, block_checksum,
@@ -61,14 +61,14 @@ impl BlockScan {
             buffer_at: at,
             body: 0..0,
             note: 0..0,
-            read_bytes: Limits::READ_BYTES,
-            search_left: end.saturating_mul(Limits::SEARCH_FACTOR),
+            read_bytes: JournalLimits::READ_BYTES,
+            search_left: end.saturating_mul(JournalLimits::SEARCH_FACTOR),
         }
     }
 
     /// Sets how many bytes are fetched at a time, at most the default.
     pub fn fetching(self, bytes: usize) -> BlockScan {
-        BlockScan { read_bytes: bytes.min(Limits::READ_BYTES), ..self }
+        BlockScan { read_bytes: bytes.min(JournalLimits::READ_BYTES), ..self }
     }
 
     /// The frames of the last block.
@@ -170,7 +170,7 @@ impl BlockScan {
     pub fn last_written(&mut self, file: &dyn DiskFile) -> io::Result<u64> {
         let mut last = self.at;
         let mut at = self.at;
-        let mut chunk = vec![0; Limits::READ_BYTES.min((self.end - self.at.min(self.end)) as usize)];
+        let mut chunk = vec![0; JournalLimits::READ_BYTES.min((self.end - self.at.min(self.end)) as usize)];
         while at < self.end {
             let want = chunk.len().min((self.end - at) as usize);
             let count = file.read_at(&mut chunk[..want], at)?;

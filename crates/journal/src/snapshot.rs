@@ -14,7 +14,7 @@ use std::path::Path;
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use crate::Limits;
+use crate::JournalLimits;
 use crate::disk::Disk;
 use crate::error::{DiskError, ReadError};
 use crate::layout::{FORMAT_VERSION, SnapshotName, TEMPORARY_SUFFIX, u32_at, u64_at};
@@ -60,7 +60,8 @@ pub(crate) fn read(disk: &dyn Disk, dir: &Path, position: Position) -> Result<Sn
     let path = dir.join(SnapshotName(position).to_string());
     let read = || {
         let file = disk.open(&path, false)?;
-        let mut bytes = vec![0; file.bytes()?.min(Limits::SNAPSHOT_BYTES_MAX + HEADER_BYTES as u64) as usize];
+        let mut bytes =
+            vec![0; file.bytes()?.min(JournalLimits::SNAPSHOT_BYTES_MAX + HEADER_BYTES as u64) as usize];
         let count = file.read_at(&mut bytes, 0)?;
         bytes.truncate(count);
         Ok(bytes)

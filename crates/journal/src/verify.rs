@@ -38,9 +38,9 @@ pub struct VerifyReport {
     /// Lost records.
     pub holes: Vec<Hole>,
     /// Defects.
-    pub wrong: Vec<Problem>,
+    pub wrong: Vec<JournalDefect>,
     /// The reason why the log has not ended properly; empty if it has.
-    pub unended: Vec<Problem>,
+    pub unended: Vec<JournalDefect>,
 }
 
 /// The content of one file.
@@ -62,7 +62,7 @@ pub struct FileReport {
 
 /// A defect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct JournalDefect {
     /// The file.
     pub file: PathBuf,
     /// Offset in the file.
@@ -71,7 +71,7 @@ pub struct Problem {
     pub what: String,
 }
 
-impl std::fmt::Display for Problem {
+impl std::fmt::Display for JournalDefect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} at byte {}: {}", self.file.display(), self.at, self.what)
     }
@@ -120,11 +120,11 @@ fn read_file(disk: &dyn Disk, listed: &ListedFile, is_last: bool) -> Result<File
 
 impl VerifyReport {
     fn wrong(&mut self, file: &ListedFile, at: u64, what: impl ToString) {
-        self.wrong.push(Problem { file: file.path.clone(), at, what: what.to_string() });
+        self.wrong.push(JournalDefect { file: file.path.clone(), at, what: what.to_string() });
     }
 
     fn unended(&mut self, file: &ListedFile, at: u64, what: impl ToString) {
-        self.unended.push(Problem { file: file.path.clone(), at, what: what.to_string() });
+        self.unended.push(JournalDefect { file: file.path.clone(), at, what: what.to_string() });
     }
 
     fn add_header(&mut self, file: &ListedFile, before: Option<&ListedFile>) {
@@ -228,7 +228,7 @@ impl VerifyReport {
             self.snapshot = Some(position);
             if let Err(error) = snapshot::read(disk, dir, position) {
                 let file = dir.join(SnapshotName(position).to_string());
-                self.wrong.push(Problem { file, at: 0, what: error.to_string() });
+                self.wrong.push(JournalDefect { file, at: 0, what: error.to_string() });
             }
         }
         Ok(())

@@ -22,19 +22,19 @@ use crate::disk::{DirLock, Disk, DiskFile};
 use crate::error::{AppendError, DiskError, OpenError};
 use crate::files::{LogFile, SharedLog};
 use crate::layout::{BlockKind, Mark};
-use crate::limits::Config;
+use crate::limits::JournalConfig;
 use crate::position::Position;
 use crate::reader::Reader;
 use crate::snapshot::{self, Snapshot};
 
-pub use append::Batch;
-pub use recover::{Cut, Damage, Recovered};
+pub use append::AppendBatch;
+pub use recover::{Damage, Recovered, TornTail};
 
 /// A log that is open for writing.
 #[derive(Debug)]
 pub struct Journal {
     shared: Arc<SharedLog>,
-    config: Config,
+    config: JournalConfig,
     current: Option<Current>,
     tail: Tail,
     /// Whether the next append begins a new file.
@@ -81,7 +81,7 @@ impl Journal {
         disk: Arc<dyn Disk>,
         dir: &Path,
         name: &str,
-        config: Config,
+        config: JournalConfig,
     ) -> Result<(Journal, Recovered), OpenError> {
         recover::open(disk, dir, name, config.bounded())
     }
@@ -114,7 +114,7 @@ impl Journal {
     /// Records up to `position` may then be dropped: see [`Journal::truncate_before`].
     pub fn save_snapshot(&mut self, position: Position, bytes: &[u8]) -> Result<(), AppendError> {
         self.check_alive()?;
-        let bytes_max = crate::Limits::SNAPSHOT_BYTES_MAX;
+        let bytes_max = crate::JournalLimits::SNAPSHOT_BYTES_MAX;
         if bytes.len() as u64 > bytes_max {
             return Err(AppendError::TooLarge { bytes: bytes.len() as u64, bytes_max });
         }

@@ -10,7 +10,7 @@ use openraft::impls::leader_id_adv::LeaderId;
 use openraft::vote::RaftVote;
 use openraft::{BasicNode, EntryPayload};
 
-use crate::vocabulary::{Entry, LogId, Membership, Proposal, StoredMembership, Vote};
+use crate::vocabulary::{LogEntry, LogId, Membership, Proposal, StoredMembership, Vote};
 
 /// The bytes are no valid encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -26,18 +26,18 @@ impl From<CodecError> for std::io::Error {
 type Decoded<T> = Result<T, CodecError>;
 
 /// Encoding and decoding of a value.
-pub(crate) trait Codec: Sized {
+pub(crate) trait ValueCodec: Sized {
     fn read(bytes: &mut Bytes) -> Decoded<Self>;
     fn write(&self, out: &mut Vec<u8>);
 }
 
 /// Decodes a value that fills all bytes.
-pub(crate) fn whole<T: Codec>(mut bytes: Bytes, what: &'static str) -> Decoded<T> {
+pub(crate) fn whole<T: ValueCodec>(mut bytes: Bytes, what: &'static str) -> Decoded<T> {
     let read = T::read(&mut bytes)?;
     if bytes.is_empty() { Ok(read) } else { Err(CodecError(what)) }
 }
 
-impl Codec for u8 {
+impl ValueCodec for u8 {
     fn read(bytes: &mut Bytes) -> Decoded<u8> {
         bytes.try_get_u8().map_err(|_| CodecError("a byte"))
     }
@@ -47,7 +47,7 @@ impl Codec for u8 {
     }
 }
 
-impl Codec for bool {
+impl ValueCodec for bool {
     fn read(bytes: &mut Bytes) -> Decoded<bool> {
         match u8::read(bytes)? {
             0 => Ok(false),
@@ -61,7 +61,7 @@ impl Codec for bool {
     }
 }
 
-impl Codec for u64 {
+impl ValueCodec for u64 {
     fn read(bytes: &mut Bytes) -> Decoded<u64> {
         bytes.try_get_u64_le().map_err(|_| CodecError("a number"))
     }
@@ -71,7 +71,7 @@ impl Codec for u64 {
     }
 }
 
-impl Codec for Bytes {
+impl ValueCodec for Bytes {
     fn read(bytes: &mut Bytes) -> Decoded<Bytes> {
         let len = bytes.try_get_u32_le().map_err(|_| CodecError("a length"))? as usize;
         if len > bytes.len() { Err(CodecError("bytes")) } else { Ok(bytes.split_to(len)) }
@@ -83,7 +83,7 @@ impl Codec for Bytes {
     }
 }
 
-impl Codec for String {
+impl ValueCodec for String {
     fn read(bytes: &mut Bytes) -> Decoded<String> {
         String::from_utf8(Bytes::read(bytes)?.to_vec()).map_err(|_| CodecError("text"))
     }
@@ -94,7 +94,7 @@ impl Codec for String {
     }
 }
 
-impl<T: Codec> Codec for Option<T> {
+impl<T: ValueCodec> ValueCodec for Option<T> {
     fn read(bytes: &mut Bytes) -> Decoded<Option<T>> {
         bool::read(bytes)?.then(|| T::read(bytes)).transpose()
     }
@@ -105,7 +105,7 @@ impl<T: Codec> Codec for Option<T> {
     }
 }
 
-impl<T: Codec> Codec for Vec<T> {
+impl<T: ValueCodec> ValueCodec for Vec<T> {
     fn read(bytes: &mut Bytes) -> Decoded<Vec<T>> {
         let count = bytes.try_get_u32_le().map_err(|_| CodecError("a count"))? as usize;
         // Each item takes at least a byte, so that a wrong count causes no large allocation.
@@ -121,7 +121,7 @@ impl<T: Codec> Codec for Vec<T> {
     }
 }
 
-impl Codec for LeaderId<u64, u64> {
+impl ValueCodec for LeaderId<u64, u64> {
     fn read(bytes: &mut Bytes) -> Decoded<LeaderId<u64, u64>> {
         Ok(LeaderId { term: u64::read(bytes)?, node_id: u64::read(bytes)? })
     }
@@ -132,7 +132,7 @@ impl Codec for LeaderId<u64, u64> {
     }
 }
 
-impl Codec for Vote {
+impl ValueCodec for Vote {
     fn read(bytes: &mut Bytes) -> Decoded<Vote> {
         Ok(Vote::from_leader_id(LeaderId::read(bytes)?, bool::read(bytes)?))
     }
@@ -143,7 +143,7 @@ impl Codec for Vote {
     }
 }
 
-impl Codec for LogId {
+impl ValueCodec for LogId {
     fn read(bytes: &mut Bytes) -> Decoded<LogId> {
         Ok(LogId { leader_id: LeaderId::read(bytes)?, index: u64::read(bytes)? })
     }
@@ -154,7 +154,7 @@ impl Codec for LogId {
     }
 }
 
-impl Codec for (u64, String) {
+impl ValueCodec for (u64, String) {
     fn read(bytes: &mut Bytes) -> Decoded<(u64, String)> {
         Ok((u64::read(bytes)?, String::read(bytes)?))
     }
@@ -165,7 +165,7 @@ impl Codec for (u64, String) {
     }
 }
 
-impl Codec for Membership {
+impl ValueCodec for Membership {
     fn read(bytes: &mut Bytes) -> Decoded<Membership> {
         let configs = Vec::<Vec<u64>>::read(bytes)?.into_iter().map(BTreeSet::from_iter).collect();
         let nodes = Vec::<(u64, String)>::read(bytes)?.into_iter();
@@ -186,7 +186,7 @@ impl Codec for Membership {
     }
 }
 
-impl Codec for StoredMembership {
+impl ValueCodec for StoredMembership {
     fn read(bytes: &mut Bytes) -> Decoded<StoredMembership> {
         Ok(StoredMembership::new(Option::read(bytes)?, Membership::read(bytes)?))
     }
@@ -198,7 +198,7 @@ impl Codec for StoredMembership {
 }
 
 /// Encodes an entry except for its commands, which the caller appends.
-pub(crate) fn write_head<'a>(entry: &'a Entry, out: &mut Vec<u8>) -> Option<&'a Bytes> {
+pub(crate) fn write_head<'a>(entry: &'a LogEntry, out: &mut Vec<u8>) -> Option<&'a Bytes> {
     entry.log_id.write(out);
     match &entry.payload {
         EntryPayload::Blank => BLANK.write(out),
@@ -219,8 +219,8 @@ const BLANK: u8 = 0;
 const NORMAL: u8 = 1;
 const MEMBERSHIP: u8 = 2;
 
-impl Codec for Entry {
-    fn read(bytes: &mut Bytes) -> Decoded<Entry> {
+impl ValueCodec for LogEntry {
+    fn read(bytes: &mut Bytes) -> Decoded<LogEntry> {
         let log_id = LogId::read(bytes)?;
         let payload = match u8::read(bytes)? {
             BLANK => EntryPayload::Blank,
@@ -228,7 +228,7 @@ impl Codec for Entry {
             MEMBERSHIP => EntryPayload::Membership(Membership::read(bytes)?),
             _ => return Err(CodecError("an entry")),
         };
-        Ok(Entry { log_id, payload })
+        Ok(LogEntry { log_id, payload })
     }
 
     fn write(&self, out: &mut Vec<u8>) {

@@ -4,18 +4,18 @@ use std::io;
 
 use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError, RaftError};
 
-use crate::network::Member;
+use crate::network::RaftMember;
 use crate::vocabulary::Types;
 
 /// The reason why a group did not execute a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum GroupError {
+pub enum RaftGroupError {
     /// This node does not lead; nothing changed. Send the request to the leader.
     #[error("this node does not lead{}", .leader.as_ref().map_or_else(String::new, |leader| format!("; node {} at {} does", leader.id, leader.address)))]
     NotLeader {
         /// The leader, if known.
-        leader: Option<Member>,
+        leader: Option<RaftMember>,
     },
     /// The outcome is unknown: the leader changed. The command may still be applied.
     #[error("the outcome is unknown: the leader changed")]
@@ -46,30 +46,30 @@ pub enum GroupError {
     Stopped(String),
 }
 
-impl From<ForwardToLeader<Types>> for GroupError {
-    fn from(forward: ForwardToLeader<Types>) -> GroupError {
+impl From<ForwardToLeader<Types>> for RaftGroupError {
+    fn from(forward: ForwardToLeader<Types>) -> RaftGroupError {
         let leader = forward.leader_id.zip(forward.leader_node);
-        GroupError::NotLeader { leader: leader.map(|(id, node)| Member { id, address: node.addr }) }
+        RaftGroupError::NotLeader { leader: leader.map(|(id, node)| RaftMember { id, address: node.addr }) }
     }
 }
 
-impl From<RaftError<Types, ClientWriteError<Types>>> for GroupError {
-    fn from(error: RaftError<Types, ClientWriteError<Types>>) -> GroupError {
+impl From<RaftError<Types, ClientWriteError<Types>>> for RaftGroupError {
+    fn from(error: RaftError<Types, ClientWriteError<Types>>) -> RaftGroupError {
         match error {
             RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => forward.into(),
-            RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) => GroupError::Unknown,
-            RaftError::APIError(other) => GroupError::Refused(other.to_string()),
-            RaftError::Fatal(fatal) => GroupError::Stopped(fatal.to_string()),
+            RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) => RaftGroupError::Unknown,
+            RaftError::APIError(other) => RaftGroupError::Refused(other.to_string()),
+            RaftError::Fatal(fatal) => RaftGroupError::Stopped(fatal.to_string()),
         }
     }
 }
 
-impl From<RaftError<Types, LinearizableReadError<Types>>> for GroupError {
-    fn from(error: RaftError<Types, LinearizableReadError<Types>>) -> GroupError {
+impl From<RaftError<Types, LinearizableReadError<Types>>> for RaftGroupError {
+    fn from(error: RaftError<Types, LinearizableReadError<Types>>) -> RaftGroupError {
         match error {
             RaftError::APIError(LinearizableReadError::ForwardToLeader(forward)) => forward.into(),
-            RaftError::APIError(other) => GroupError::NoQuorum(other.to_string()),
-            RaftError::Fatal(fatal) => GroupError::Stopped(fatal.to_string()),
+            RaftError::APIError(other) => RaftGroupError::NoQuorum(other.to_string()),
+            RaftError::Fatal(fatal) => RaftGroupError::Stopped(fatal.to_string()),
         }
     }
 }

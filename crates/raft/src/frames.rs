@@ -4,21 +4,21 @@ use std::io;
 
 use bytes::Bytes;
 use dunlin_frame::{Frame, Meta};
-use dunlin_journal::{AppendError, Batch, Journal, Records};
+use dunlin_journal::{AppendBatch, AppendError, Journal, Records};
 
-use crate::codec::Codec;
+use crate::codec::ValueCodec;
 
 /// Consecutive encoded records.
 #[derive(Debug, Default)]
-pub(crate) struct Frames {
+pub(crate) struct EncodedRecords {
     pub(crate) bytes: Vec<u8>,
     pub(crate) count: u32,
     payload: Vec<u8>,
 }
 
-impl Frames {
+impl EncodedRecords {
     /// Adds a record.
-    pub(crate) fn push(&mut self, item: &impl Codec) -> io::Result<()> {
+    pub(crate) fn push(&mut self, item: &impl ValueCodec) -> io::Result<()> {
         self.payload.clear();
         item.write(&mut self.payload);
         let encoded = Meta::default().measure(self.payload.len()).map_err(io::Error::other)?;
@@ -39,7 +39,7 @@ pub(crate) fn append(
     frames: &[&[u8]],
 ) -> Result<(), AppendError> {
     // No record is looked up by time.
-    journal.append(&Batch { epoch, first_seq, count, first_time_ns: 0, last_time_ns: 0, frames })
+    journal.append(&AppendBatch { epoch, first_seq, count, first_time_ns: 0, last_time_ns: 0, frames })
 }
 
 /// The number and content of each record of a block.

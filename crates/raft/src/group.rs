@@ -24,12 +24,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::commands::Commands;
-use crate::error::{GroupError, damaged};
-use crate::limits::{HEARTBEAT_MS, Limits};
-use crate::log::{self, DiskSpace, Log};
-use crate::machine::{Frozen, Machine};
+use crate::error::{RaftGroupError, damaged};
+use crate::limits::{HEARTBEAT_MS, RaftLimits};
+use crate::log::{self, DiskSpace, RaftLog};
+use crate::machine::{Frozen, StateMachine};
 use crate::machines::Machines;
-use crate::network::{Member, Peers, Transport};
+use crate::network::{MemberClients, RaftMember, Transport};
 use crate::vocabulary::Types;
 use batches::{Commits, PendingCommands, PendingRead};
 use elections::Elections;
@@ -50,16 +50,16 @@ const SNAPSHOT_SHARE: u64 = 8;
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
 
 /// A handle to this node's part in a group. Dropping the last handle stops it.
-pub struct Group<M> {
+pub struct GroupHandle<M> {
     part: UntypedGroup,
     _machine: PhantomData<fn() -> M>,
 }
 
-/// The operations of a [`Group`] that do not depend on the type of its machine.
+/// The operations of a [`GroupHandle`] that do not depend on the type of its machine.
 pub struct UntypedGroup {
     raft: OurRaft,
     machines: Machines,
-    limits: Limits,
+    limits: RaftLimits,
     room: DiskSpace,
     asked: mpsc::Sender<PendingCommands>,
     waiting: mpsc::Sender<PendingRead>,
@@ -77,7 +77,7 @@ pub enum Leadership {
     /// This node.
     Here,
     /// Another node.
-    There(Member),
+    There(RaftMember),
     /// No leader is known.
     Nobody,
 }
@@ -100,9 +100,9 @@ pub struct Status {
     /// The last entry removed from the log because a snapshot contains it.
     pub purged: Option<u64>,
     /// Members with a vote.
-    pub voters: Vec<Member>,
+    pub voters: Vec<RaftMember>,
     /// Members without a vote.
-    pub learners: Vec<Member>,
+    pub learners: Vec<RaftMember>,
     /// The error of the node's disk while it has too little room. Commands that make the state larger are
     /// then refused.
     pub lacks_room: Option<String>,
@@ -110,7 +110,7 @@ pub struct Status {
     pub stopped: Option<String>,
 }
 
-impl<M: Machine> Group<M> {
+impl<M: StateMachine> GroupHandle<M> {
     /// Joins a group again, or waits to be added. `machine` must be in its initial state. The group runs on the
     /// transport's runtime, which must not use the calling thread, or on a thread of its own.
     pub fn start(
@@ -119,8 +119,8 @@ impl<M: Machine> Group<M> {
         dir: &Path,
         machine: M,
         transport: impl Transport,
-        limits: Limits,
-    ) -> io::Result<Group<M>> {
+        limits: RaftLimits,
+    ) -> io::Result<GroupHandle<M>> {
         let log = log::open(Arc::clone(&disk), dir, &limits)?;
         let machines = Machines::open(disk, &dir.join("snapshots"), machine, limits.reserve_bytes)?;
         if log.purged() > machines.applied() {
@@ -131,7 +131,7 @@ impl<M: Machine> Group<M> {
             return Err(damaged("snapshot", &why));
         }
         let part = UntypedGroup::start(id, log, machines, Arc::new(transport), limits)?;
-        Ok(Group { part, _machine: PhantomData })
+        Ok(GroupHandle { part, _machine: PhantomData })
     }
 
     /// Calls `look` with this node's machine. Call [`UntypedGroup::catch_up`] first for a fresh state.
@@ -143,7 +143,7 @@ impl<M: Machine> Group<M> {
     }
 }
 
-impl<M> Deref for Group<M> {
+impl<M> Deref for GroupHandle<M> {
     type Target = UntypedGroup;
 
     fn deref(&self) -> &UntypedGroup {
@@ -154,10 +154,10 @@ impl<M> Deref for Group<M> {
 impl UntypedGroup {
     fn start(
         id: u64,
-        log: Log,
+        log: RaftLog,
         machines: Machines,
         transport: Arc<dyn Transport>,
-        limits: Limits,
+        limits: RaftLimits,
     ) -> io::Result<UntypedGroup> {
         let (room, last_before_start) = (log.room().clone(), log.last());
         let config = config(&limits)?;
@@ -175,7 +175,7 @@ impl UntypedGroup {
         let (ending, over) = std::sync::mpsc::channel::<()>();
         let run = async move {
             let _ending = ending;
-            let peers = Peers { transport, limits };
+            let peers = MemberClients { transport, limits };
             let raft = OurRaft::new(id, Arc::new(config), peers, log.clone(), kept.clone()).await;
             let raft = match raft {
                 Ok(raft) => raft,
@@ -218,28 +218,28 @@ impl UntypedGroup {
     }
 
     /// Begins a group of these nodes. To be called once, on one of them.
-    pub async fn begin(&self, members: &[Member]) -> Result<(), GroupError> {
+    pub async fn begin(&self, members: &[RaftMember]) -> Result<(), RaftGroupError> {
         let begun = self.raft.initialize(nodes(members)).await;
-        begun.map_err(|error| GroupError::Refused(error.to_string()))
+        begun.map_err(|error| RaftGroupError::Refused(error.to_string()))
     }
 
     /// Whether this node is or was part of a group.
-    pub async fn is_begun(&self) -> Result<bool, GroupError> {
-        self.raft.is_initialized().await.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
+    pub async fn is_begun(&self) -> Result<bool, RaftGroupError> {
+        self.raft.is_initialized().await.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
     }
 
     /// Proposes a command and returns the response of this node's machine.
-    pub async fn propose(&self, command: Bytes) -> Result<Bytes, GroupError> {
+    pub async fn propose(&self, command: Bytes) -> Result<Bytes, RaftGroupError> {
         let mut answers = self.propose_all(Commands::one(&command)).await.map_err(|(error, _)| error)?;
-        answers.pop().ok_or(GroupError::Unknown)
+        answers.pop().ok_or(RaftGroupError::Unknown)
     }
 
     /// Proposes commands, which are applied one after another without others between. Returns the response of this
     /// node's machine to each. Refused commands are returned with the error.
-    pub async fn propose_all(&self, commands: Commands) -> Result<Vec<Bytes>, (GroupError, Commands)> {
+    pub async fn propose_all(&self, commands: Commands) -> Result<Vec<Bytes>, (RaftGroupError, Commands)> {
         let (bytes, bytes_max) = (commands.longest(), self.limits.command_bytes_max);
         if bytes > bytes_max {
-            return Err((GroupError::TooLarge { bytes, bytes_max }, commands));
+            return Err((RaftGroupError::TooLarge { bytes, bytes_max }, commands));
         }
         if commands.is_empty() {
             return Ok(Vec::new());
@@ -249,7 +249,7 @@ impl UntypedGroup {
         {
             return Err((self.not_taken(&refused), refused.into_inner().commands));
         }
-        answered.await.unwrap_or_else(|_| Err((GroupError::Unknown, Commands::default())))
+        answered.await.unwrap_or_else(|_| Err((RaftGroupError::Unknown, Commands::default())))
     }
 
     /// The leader, as this node knows it.
@@ -260,7 +260,7 @@ impl UntypedGroup {
         match seen.current_leader {
             Some(id) if id == seen.id => Leadership::Here,
             Some(id) => match seen.membership_config.membership().get_node(&id) {
-                Some(node) => Leadership::There(Member { id, address: node.addr.clone() }),
+                Some(node) => Leadership::There(RaftMember { id, address: node.addr.clone() }),
                 None => Leadership::Nobody,
             },
             None => Leadership::Nobody,
@@ -279,45 +279,45 @@ impl UntypedGroup {
     }
 
     /// Changes a member's address.
-    pub async fn set_address(&self, member: &Member) -> Result<(), GroupError> {
+    pub async fn set_address(&self, member: &RaftMember) -> Result<(), RaftGroupError> {
         let node = BTreeMap::from([(member.id, BasicNode::new(&member.address))]);
         self.raft.change_membership(ChangeMembers::SetNodes(node), true).await?;
         Ok(())
     }
 
-    fn not_taken<T>(&self, refused: &mpsc::error::TrySendError<T>) -> GroupError {
+    fn not_taken<T>(&self, refused: &mpsc::error::TrySendError<T>) -> RaftGroupError {
         match refused {
-            mpsc::error::TrySendError::Full(_) => GroupError::Busy(self.limits.waiting_max),
+            mpsc::error::TrySendError::Full(_) => RaftGroupError::Busy(self.limits.waiting_max),
             mpsc::error::TrySendError::Closed(_) => stopped(),
         }
     }
 
     /// Waits until this node's machine has applied every command answered before the call. Only on the leader.
-    pub async fn catch_up(&self) -> Result<(), GroupError> {
+    pub async fn catch_up(&self) -> Result<(), RaftGroupError> {
         self.read_index().await.map(drop)
     }
 
     /// The index for which another node has to wait with [`UntypedGroup::applied`] to read what
     /// [`UntypedGroup::catch_up`] guarantees here.
-    pub async fn read_index(&self) -> Result<u64, GroupError> {
+    pub async fn read_index(&self) -> Result<u64, RaftGroupError> {
         let (confirm, confirmed) = oneshot::channel();
         self.waiting.try_send(confirm).map_err(|refused| self.not_taken(&refused))?;
         confirmed.await.unwrap_or_else(|_| Err(stopped()))
     }
 
     /// Waits until this node's machine has applied an entry, at most `answer_ms_max`.
-    pub async fn applied(&self, index: u64) -> Result<(), GroupError> {
+    pub async fn applied(&self, index: u64) -> Result<(), RaftGroupError> {
         self.until(move |seen| (seen.last_applied.map(|last| last.index) >= Some(index)).then_some(()))
             .await
-            .ok_or_else(|| GroupError::NoQuorum(format!("entry {index} was not applied in time")))
+            .ok_or_else(|| RaftGroupError::NoQuorum(format!("entry {index} was not applied in time")))
     }
 
     /// Waits for a leader, at most `answer_ms_max`.
-    pub async fn leader(&self) -> Option<Member> {
+    pub async fn leader(&self) -> Option<RaftMember> {
         self.until(|seen| {
             let id = seen.current_leader?;
             let node = seen.membership_config.membership().get_node(&id)?;
-            Some(Member { id, address: node.addr.clone() })
+            Some(RaftMember { id, address: node.addr.clone() })
         })
         .await
     }
@@ -351,9 +351,9 @@ impl UntypedGroup {
     }
 
     /// Takes a snapshot now.
-    pub async fn snapshot(&self) -> Result<(), GroupError> {
+    pub async fn snapshot(&self) -> Result<(), RaftGroupError> {
         let asked = self.raft.trigger().snapshot().await;
-        asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
+        asked.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
     }
 
     /// The present state, in constant time. Call [`UntypedGroup::catch_up`] first for a fresh one.
@@ -378,7 +378,7 @@ impl UntypedGroup {
         let metrics = self.raft.metrics().borrow_watched().clone();
         let membership = metrics.membership_config.membership();
         let voters: BTreeSet<u64> = membership.voter_ids().collect();
-        let member = |(id, node): (&u64, &BasicNode)| Member { id: *id, address: node.addr.clone() };
+        let member = |(id, node): (&u64, &BasicNode)| RaftMember { id: *id, address: node.addr.clone() };
         let (voters, learners) =
             membership.nodes().map(member).partition(|member| voters.contains(&member.id));
         Status {
@@ -397,15 +397,15 @@ impl UntypedGroup {
     }
 }
 
-fn stopped() -> GroupError {
-    GroupError::Stopped("the group is ending".to_owned())
+fn stopped() -> RaftGroupError {
+    RaftGroupError::Stopped("the group is ending".to_owned())
 }
 
-fn nodes(members: &[Member]) -> BTreeMap<u64, BasicNode> {
+fn nodes(members: &[RaftMember]) -> BTreeMap<u64, BasicNode> {
     members.iter().map(|member| (member.id, BasicNode::new(&member.address))).collect()
 }
 
-fn config(limits: &Limits) -> io::Result<Config> {
+fn config(limits: &RaftLimits) -> io::Result<Config> {
     if !HEARTBEAT_MS.contains(&limits.heartbeat_ms) {
         let (from, to) = HEARTBEAT_MS.into_inner();
         let why = format!("heartbeat_ms is {}: expected {from} to {to}", limits.heartbeat_ms);
@@ -434,7 +434,7 @@ fn config(limits: &Limits) -> io::Result<Config> {
 /// Takes a snapshot whenever the log has grown too long, and then removes the entries in it. The limit grows
 /// with the last snapshot. On a disk with little room, the group removes all entries in a snapshot, and takes
 /// a snapshot as soon as that frees any bytes.
-async fn shorten(raft: OurRaft, log: Log, machines: Machines, bytes_max: usize) {
+async fn shorten(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
     let kept_bytes = (bytes_max / KEPT_SHARE) as u64;
     let (mut asked_at, mut pause) = (None, LOOK);

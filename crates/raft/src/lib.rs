@@ -23,11 +23,11 @@ mod vocabulary;
 mod suite;
 
 pub use commands::Commands;
-pub use error::GroupError;
-pub use group::{Group, Leadership, Status, UntypedGroup};
-pub use limits::{HEARTBEAT_MS, Limits};
+pub use error::RaftGroupError;
+pub use group::{GroupHandle, Leadership, Status, UntypedGroup};
+pub use limits::{HEARTBEAT_MS, RaftLimits};
 pub use log::is_begun;
-pub use machine::{Frozen, Machine};
-pub use network::{Member, RequestLane, ResponseFuture, Transport};
+pub use machine::{Frozen, StateMachine};
+pub use network::{RaftMember, RequestLane, ResponseFuture, Transport};
 pub use on_disk::members_on_disk;
 pub use seed::seed;

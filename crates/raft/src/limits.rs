@@ -1,11 +1,11 @@
 //! Limits and times of a group.
 
-/// Allowed values of [`Limits::heartbeat_ms`].
+/// Allowed values of [`RaftLimits::heartbeat_ms`].
 pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
 
 /// Limits of a group, and the times that decide how soon a dead leader is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RaftLimits {
     /// Interval of the leader's heartbeats, and time for each response, ms. A leader without timely responses
     /// takes no writes. The interval must therefore exceed a round trip between nodes. Within
     /// [`HEARTBEAT_MS`], and equal on every node.
@@ -40,9 +40,9 @@ pub struct Limits {
     pub install_ms_max: u64,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for RaftLimits {
+    fn default() -> RaftLimits {
+        RaftLimits {
             heartbeat_ms: 250,
             waiting_max: 64 << 10,
             entry_bytes_max: 1 << 20,
@@ -61,8 +61,8 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    /// If a follower receives no heartbeat for [`election_ms_max`](Limits::election_ms_max), and then for a
+impl RaftLimits {
+    /// If a follower receives no heartbeat for [`election_ms_max`](RaftLimits::election_ms_max), and then for a
     /// random time between that and this, it starts an election, ms.
     pub fn election_ms_min(&self) -> u64 {
         self.heartbeat_ms * 6 / 5

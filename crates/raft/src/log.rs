@@ -6,7 +6,7 @@
 //! - A journal with a hole is not opened: a node that has lost acknowledged entries must not vote.
 //! - On a full disk, writes wait for room, and [`DiskSpace`] reports it. A failed disk ends the log.
 //!
-//! Limits: entries are held from the last purge on, so [`log_bytes_max`](crate::Limits::log_bytes_max) bounds the memory.
+//! Limits: entries are held from the last purge on, so [`log_bytes_max`](crate::RaftLimits::log_bytes_max) bounds the memory.
 
 mod margin;
 mod operation;
@@ -16,10 +16,10 @@ mod store;
 mod synced;
 mod writer;
 
-pub(crate) use operation::Operation;
+pub(crate) use operation::LogOperation;
 pub(crate) use recover::open;
 pub(crate) use room::{DiskSpace, SpaceLevel};
-pub(crate) use store::Log;
+pub(crate) use store::RaftLog;
 pub use synced::is_begun;
 
 /// The journal's directory, in the group's.

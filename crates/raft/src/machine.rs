@@ -6,7 +6,7 @@ use std::io;
 use bytes::Bytes;
 
 /// A state machine. The same commands at the same times produce the same state on every node.
-pub trait Machine: Any + Send {
+pub trait StateMachine: Any + Send {
     /// Sets the cluster's time, ms. The time never decreases.
     fn advance(&mut self, now_ms: u64);
 

@@ -12,10 +12,12 @@ use futures_util::{Stream, StreamExt};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
-use crate::machine::{Frozen, Machine};
+use crate::machine::{Frozen, StateMachine};
 use crate::proposal;
 use crate::snapshots::Snapshots;
-use crate::vocabulary::{Answers, Blocks, LogId, Proposal, Snapshot, SnapshotMeta, StoredMembership, Types};
+use crate::vocabulary::{
+    Blocks, EntryResponses, LogId, Proposal, RaftSnapshot, SnapshotMeta, StoredMembership, Types,
+};
 
 /// Larger work costs more than moving it to another thread, and would delay heartbeats.
 pub(crate) const LARGE_BYTES: usize = 128 << 10;
@@ -28,7 +30,7 @@ const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Machines {
     running: Arc<Mutex<AppliedMachine>>,
-    /// [`Machine::grows`] and [`Machine::may_leave_out`].
+    /// [`StateMachine::grows`] and [`StateMachine::may_leave_out`].
     pub(crate) grows: fn(&[u8]) -> bool,
     may_leave_out: fn(&[u8]) -> bool,
     snapshots: Arc<Mutex<Snapshots>>,
@@ -38,7 +40,7 @@ pub(crate) struct Machines {
 
 /// The machine, with the last entry and membership applied to it.
 struct AppliedMachine {
-    machine: Box<dyn Machine>,
+    machine: Box<dyn StateMachine>,
     applied: Option<LogId>,
     membership: StoredMembership,
 }
@@ -49,7 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Machines {
     /// Restores the last snapshot into `machine`, which must be in its initial state.
-    pub(crate) fn open<M: Machine>(
+    pub(crate) fn open<M: StateMachine>(
         disk: Arc<dyn Disk>,
         dir: &Path,
         mut machine: M,
@@ -78,12 +80,12 @@ impl Machines {
     }
 
     /// Calls `look` with the machine.
-    pub(crate) fn with<R>(&self, look: impl FnOnce(&dyn Machine) -> R) -> R {
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&dyn StateMachine) -> R) -> R {
         look(&*lock(&self.running).machine)
     }
 
     /// [`Machines::with`], unless the machine is applying an entry.
-    pub(crate) fn try_with<R>(&self, look: impl FnOnce(&dyn Machine) -> R) -> Option<R> {
+    pub(crate) fn try_with<R>(&self, look: impl FnOnce(&dyn StateMachine) -> R) -> Option<R> {
         match self.running.try_lock() {
             Ok(running) => Some(look(&*running.machine)),
             Err(TryLockError::Poisoned(running)) => Some(look(&*running.into_inner().machine)),
@@ -96,7 +98,7 @@ impl Machines {
         &self,
         log_id: LogId,
         payload: EntryPayload<Proposal, u64, openraft::BasicNode>,
-    ) -> io::Result<Answers> {
+    ) -> io::Result<EntryResponses> {
         let is_large = matches!(&payload, EntryPayload::Normal(proposed) if proposed.0.len() > LARGE_BYTES);
         if !is_large {
             return Ok(lock(&self.running).apply_entry(log_id, &payload));
@@ -141,7 +143,7 @@ impl Machines {
     }
 
     /// Writes a snapshot of the present state; `None` if there is no room.
-    fn build(&self) -> io::Result<Option<Snapshot>> {
+    fn build(&self) -> io::Result<Option<RaftSnapshot>> {
         let (meta, frozen) = self.frozen();
         let mut blocks = Vec::new();
         let mut take = |block: &[u8]| {
@@ -154,9 +156,9 @@ impl Machines {
         let mut snapshots = lock(&self.snapshots);
         if snapshots.last() > meta.last_log_id {
             // A later snapshot of another node has arrived in the meantime.
-            return Ok(snapshots.load()?.map(|(meta, snapshot)| Snapshot { meta, snapshot }));
+            return Ok(snapshots.load()?.map(|(meta, snapshot)| RaftSnapshot { meta, snapshot }));
         }
-        Ok(self.save(&mut snapshots, &meta, &mut snapshot)?.then_some(Snapshot { meta, snapshot }))
+        Ok(self.save(&mut snapshots, &meta, &mut snapshot)?.then_some(RaftSnapshot { meta, snapshot }))
     }
 }
 
@@ -165,13 +167,13 @@ impl AppliedMachine {
         &mut self,
         log_id: LogId,
         payload: &EntryPayload<Proposal, u64, openraft::BasicNode>,
-    ) -> Answers {
+    ) -> EntryResponses {
         self.applied = Some(log_id);
         match payload {
-            EntryPayload::Blank => Answers::default(),
+            EntryPayload::Blank => EntryResponses::default(),
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(log_id), membership.clone());
-                Answers::default()
+                EntryResponses::default()
             }
             EntryPayload::Normal(proposed) => {
                 let (now_ms, commands) = proposal::split(&proposed.0);
@@ -179,7 +181,7 @@ impl AppliedMachine {
                 self.machine.advance(now_ms.max(self.machine.now_ms()));
                 let answers = commands.map(|command| self.machine.apply(log_id.index, command)).collect();
                 self.machine.end_entry();
-                Answers(answers)
+                EntryResponses(answers)
             }
         }
     }
@@ -230,17 +232,17 @@ impl RaftStateMachine<Types> for Machines {
         .await
     }
 
-    async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<RaftSnapshot>> {
         let kept = self.clone();
         let loaded = blocking(move || lock(&kept.snapshots).load()).await?;
-        Ok(loaded.map(|(meta, snapshot)| Snapshot { meta, snapshot }))
+        Ok(loaded.map(|(meta, snapshot)| RaftSnapshot { meta, snapshot }))
     }
 }
 
 impl RaftSnapshotBuilder<Types> for Machines {
     type SnapshotData = Blocks;
 
-    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+    async fn build_snapshot(&mut self) -> io::Result<RaftSnapshot> {
         until_there_is_room(|| {
             let kept = self.clone();
             move || kept.build()

@@ -6,8 +6,8 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest, VoteResponse,
 };
 
-use crate::codec::{Codec, CodecError, write_head};
-use crate::vocabulary::{Entry, Snapshot, SnapshotMeta, Types, Vote};
+use crate::codec::{CodecError, ValueCodec, write_head};
+use crate::vocabulary::{LogEntry, RaftSnapshot, SnapshotMeta, Types, Vote};
 
 /// The version, the first byte of every message.
 pub(crate) const VERSION: u8 = 1;
@@ -19,7 +19,7 @@ const ENTRY_BYTES: usize = 128;
 
 /// A request to another node.
 #[derive(Debug)]
-pub(crate) enum Request {
+pub(crate) enum RaftRequest {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
@@ -44,7 +44,7 @@ pub(crate) struct SnapshotId {
 }
 
 impl SnapshotId {
-    pub(crate) fn of(snapshot: &Snapshot) -> SnapshotId {
+    pub(crate) fn of(snapshot: &RaftSnapshot) -> SnapshotId {
         let blocks = &snapshot.snapshot.0;
         let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
         for block in blocks {
@@ -56,7 +56,7 @@ impl SnapshotId {
     }
 }
 
-impl Codec for SnapshotId {
+impl ValueCodec for SnapshotId {
     fn read(bytes: &mut Bytes) -> Result<SnapshotId, CodecError> {
         Ok(SnapshotId { blocks: u64::read(bytes)?, bytes: u64::read(bytes)?, check: u64::read(bytes)? })
     }
@@ -68,14 +68,14 @@ impl Codec for SnapshotId {
     }
 }
 
-impl Request {
+impl RaftRequest {
     /// Encodes the request in consecutive pieces. Large parts are not copied.
     pub(crate) fn pieces(&self) -> Vec<Bytes> {
         let mut pieces = Pieces { written: Vec::new(), out: Vec::with_capacity(self.copied_bytes()) };
         let out = &mut pieces.out;
         VERSION.write(out);
         match self {
-            Request::Append(append) => {
+            RaftRequest::Append(append) => {
                 1u8.write(out);
                 append.vote.write(out);
                 append.prev_log_id.write(out);
@@ -87,27 +87,27 @@ impl Request {
                     }
                 }
             }
-            Request::Vote(vote) => {
+            RaftRequest::Vote(vote) => {
                 2u8.write(out);
                 vote.write(out);
             }
-            Request::PreVote(vote) => {
+            RaftRequest::PreVote(vote) => {
                 3u8.write(out);
                 vote.write(out);
             }
-            Request::TransferLeader(transfer) => {
+            RaftRequest::TransferLeader(transfer) => {
                 4u8.write(out);
                 transfer.from_leader().write(out);
                 transfer.to_node_id().write(out);
                 transfer.last_log_id().copied().write(out);
             }
-            Request::Begin(vote, offer, meta) => {
+            RaftRequest::Begin(vote, offer, meta) => {
                 5u8.write(out);
                 vote.write(out);
                 offer.write(out);
                 meta.write(out);
             }
-            Request::Block(vote, offer, at, block) => {
+            RaftRequest::Block(vote, offer, at, block) => {
                 6u8.write(out);
                 vote.write(out);
                 offer.write(out);
@@ -115,7 +115,7 @@ impl Request {
                 out.put_u32_le(block.len() as u32);
                 pieces.add(block);
             }
-            Request::End(vote, offer) => {
+            RaftRequest::End(vote, offer) => {
                 7u8.write(out);
                 vote.write(out);
                 offer.write(out);
@@ -127,14 +127,14 @@ impl Request {
 
     /// Upper bound of the bytes copied into the pieces.
     fn copied_bytes(&self) -> usize {
-        let of_entry = |entry: &Entry| match &entry.payload {
+        let of_entry = |entry: &LogEntry| match &entry.payload {
             EntryPayload::Normal(proposal) if proposal.0.len() < PIECE_BYTES_MIN => {
                 proposal.0.len() + ENTRY_BYTES
             }
             _ => ENTRY_BYTES,
         };
         let of_entries = |append: &AppendEntriesRequest<Types>| append.entries.iter().map(of_entry).sum();
-        ENTRY_BYTES + if let Request::Append(append) = self { of_entries(append) } else { 0usize }
+        ENTRY_BYTES + if let RaftRequest::Append(append) = self { of_entries(append) } else { 0usize }
     }
 }
 
@@ -161,32 +161,32 @@ impl Pieces {
     }
 }
 
-impl Codec for Request {
-    fn read(bytes: &mut Bytes) -> Result<Request, CodecError> {
+impl ValueCodec for RaftRequest {
+    fn read(bytes: &mut Bytes) -> Result<RaftRequest, CodecError> {
         if u8::read(bytes)? != VERSION {
             return Err(CodecError("a message of this version"));
         }
         Ok(match u8::read(bytes)? {
-            1 => Request::Append(AppendEntriesRequest {
+            1 => RaftRequest::Append(AppendEntriesRequest {
                 vote: Vote::read(bytes)?,
                 prev_log_id: Option::read(bytes)?,
                 leader_commit: Option::read(bytes)?,
-                entries: Vec::<Entry>::read(bytes)?,
+                entries: Vec::<LogEntry>::read(bytes)?,
             }),
-            2 => Request::Vote(Codec::read(bytes)?),
-            3 => Request::PreVote(Codec::read(bytes)?),
+            2 => RaftRequest::Vote(ValueCodec::read(bytes)?),
+            3 => RaftRequest::PreVote(ValueCodec::read(bytes)?),
             4 => {
                 let (vote, to) = (Vote::read(bytes)?, u64::read(bytes)?);
-                Request::TransferLeader(TransferLeaderRequest::new(vote, to, Option::read(bytes)?))
+                RaftRequest::TransferLeader(TransferLeaderRequest::new(vote, to, Option::read(bytes)?))
             }
-            5 => Request::Begin(Vote::read(bytes)?, SnapshotId::read(bytes)?, Codec::read(bytes)?),
-            6 => Request::Block(
+            5 => RaftRequest::Begin(Vote::read(bytes)?, SnapshotId::read(bytes)?, ValueCodec::read(bytes)?),
+            6 => RaftRequest::Block(
                 Vote::read(bytes)?,
                 SnapshotId::read(bytes)?,
                 u64::read(bytes)?,
                 Bytes::read(bytes)?,
             ),
-            7 => Request::End(Vote::read(bytes)?, SnapshotId::read(bytes)?),
+            7 => RaftRequest::End(Vote::read(bytes)?, SnapshotId::read(bytes)?),
             _ => return Err(CodecError("a message")),
         })
     }
@@ -196,7 +196,7 @@ impl Codec for Request {
     }
 }
 
-impl Codec for VoteRequest<Types> {
+impl ValueCodec for VoteRequest<Types> {
     fn read(bytes: &mut Bytes) -> Result<VoteRequest<Types>, CodecError> {
         let mut request = VoteRequest::new(Vote::read(bytes)?, Option::read(bytes)?);
         request.leadership_transfer = bool::read(bytes)?;
@@ -210,7 +210,7 @@ impl Codec for VoteRequest<Types> {
     }
 }
 
-impl Codec for VoteResponse<Types> {
+impl ValueCodec for VoteResponse<Types> {
     fn read(bytes: &mut Bytes) -> Result<VoteResponse<Types>, CodecError> {
         let (vote, vote_granted) = (Vote::read(bytes)?, bool::read(bytes)?);
         Ok(VoteResponse { vote, vote_granted, last_log_id: Option::read(bytes)? })
@@ -223,7 +223,7 @@ impl Codec for VoteResponse<Types> {
     }
 }
 
-impl Codec for AppendEntriesResponse<Types> {
+impl ValueCodec for AppendEntriesResponse<Types> {
     fn read(bytes: &mut Bytes) -> Result<AppendEntriesResponse<Types>, CodecError> {
         Ok(match u8::read(bytes)? {
             1 => AppendEntriesResponse::Success,
@@ -263,7 +263,7 @@ mod tests {
     use crate::codec::whole;
     use crate::vocabulary::{LogId, Membership, Proposal, StoredMembership};
 
-    fn samples() -> Vec<Request> {
+    fn samples() -> Vec<RaftRequest> {
         let leader_id = LeaderId { term: 3, node_id: 2 };
         let vote = Vote::from_leader_id(leader_id, true);
         let log_id = |index| LogId { leader_id, index };
@@ -276,7 +276,7 @@ mod tests {
             EntryPayload::Normal(Proposal(Bytes::from("commands"))),
             EntryPayload::Membership(membership.clone()),
         ];
-        let entries = (7..).zip(payloads).map(|(index, payload)| Entry { log_id: log_id(index), payload });
+        let entries = (7..).zip(payloads).map(|(index, payload)| LogEntry { log_id: log_id(index), payload });
         let (prev_log_id, leader_commit) = (Some(log_id(6)), None);
         let append = AppendEntriesRequest { vote, prev_log_id, leader_commit, entries: entries.collect() };
         let meta = SnapshotMeta {
@@ -285,17 +285,17 @@ mod tests {
         };
         let offer = SnapshotId { blocks: 4, bytes: 17, check: 0x1234 };
         vec![
-            Request::Append(append),
-            Request::Vote(VoteRequest::new(vote, None)),
-            Request::PreVote(VoteRequest::new(vote, Some(log_id(9)))),
-            Request::TransferLeader(TransferLeaderRequest::new(vote, 1, Some(log_id(9)))),
-            Request::Begin(vote, offer, meta),
-            Request::Block(vote, offer, 3, Bytes::from("block")),
-            Request::End(vote, offer),
+            RaftRequest::Append(append),
+            RaftRequest::Vote(VoteRequest::new(vote, None)),
+            RaftRequest::PreVote(VoteRequest::new(vote, Some(log_id(9)))),
+            RaftRequest::TransferLeader(TransferLeaderRequest::new(vote, 1, Some(log_id(9)))),
+            RaftRequest::Begin(vote, offer, meta),
+            RaftRequest::Block(vote, offer, 3, Bytes::from("block")),
+            RaftRequest::End(vote, offer),
         ]
     }
 
-    fn bytes_of(request: &Request) -> Bytes {
+    fn bytes_of(request: &RaftRequest) -> Bytes {
         let mut bytes = Vec::new();
         request.write(&mut bytes);
         bytes.into()
@@ -305,11 +305,11 @@ mod tests {
     fn messages_are_read_back_and_refused_when_truncated() {
         for request in samples() {
             let bytes = bytes_of(&request);
-            let again: Request = whole(bytes.clone(), "a request").unwrap();
+            let again: RaftRequest = whole(bytes.clone(), "a request").unwrap();
             assert_eq!((format!("{again:?}"), bytes_of(&again)), (format!("{request:?}"), bytes.clone()));
             for len in 0..bytes.len() {
                 assert!(
-                    whole::<Request>(bytes.slice(..len), "a request").is_err(),
+                    whole::<RaftRequest>(bytes.slice(..len), "a request").is_err(),
                     "{len} bytes of {request:?}"
                 );
             }
@@ -319,7 +319,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(kind in 0..9u8, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = whole::<Request>([&[VERSION, kind], &bytes[..]].concat().into(), "a request");
+            let _ = whole::<RaftRequest>([&[VERSION, kind], &bytes[..]].concat().into(), "a request");
         }
 
         #[test]
@@ -327,7 +327,7 @@ mod tests {
             let mut bytes = bytes_of(&samples()[which]).to_vec();
             let at = at % bytes.len();
             bytes[at] = to;
-            let _ = whole::<Request>(bytes.into(), "a request");
+            let _ = whole::<RaftRequest>(bytes.into(), "a request");
         }
     }
 }

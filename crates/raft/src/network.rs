@@ -26,15 +26,15 @@ use openraft::raft::{
 };
 use tokio::runtime::Handle;
 
-use crate::codec::{Codec, whole};
-use crate::limits::Limits;
+use crate::codec::{ValueCodec, whole};
+use crate::limits::RaftLimits;
 use crate::machines::LARGE_BYTES;
-use crate::message::{Request, SnapshotId};
-use crate::vocabulary::{Entry, LogId, Snapshot, Types, Vote};
+use crate::message::{RaftRequest, SnapshotId};
+use crate::vocabulary::{LogEntry, LogId, RaftSnapshot, Types, Vote};
 
 /// A node of the group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Member {
+pub struct RaftMember {
     /// The node's number, never given to another node.
     pub id: u64,
     /// Its address for other nodes.
@@ -76,7 +76,7 @@ impl RequestLane {
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request. Its place in the lane is fixed when this returns. Dropping the future ignores the response.
     /// The request consists of consecutive pieces, so that large parts need not be copied.
-    fn ask(&self, member: &Member, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture;
+    fn ask(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture;
 
     /// The runtime of the connections for short messages, if it has one thread and timers. The group then runs on it,
     /// so that messages wake no other thread. Otherwise the group has its own thread.
@@ -86,7 +86,7 @@ pub trait Transport: Send + Sync + 'static {
 }
 
 impl<T: Transport + ?Sized> Transport for Arc<T> {
-    fn ask(&self, member: &Member, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
+    fn ask(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         T::ask(self, member, lane, request)
     }
 
@@ -96,38 +96,38 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
 }
 
 /// Creates connections to members.
-pub(crate) struct Peers {
+pub(crate) struct MemberClients {
     pub(crate) transport: Arc<dyn Transport>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: RaftLimits,
 }
 
 /// A connection to a member in one lane.
-pub(crate) struct Peer {
+pub(crate) struct MemberClient {
     transport: Arc<dyn Transport>,
-    member: Member,
+    member: RaftMember,
     lane: RequestLane,
-    limits: Limits,
+    limits: RaftLimits,
 }
 
-impl Peers {
-    fn to(&self, id: u64, node: &openraft::BasicNode, lane: RequestLane) -> Peer {
-        let member = Member { id, address: node.addr.clone() };
-        Peer { transport: Arc::clone(&self.transport), member, lane, limits: self.limits }
+impl MemberClients {
+    fn to(&self, id: u64, node: &openraft::BasicNode, lane: RequestLane) -> MemberClient {
+        let member = RaftMember { id, address: node.addr.clone() };
+        MemberClient { transport: Arc::clone(&self.transport), member, lane, limits: self.limits }
     }
 }
 
-impl RaftNetworkFactory<Types> for Peers {
-    type Network = Peer;
+impl RaftNetworkFactory<Types> for MemberClients {
+    type Network = MemberClient;
 
-    async fn new_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer {
+    async fn new_client(&mut self, target: u64, node: &openraft::BasicNode) -> MemberClient {
         self.to(target, node, RequestLane::Log)
     }
 
-    async fn new_heartbeat_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer {
+    async fn new_heartbeat_client(&mut self, target: u64, node: &openraft::BasicNode) -> MemberClient {
         self.to(target, node, RequestLane::Urgent)
     }
 
-    async fn new_snapshot_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer {
+    async fn new_snapshot_client(&mut self, target: u64, node: &openraft::BasicNode) -> MemberClient {
         self.to(target, node, RequestLane::Bulk)
     }
 }
@@ -140,12 +140,12 @@ fn unreachable(error: &io::Error) -> RPCError<Types> {
     RPCError::Unreachable(Unreachable::new(error))
 }
 
-impl Peer {
+impl MemberClient {
     /// Sends a request at once, and waits for the response when awaited.
-    fn ask<A: Codec>(
+    fn ask<A: ValueCodec>(
         &self,
         lane: RequestLane,
-        request: &Request,
+        request: &RaftRequest,
         within: Duration,
     ) -> impl Future<Output = io::Result<A>> + Send + use<A> {
         let asking = self.transport.ask(&self.member, lane, request.pieces());
@@ -153,14 +153,14 @@ impl Peer {
     }
 
     /// Sends a request that is useless when late.
-    async fn call<A: Codec>(&self, request: Request, option: &RPCOption) -> PeerResult<A> {
+    async fn call<A: ValueCodec>(&self, request: RaftRequest, option: &RPCOption) -> PeerResult<A> {
         let answer = self.ask(RequestLane::Urgent, &request, option.hard_ttl()).await;
         answer.map_err(|error| unreachable(&error))
     }
 
     /// The lane of a request with entries.
     fn lane_of(&self, append: &AppendEntriesRequest<Types>) -> RequestLane {
-        let bytes_of = |entry: &Entry| match &entry.payload {
+        let bytes_of = |entry: &LogEntry| match &entry.payload {
             EntryPayload::Normal(proposal) => proposal.0.len(),
             _ => 0,
         };
@@ -179,7 +179,7 @@ impl Peer {
     ) -> impl Future<Output = AppendResult> + Send + use<> {
         let prev = append.prev_log_id;
         let last = append.entries.last().map(|entry| entry.log_id).or(prev);
-        let asking = self.ask::<AppendEntriesResponse<Types>>(lane, &Request::Append(append), within);
+        let asking = self.ask::<AppendEntriesResponse<Types>>(lane, &RaftRequest::Append(append), within);
         async move {
             match asking.await {
                 Ok(AppendEntriesResponse::Conflict) if prev.is_none() => {
@@ -196,25 +196,25 @@ impl Peer {
         }
     }
 
-    async fn send(&self, vote: Vote, snapshot: Snapshot) -> io::Result<Vote> {
+    async fn send(&self, vote: Vote, snapshot: RaftSnapshot) -> io::Result<Vote> {
         let within = Duration::from_millis(self.limits.block_ms_max);
         let offer = SnapshotId::of(&snapshot);
-        let begin = Request::Begin(vote, offer, snapshot.meta);
+        let begin = RaftRequest::Begin(vote, offer, snapshot.meta);
         // Blocks of an earlier attempt are kept.
         let mut next: u64 = self.ask(self.lane, &begin, within).await?;
         while let Some(block) = snapshot.snapshot.0.get(next as usize) {
             let had: u64 =
-                self.ask(self.lane, &Request::Block(vote, offer, next, block.clone()), within).await?;
+                self.ask(self.lane, &RaftRequest::Block(vote, offer, next, block.clone()), within).await?;
             next = had.max(next + 1);
         }
         let within = Duration::from_millis(self.limits.install_ms_max);
-        self.ask(self.lane, &Request::End(vote, offer), within).await
+        self.ask(self.lane, &RaftRequest::End(vote, offer), within).await
     }
 }
 
 /// Requests with entries to one node, several of which are in flight.
 struct Sending<'a, S> {
-    peer: &'a Peer,
+    peer: &'a MemberClient,
     within: Duration,
     input: S,
     /// The next request, if it waits for a change of lanes.
@@ -254,7 +254,7 @@ impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> Sending<'_, S> {
     }
 }
 
-impl RaftNetworkV2<Types> for Peer {
+impl RaftNetworkV2<Types> for MemberClient {
     type SnapshotData = crate::vocabulary::Blocks;
 
     async fn append_entries(
@@ -263,7 +263,7 @@ impl RaftNetworkV2<Types> for Peer {
         option: RPCOption,
     ) -> PeerResult<AppendEntriesResponse<Types>> {
         let lane = self.lane_of(&append);
-        let answer = self.ask(lane, &Request::Append(append), option.hard_ttl()).await;
+        let answer = self.ask(lane, &RaftRequest::Append(append), option.hard_ttl()).await;
         answer.map_err(|error| unreachable(&error))
     }
 
@@ -301,7 +301,7 @@ impl RaftNetworkV2<Types> for Peer {
     }
 
     async fn vote(&mut self, vote: VoteRequest<Types>, option: RPCOption) -> PeerResult<VoteResponse<Types>> {
-        self.call(Request::Vote(vote), &option).await
+        self.call(RaftRequest::Vote(vote), &option).await
     }
 
     async fn pre_vote(
@@ -309,13 +309,13 @@ impl RaftNetworkV2<Types> for Peer {
         vote: VoteRequest<Types>,
         option: RPCOption,
     ) -> PeerResult<VoteResponse<Types>> {
-        self.call(Request::PreVote(vote), &option).await
+        self.call(RaftRequest::PreVote(vote), &option).await
     }
 
     async fn full_snapshot(
         &mut self,
         vote: Vote,
-        snapshot: Snapshot,
+        snapshot: RaftSnapshot,
         cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
@@ -334,6 +334,6 @@ impl RaftNetworkV2<Types> for Peer {
         option: RPCOption,
     ) -> PeerResult<TransferLeaderResponse<Types>> {
         // The elected leader shows whether the transfer succeeded.
-        self.call::<Vote>(Request::TransferLeader(transfer), &option).await.map(|_| Ok(()))
+        self.call::<Vote>(RaftRequest::TransferLeader(transfer), &option).await.map(|_| Ok(()))
     }
 }

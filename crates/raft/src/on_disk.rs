@@ -8,17 +8,17 @@ use bytes::Bytes;
 use dunlin_journal::{Disk, Reader, ScanItem};
 use openraft::EntryPayload;
 
-use crate::codec::Codec;
+use crate::codec::ValueCodec;
 use crate::frames::payloads;
-use crate::log::Operation;
-use crate::network::Member;
+use crate::log::LogOperation;
+use crate::network::RaftMember;
 use crate::snapshots::SnapshotRecord;
 use crate::vocabulary::Membership;
 
 /// Returns the voters and learners of the newest membership in a group's directory, which need not be
 /// committed. Without a membership, it returns none. The function only reads. Another process may therefore
 /// use the directory.
-pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<Member>> {
+pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<RaftMember>> {
     let mut newest: Option<(u64, Membership)> = None;
     let mut note = |index: u64, membership: Membership| {
         if newest.as_ref().is_none_or(|(known, _)| *known <= index) {
@@ -26,14 +26,14 @@ pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<Membe
         }
     };
     each_record(disk, &dir.join("snapshots"), |mut record| {
-        if let SnapshotRecord::Begin(meta) = Codec::read(&mut record)? {
+        if let SnapshotRecord::Begin(meta) = ValueCodec::read(&mut record)? {
             let of = meta.last_membership;
             note(of.log_id().as_ref().map_or(0, |id| id.index), of.membership().clone());
         }
         Ok(())
     })?;
     each_record(disk, &dir.join("log"), |mut record| {
-        if let Operation::Append(entry) = Codec::read(&mut record)?
+        if let LogOperation::Append(entry) = ValueCodec::read(&mut record)?
             && let EntryPayload::Membership(membership) = entry.payload
         {
             note(entry.log_id.index, membership);
@@ -41,7 +41,8 @@ pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<Membe
         Ok(())
     })?;
     let Some((_, membership)) = newest else { return Ok(Vec::new()) };
-    let member = |(id, node): (&u64, &openraft::BasicNode)| Member { id: *id, address: node.addr.clone() };
+    let member =
+        |(id, node): (&u64, &openraft::BasicNode)| RaftMember { id: *id, address: node.addr.clone() };
     Ok(membership.nodes().map(member).collect())
 }
 

@@ -10,7 +10,7 @@ use dunlin_journal::Disk;
 use openraft::BasicNode;
 use openraft::impls::leader_id_adv::LeaderId;
 
-use crate::network::Member;
+use crate::network::RaftMember;
 use crate::snapshots::Snapshots;
 use crate::vocabulary::{Blocks, LogId, Membership, SnapshotMeta, StoredMembership};
 
@@ -19,7 +19,7 @@ use crate::vocabulary::{Blocks, LogId, Membership, SnapshotMeta, StoredMembershi
 pub fn seed(
     disk: Arc<dyn Disk>,
     dir: &Path,
-    member: &Member,
+    member: &RaftMember,
     blocks: impl Iterator<Item = io::Result<Bytes>>,
 ) -> io::Result<()> {
     let mut snapshots = Snapshots::open(disk, &dir.join("snapshots"), 0)?;

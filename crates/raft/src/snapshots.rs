@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_journal::{AppendError, Config, Disk, DiskReserve, Journal, Position, ScanItem};
+use dunlin_journal::{AppendError, Disk, DiskReserve, Journal, JournalConfig, Position, ScanItem};
 
-use crate::codec::{Codec, CodecError, whole};
+use crate::codec::{CodecError, ValueCodec, whole};
 use crate::error::damaged;
-use crate::frames::{self, Frames, payloads};
+use crate::frames::{self, EncodedRecords, payloads};
 use crate::vocabulary::{Blocks, LogId, SnapshotMeta};
 
 /// The journal's name, part of each of its files.
@@ -29,9 +29,9 @@ const BLOCK_BYTES_EXTRA: u64 = 64;
 const FIRST_FILE_BYTES_EXTRA: u64 = 8 << 10;
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
 
-impl Codec for SnapshotMeta {
+impl ValueCodec for SnapshotMeta {
     fn read(bytes: &mut Bytes) -> Result<SnapshotMeta, CodecError> {
-        Ok(SnapshotMeta { last_log_id: Option::read(bytes)?, last_membership: Codec::read(bytes)? })
+        Ok(SnapshotMeta { last_log_id: Option::read(bytes)?, last_membership: ValueCodec::read(bytes)? })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -47,10 +47,10 @@ pub(crate) enum SnapshotRecord {
     End(u64),
 }
 
-impl Codec for SnapshotRecord {
+impl ValueCodec for SnapshotRecord {
     fn read(bytes: &mut Bytes) -> Result<SnapshotRecord, CodecError> {
         match u8::read(bytes)? {
-            1 => Ok(SnapshotRecord::Begin(Codec::read(bytes)?)),
+            1 => Ok(SnapshotRecord::Begin(ValueCodec::read(bytes)?)),
             2 => Ok(SnapshotRecord::Block(std::mem::take(bytes))),
             3 => Ok(SnapshotRecord::End(u64::read(bytes)?)),
             _ => Err(CodecError("a snapshot")),
@@ -86,13 +86,13 @@ pub(crate) struct Snapshots {
     next_seq: u64,
     /// The last complete snapshot and the position of its begin record.
     last: Option<(SnapshotMeta, Position)>,
-    frames: Frames,
+    frames: EncodedRecords,
 }
 
 impl Snapshots {
     /// Opens the snapshots in a directory.
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, reserve_bytes: u64) -> io::Result<Snapshots> {
-        let opened = Journal::open(Arc::clone(&disk), dir, NAME, Config::default());
+        let opened = Journal::open(Arc::clone(&disk), dir, NAME, JournalConfig::default());
         let (journal, found) = opened.map_err(io::Error::other)?;
         let reserve = DiskReserve::open(Arc::clone(&disk), dir, RESERVE, reserve_bytes);
         let (reserve, dir) = (reserve.map_err(io::Error::other)?, dir.to_owned());
@@ -173,7 +173,7 @@ impl Snapshots {
     /// Free bytes on the disk, and the bytes that a snapshot of these blocks needs.
     fn free_and_needed(&self, blocks: &Blocks) -> io::Result<(u64, u64)> {
         let bytes: u64 = blocks.0.iter().map(|block| block.len() as u64 + BLOCK_BYTES_EXTRA).sum();
-        let further = bytes / Config::default().file_bytes;
+        let further = bytes / JournalConfig::default().file_bytes;
         let need = bytes + FIRST_FILE_BYTES_EXTRA + further * FILE_BYTES_EXTRA;
         Ok((self.disk.free_bytes(&self.dir)?, need))
     }
@@ -211,7 +211,7 @@ impl Snapshots {
             return Ok(false);
         }
         self.epoch += 1;
-        self.frames = Frames::default();
+        self.frames = EncodedRecords::default();
         let begin = Position::new(self.epoch, self.next_seq);
         match self.write(meta, blocks) {
             Ok(()) => {}
@@ -240,7 +240,7 @@ impl Snapshots {
     }
 
     fn flush(&mut self) -> Result<(), AppendError> {
-        let Frames { bytes, count, .. } = std::mem::take(&mut self.frames);
+        let EncodedRecords { bytes, count, .. } = std::mem::take(&mut self.frames);
         frames::append(&mut self.journal, self.epoch, self.next_seq, count, &[&bytes])?;
         self.next_seq += u64::from(count);
         Ok(())

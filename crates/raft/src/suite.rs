@@ -9,9 +9,9 @@ use dunlin_journal::FakeDisk;
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 
-use crate::limits::Limits;
-use crate::log::{self, Log};
-use crate::machine::{Frozen, Machine};
+use crate::limits::RaftLimits;
+use crate::log::{self, RaftLog};
+use crate::machine::{Frozen, StateMachine};
 use crate::machines::Machines;
 use crate::vocabulary::Types;
 
@@ -22,7 +22,7 @@ pub(crate) struct Sum {
     pub(crate) now_ms: u64,
 }
 
-impl Machine for Sum {
+impl StateMachine for Sum {
     fn advance(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
     }
@@ -65,10 +65,10 @@ impl Frozen for Sum {
 
 struct Stores;
 
-impl StoreBuilder<Types, Log, Machines> for Stores {
-    async fn build(&self) -> Result<((), Log, Machines), StorageError<Types>> {
+impl StoreBuilder<Types, RaftLog, Machines> for Stores {
+    async fn build(&self) -> Result<((), RaftLog, Machines), StorageError<Types>> {
         let disk = Arc::new(FakeDisk::new(1));
-        let limits = Limits { reserve_bytes: 0, ..Limits::default() };
+        let limits = RaftLimits { reserve_bytes: 0, ..RaftLimits::default() };
         let log = log::open(disk.clone(), Path::new("/raft/log"), &limits).unwrap();
         let machines = Machines::open(disk, Path::new("/raft/snapshots"), Sum::default(), 0).unwrap();
         Ok(((), log, machines))

@@ -9,16 +9,16 @@ use openraft::type_config::alias::{
 
 openraft::declare_raft_types!(
     /// openraft's configuration of types.
-    pub(crate) Types: D = Proposal, R = Answers, Node = openraft::BasicNode,
+    pub(crate) Types: D = Proposal, R = EntryResponses, Node = openraft::BasicNode,
 );
 
 pub(crate) type LogId = LogIdOf<Types>;
 pub(crate) type Vote = VoteOf<Types>;
-pub(crate) type Entry = EntryOf<Types>;
+pub(crate) type LogEntry = EntryOf<Types>;
 pub(crate) type Membership = openraft::Membership<u64, openraft::BasicNode>;
 pub(crate) type StoredMembership = StoredMembershipOf<Types>;
 pub(crate) type SnapshotMeta = SnapshotMetaOf<Types>;
-pub(crate) type Snapshot = SnapshotOf<Types, Blocks>;
+pub(crate) type RaftSnapshot = SnapshotOf<Types, Blocks>;
 
 /// The content of a log entry: the time and commands, each after its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl fmt::Display for Proposal {
 
 /// The responses to the commands of an entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Answers(pub(crate) Vec<Bytes>);
+pub(crate) struct EntryResponses(pub(crate) Vec<Bytes>);
 
 /// A machine's state as blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 
 use dunlin_tasks::Signals;
 
-use crate::fleet::{Member, Phase};
-use crate::limits::Limits;
-use crate::meter::{Meter, Totals};
+use crate::fleet::{FleetMember, Phase};
+use crate::limits::ScalerLimits;
+use crate::meter::{LoadMeter, SchedulerTotals};
 use crate::policy::{Policy, PolicyError};
-use crate::provider::{Action, Event, Instance, Provider};
-use crate::sample::Sample;
+use crate::provider::{Instance, Provider, ProviderAction, ProviderEvent};
+use crate::sample::SchedulerSample;
 use crate::scaler::Scaler;
 
 /// A scaler with its provider.
@@ -20,14 +20,14 @@ use crate::scaler::Scaler;
 pub struct Autoscaler<P> {
     scaler: Scaler,
     provider: P,
-    meter: Meter,
+    meter: LoadMeter,
     /// Interval between two decisions, ms.
     sample_ms: u64,
     next_ms: u64,
     /// After `stop`: the instances that still exist. The scaler decides nothing any more.
     leaving: Option<BTreeSet<Instance>>,
-    actions: Vec<Action>,
-    events: Vec<Event>,
+    actions: Vec<ProviderAction>,
+    events: Vec<ProviderEvent>,
 }
 
 /// A scheduler's state at one moment.
@@ -36,7 +36,7 @@ pub struct SchedulerSnapshot {
     /// The scheduler's signals.
     pub signals: Signals,
     /// The scheduler's counters.
-    pub totals: Totals,
+    pub totals: SchedulerTotals,
 }
 
 impl<P: Provider> Autoscaler<P> {
@@ -46,13 +46,13 @@ impl<P: Provider> Autoscaler<P> {
     /// [`PolicyError`] if the policy is invalid.
     pub fn new(
         policy: Policy,
-        limits: Limits,
+        limits: ScalerLimits,
         provider: P,
         sample_ms: u64,
     ) -> Result<Autoscaler<P>, PolicyError> {
         let scaler = Scaler::new(policy, limits)?;
         let (actions, events) = (Vec::new(), Vec::new());
-        let (sample_ms, meter) = (sample_ms.max(1), Meter::default());
+        let (sample_ms, meter) = (sample_ms.max(1), LoadMeter::default());
         Ok(Autoscaler { scaler, provider, meter, sample_ms, next_ms: 0, leaving: None, actions, events })
     }
 
@@ -70,17 +70,21 @@ impl<P: Provider> Autoscaler<P> {
         }
     }
 
-    fn take(&mut self, now_ms: u64, event: &Event) {
+    fn take(&mut self, now_ms: u64, event: &ProviderEvent) {
         let Some(leaving) = &mut self.leaving else {
             self.scaler.on_event(now_ms, event, &mut self.actions);
             return self.act(now_ms);
         };
         match *event {
-            Event::Drained { instance } => self.provider.act(now_ms, &Action::Terminate { instance }),
-            Event::Gone { instance } | Event::Failed { instance, .. } => {
+            ProviderEvent::Drained { instance } => {
+                self.provider.act(now_ms, &ProviderAction::Terminate { instance })
+            }
+            ProviderEvent::Gone { instance } | ProviderEvent::Failed { instance, .. } => {
                 leaving.remove(&instance);
             }
-            Event::Ready { .. } | Event::Prepared { .. } | Event::Interrupted { .. } => {}
+            ProviderEvent::Ready { .. }
+            | ProviderEvent::Prepared { .. }
+            | ProviderEvent::Interrupted { .. } => {}
         }
     }
 
@@ -100,7 +104,7 @@ impl<P: Provider> Autoscaler<P> {
         }
         self.next_ms = now_ms + self.sample_ms;
         let measured = self.meter.measure(now_ms, looked.totals);
-        let sample = Sample::new(&looked.signals, measured, instance_of);
+        let sample = SchedulerSample::new(&looked.signals, measured, instance_of);
         self.scaler.tick(now_ms, unix_ms, &sample, &mut self.actions);
         self.act(now_ms);
     }
@@ -110,7 +114,7 @@ impl<P: Provider> Autoscaler<P> {
     pub fn stop(&mut self, now_ms: u64, grace_ms: u64) {
         let members: BTreeSet<Instance> = self.scaler.fleet().iter().map(|(instance, _)| instance).collect();
         for &instance in &members {
-            self.provider.act(now_ms, &Action::Drain { instance, grace_ms });
+            self.provider.act(now_ms, &ProviderAction::Drain { instance, grace_ms });
         }
         self.leaving = Some(members);
     }
@@ -121,7 +125,7 @@ impl<P: Provider> Autoscaler<P> {
     }
 
     /// The instances.
-    pub fn members(&self) -> impl Iterator<Item = (Instance, &Member)> {
+    pub fn members(&self) -> impl Iterator<Item = (Instance, &FleetMember)> {
         self.scaler.fleet().iter()
     }
 

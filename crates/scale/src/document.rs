@@ -14,9 +14,9 @@
 
 use serde::Deserialize;
 
-use crate::limits::Limits;
+use crate::limits::ScalerLimits;
 use crate::policy::{Policy, PolicyError, Spot, Warm};
-use crate::windows::Window;
+use crate::windows::WeeklyWindow;
 
 /// The longest accepted text, bytes.
 const BYTES_MAX: usize = 1 << 20;
@@ -28,9 +28,9 @@ const DAY_BUCKETS: usize = 288;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     /// The nodes that run the scheduler.
-    pub coordinators: Group,
+    pub coordinators: InstanceGroup,
     /// The workers, with their usual number.
-    pub workers: Group,
+    pub workers: InstanceGroup,
     /// The scaling policy of the workers.
     pub policy: Policy,
     /// Whether measurements may change the workers' machine type.
@@ -39,7 +39,7 @@ pub struct Document {
 
 /// Nodes or workers of one kind. Several may fit onto one machine.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Group {
+pub struct InstanceGroup {
     /// Number of these nodes.
     pub count: u32,
     /// The machine type.
@@ -190,7 +190,7 @@ impl RawDocument {
         let percent = workers.spot_percentage.as_deref();
         let percent = percent.map(|text| percentage("workers.spotPercentage", text)).transpose()?;
         let policy = scaling.policy(percent.unwrap_or(0.0))?;
-        policy.check(&Limits::default())?;
+        policy.check(&ScalerLimits::default())?;
         Ok(Document {
             coordinators: coordinators.validate("coordinators.memory")?,
             workers: workers.validate("workers.memory")?,
@@ -201,12 +201,12 @@ impl RawDocument {
 }
 
 impl RawGroup {
-    fn validate(self, key: &'static str) -> Result<Group, DocumentError> {
+    fn validate(self, key: &'static str) -> Result<InstanceGroup, DocumentError> {
         let memory_gib = gib(key, &self.memory)?;
         if !(self.cpu.is_finite() && self.cpu > 0.0) {
             return Err(wrong("cpu", &self.cpu.to_string(), "a number above 0"));
         }
-        Ok(Group { count: self.count, machine: self.instance_type, cpus: self.cpu, memory_gib })
+        Ok(InstanceGroup { count: self.count, machine: self.instance_type, cpus: self.cpu, memory_gib })
     }
 }
 
@@ -238,8 +238,8 @@ impl RawScaling {
 }
 
 impl RawWindow {
-    fn validate(&self) -> Result<Window, DocumentError> {
-        Ok(Window {
+    fn validate(&self) -> Result<WeeklyWindow, DocumentError> {
+        Ok(WeeklyWindow {
             days: days("scaling.schedule.days", &self.days)?,
             from_minute: minute("scaling.schedule.from", &self.from)?,
             to_minute: minute("scaling.schedule.to", &self.to)?,
@@ -295,7 +295,7 @@ fn days(key: &'static str, text: &str) -> Result<u8, DocumentError> {
     const NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
     let lower = text.to_ascii_lowercase();
     if lower.trim() == "daily" {
-        return Ok(Window::DAILY);
+        return Ok(WeeklyWindow::DAILY);
     }
     let day = |name: &str| NAMES.iter().position(|known| *known == name.trim());
     let part = |part: &str| -> Option<u8> {

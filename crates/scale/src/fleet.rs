@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::provider::{Instance, Market};
+use crate::provider::{Instance, InstanceMarket};
 
 /// The phase of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,11 +25,11 @@ pub enum Phase {
 
 /// An instance as the scaler knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Member {
+pub struct FleetMember {
     /// Its phase.
     pub phase: Phase,
     /// Its market.
-    pub market: Market,
+    pub market: InstanceMarket,
     /// The time at which this phase began, ms.
     pub since_ms: u64,
     /// Number of the decision that last requested it, from 0; `None` for the warm pool.
@@ -41,28 +41,28 @@ pub struct Member {
 /// All instances.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
-    members: BTreeMap<Instance, Member>,
+    members: BTreeMap<Instance, FleetMember>,
     counts: [u32; 7],
     last: Instance,
 }
 
 impl Fleet {
     /// Adds an instance and returns its number.
-    pub(crate) fn add(&mut self, member: Member) -> Instance {
+    pub(crate) fn add(&mut self, member: FleetMember) -> Instance {
         self.last += 1;
         self.counts[member.phase as usize] += 1;
         self.members.insert(self.last, member);
         self.last
     }
 
-    pub(crate) fn remove(&mut self, instance: Instance) -> Option<Member> {
+    pub(crate) fn remove(&mut self, instance: Instance) -> Option<FleetMember> {
         let member = self.members.remove(&instance)?;
         self.counts[member.phase as usize] -= 1;
         Some(member)
     }
 
     /// Sets the phase of an instance.
-    pub(crate) fn set(&mut self, instance: Instance, phase: Phase, now_ms: u64) -> Option<&mut Member> {
+    pub(crate) fn set(&mut self, instance: Instance, phase: Phase, now_ms: u64) -> Option<&mut FleetMember> {
         let member = self.members.get_mut(&instance)?;
         self.counts[member.phase as usize] -= 1;
         self.counts[phase as usize] += 1;
@@ -71,12 +71,12 @@ impl Fleet {
     }
 
     /// An instance.
-    pub fn get(&self, instance: Instance) -> Option<&Member> {
+    pub fn get(&self, instance: Instance) -> Option<&FleetMember> {
         self.members.get(&instance)
     }
 
     /// All, the oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = (Instance, &Member)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Instance, &FleetMember)> {
         self.members.iter().map(|(instance, member)| (*instance, member))
     }
 

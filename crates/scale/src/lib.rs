@@ -1,7 +1,7 @@
 //! Autoscaling: decides how many workers run.
 //!
-//! A [`Scaler`] turns [`Sample`]s of a scheduler into actions for a [`Provider`], and receives the provider's
-//! [`Event`]s. The scaler has no clock, threads or sockets; the time is an argument.
+//! A [`Scaler`] turns [`SchedulerSample`]s of a scheduler into actions for a [`Provider`], and receives the provider's
+//! [`ProviderEvent`]s. The scaler has no clock, threads or sockets; the time is an argument.
 //!
 //! Invariants:
 //! - The same samples, events and times give the same actions.
@@ -46,26 +46,26 @@ mod windows;
 pub use autoscaler::{Autoscaler, SchedulerSnapshot};
 pub use decision::{Decisions, ScaleIn, ScaleOut};
 #[cfg(feature = "planning")]
-pub use document::{Document, DocumentError, Group};
-pub use fleet::{Fleet, Member, Phase};
+pub use document::{Document, DocumentError, InstanceGroup};
+pub use fleet::{Fleet, FleetMember, Phase};
 pub use forecast::{ArrivalForecast, ForecastStatus, Forecaster};
-pub use limits::Limits;
-pub use meter::{Meter, Totals};
+pub use limits::ScalerLimits;
+pub use meter::{LoadMeter, SchedulerTotals};
 #[cfg(feature = "planning")]
-pub use plan::{Demand, Plan, plan};
+pub use plan::{CapacityPlan, Demand, plan};
 pub use policy::{
     Policy, PolicyError, Predictive, ScaleInPolicy, ScaleOutPolicy, ScaleThresholds, Spot, Warm,
 };
 #[cfg(feature = "planning")]
-pub use prices::{Machine, PRICES_TOML, Prices, PricesError};
-pub use provider::{Action, Event, Instance, Market, Provider};
+pub use prices::{MachineType, PRICES_TOML, Prices, PricesError};
+pub use provider::{Instance, InstanceMarket, Provider, ProviderAction, ProviderEvent};
 #[cfg(feature = "planning")]
 pub use recommend::{Recommendation, recommend};
-pub use sample::{LoadMeasurement, Sample};
+pub use sample::{LoadMeasurement, SchedulerSample};
 pub use scaler::Scaler;
 #[cfg(feature = "planning")]
 pub use simulated::{ProviderDelays, SimulatedProvider};
 #[cfg(feature = "planning")]
 pub use sizing::{MachineFit, WorkerNeed};
 pub use trigger::Trigger;
-pub use windows::Window;
+pub use windows::WeeklyWindow;

@@ -2,7 +2,7 @@
 
 /// Limits of one [`Scaler`](crate::Scaler).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ScalerLimits {
     /// The most workers of any policy.
     pub workers_max: u32,
     /// Buckets of history for forecasts.
@@ -17,9 +17,9 @@ pub struct Limits {
     pub failure_pause_ms: u64,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ScalerLimits {
+    fn default() -> ScalerLimits {
+        ScalerLimits {
             workers_max: 1_000_000,
             buckets_max: 16_384,
             decisions_max: 10_000,

@@ -9,7 +9,7 @@ use crate::sample::LoadMeasurement;
 
 /// Counters of a scheduler since its start, over all tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
+pub struct SchedulerTotals {
     /// Submitted tasks.
     pub submitted: u64,
     /// Completed tasks and failed attempts. Both kept a worker busy.
@@ -18,16 +18,16 @@ pub struct Totals {
 
 /// Averages observations between two measurements.
 #[derive(Debug, Clone, Default)]
-pub struct Meter {
+pub struct LoadMeter {
     /// Sums of the share of used slots and of workers, and the number of observations.
     busy: f64,
     workers: f64,
     looks: u32,
     /// Time and counters of the last measurement.
-    last: Option<(u64, Totals)>,
+    last: Option<(u64, SchedulerTotals)>,
 }
 
-impl Meter {
+impl LoadMeter {
     /// Adds an observation; `workers` is the number of ready workers of the fleet.
     pub fn note(&mut self, signals: &Signals, workers: u32) {
         let places = signals.held + signals.credit;
@@ -39,7 +39,7 @@ impl Meter {
     }
 
     /// The averages and rates since the last measurement.
-    pub fn measure(&mut self, now_ms: u64, totals: Totals) -> LoadMeasurement {
+    pub fn measure(&mut self, now_ms: u64, totals: SchedulerTotals) -> LoadMeasurement {
         let (last_ms, before) = self.last.replace((now_ms, totals)).unwrap_or((now_ms, totals));
         let per_s = |now: u64, before: u64| match now_ms.saturating_sub(last_ms) {
             0 => 0.0,

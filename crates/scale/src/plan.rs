@@ -1,8 +1,8 @@
 //! Cost, load and problems of a described cluster.
 
-use crate::document::{Document, Group};
+use crate::document::{Document, InstanceGroup};
 use crate::prices::Prices;
-use crate::sim::Node;
+use crate::sim::SimulatedNode;
 use crate::sizing::MachineFit;
 
 /// The load that a cluster must carry.
@@ -22,7 +22,7 @@ pub struct Demand {
 
 /// The result of a plan.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct CapacityPlan {
     /// Mean number of workers.
     pub workers: f64,
     /// Workers at the peak.
@@ -41,7 +41,7 @@ pub struct Plan {
 const TASK_BYTES: f64 = 400.0;
 
 /// Plans a document for a demand at given prices. A machine without a price costs nothing and causes a warning.
-pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Node) -> Plan {
+pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &SimulatedNode) -> CapacityPlan {
     let policy = &document.policy;
     let (min, max) = (policy.workers_min, policy.workers_max);
     let workers_for = |per_s: f64| per_s * demand.task_ms / 1_000.0 / policy.triggers.cpu_target;
@@ -96,7 +96,7 @@ pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Node) 
             coordinator_memory * 100.0
         ),
     );
-    Plan {
+    CapacityPlan {
         workers,
         workers_peak: peak.clamp(f64::from(min), f64::from(u32::MAX)) as u32,
         coordinator_cpu,
@@ -107,7 +107,7 @@ pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Node) 
 }
 
 fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<String>) -> [f64; 3] {
-    let mut price = |group: &Group, is_alone: bool| {
+    let mut price = |group: &InstanceGroup, is_alone: bool| {
         let Some(machine) = prices.machine(&group.machine) else {
             warnings
                 .push(format!("the price table has no {}: it is not included in the cost", group.machine));
@@ -117,7 +117,7 @@ fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<S
             |memory_gib: f64| (f64::from(machine.cpus) / group.cpus).min(memory_gib / group.memory_gib);
         let fit = onto(machine.memory_gib);
         if fit < 1.0 {
-            let Group { cpus, memory_gib, .. } = group;
+            let InstanceGroup { cpus, memory_gib, .. } = group;
             warnings
                 .push(format!("{cpus} processors and {memory_gib} GiB do not fit onto one {}", machine.name));
         }

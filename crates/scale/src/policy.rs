@@ -2,9 +2,9 @@
 //! [`Policy::document`] has the numbers of Dunlin's requirements (cloud machines, 45 s to start a pod).
 //! [`Policy::local`] has numbers for processes of this machine.
 
-use crate::limits::Limits;
+use crate::limits::ScalerLimits;
 use crate::trigger::Trigger;
-use crate::windows::Window;
+use crate::windows::WeeklyWindow;
 
 /// The scaling policy of a fleet of workers.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Policy {
     /// Scaling by a forecast; `None` for measurements alone.
     pub predictive: Option<Predictive>,
     /// Scaling by a schedule.
-    pub windows: Vec<Window>,
+    pub windows: Vec<WeeklyWindow>,
     /// The pool of prepared workers.
     pub warm: Warm,
     /// Workers of the spot market.
@@ -276,7 +276,7 @@ impl Policy {
     ///
     /// # Errors
     /// [`PolicyError`] names the first value out of range.
-    pub fn check(&self, limits: &Limits) -> Result<(), PolicyError> {
+    pub fn check(&self, limits: &ScalerLimits) -> Result<(), PolicyError> {
         let Policy { workers_min, workers_max, .. } = *self;
         if workers_min > workers_max || !(1..=limits.workers_max).contains(&workers_max) {
             return Err(PolicyError::Bounds { workers_min, workers_max, most: limits.workers_max });
@@ -292,13 +292,13 @@ impl Policy {
         if count > most {
             return Err(PolicyError::TooMany { what: "windows", count, most });
         }
-        self.windows.iter().try_for_each(Window::check)?;
+        self.windows.iter().try_for_each(WeeklyWindow::check)?;
         self.predictive.as_ref().map_or(Ok(()), |predictive| predictive.check(limits))
     }
 }
 
 impl Predictive {
-    fn check(&self, limits: &Limits) -> Result<(), PolicyError> {
+    fn check(&self, limits: &ScalerLimits) -> Result<(), PolicyError> {
         time("bucket", self.bucket_ms, 1)?;
         time("lead", self.lead_ms, 1)?;
         share("the quantile", self.quantile, 0.5, 0.9999)?;

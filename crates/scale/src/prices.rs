@@ -20,13 +20,13 @@ pub struct Prices {
     pub warm_per_hour: f64,
     /// The machines.
     #[serde(rename = "machine")]
-    pub machines: Vec<Machine>,
+    pub machines: Vec<MachineType>,
 }
 
 /// A machine type.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Machine {
+pub struct MachineType {
     /// Its name.
     pub name: String,
     /// Processors.
@@ -90,7 +90,7 @@ impl Prices {
     }
 
     /// The machine of this name.
-    pub fn machine(&self, name: &str) -> Option<&Machine> {
+    pub fn machine(&self, name: &str) -> Option<&MachineType> {
         self.machines.iter().find(|machine| machine.name == name)
     }
 }

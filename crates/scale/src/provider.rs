@@ -8,7 +8,7 @@ pub type Instance = u64;
 
 /// The market of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Market {
+pub enum InstanceMarket {
     /// On demand: stays until it is released.
     OnDemand,
     /// Spot: cheaper, and may be interrupted after a notice.
@@ -17,23 +17,23 @@ pub enum Market {
 
 /// An action for a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// Starts an instance. The result is [`Event::Ready`], for the warm pool [`Event::Prepared`], or
-    /// [`Event::Failed`].
+pub enum ProviderAction {
+    /// Starts an instance. The result is [`ProviderEvent::Ready`], for the warm pool [`ProviderEvent::Prepared`], or
+    /// [`ProviderEvent::Failed`].
     Launch {
         /// The instance.
         instance: Instance,
         /// How it is paid for.
-        market: Market,
+        market: InstanceMarket,
         /// Whether the instance starts for the warm pool.
         is_warm: bool,
     },
-    /// Wakes an instance of the warm pool. The result is [`Event::Ready`] or [`Event::Failed`].
+    /// Wakes an instance of the warm pool. The result is [`ProviderEvent::Ready`] or [`ProviderEvent::Failed`].
     Wake {
         /// The instance.
         instance: Instance,
     },
-    /// Lets the instance finish its tasks and take no new ones. [`Event::Drained`] follows within `grace_ms`,
+    /// Lets the instance finish its tasks and take no new ones. [`ProviderEvent::Drained`] follows within `grace_ms`,
     /// even if the instance still holds tasks.
     Drain {
         /// The instance.
@@ -41,12 +41,12 @@ pub enum Action {
         /// The longest time to drain, ms.
         grace_ms: u64,
     },
-    /// Ends the instance. The result is [`Event::Gone`].
+    /// Ends the instance. The result is [`ProviderEvent::Gone`].
     Terminate {
         /// The instance.
         instance: Instance,
     },
-    /// Moves a drained instance to the warm pool. The result is [`Event::Prepared`] or [`Event::Failed`].
+    /// Moves a drained instance to the warm pool. The result is [`ProviderEvent::Prepared`] or [`ProviderEvent::Failed`].
     Park {
         /// The instance.
         instance: Instance,
@@ -55,7 +55,7 @@ pub enum Action {
 
 /// An event of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum ProviderEvent {
     /// The instance works.
     Ready {
         /// The instance.
@@ -92,16 +92,16 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl ProviderEvent {
     /// The instance of this event.
     pub fn instance(&self) -> Instance {
         match *self {
-            Event::Ready { instance }
-            | Event::Prepared { instance }
-            | Event::Failed { instance, .. }
-            | Event::Interrupted { instance, .. }
-            | Event::Drained { instance }
-            | Event::Gone { instance } => instance,
+            ProviderEvent::Ready { instance }
+            | ProviderEvent::Prepared { instance }
+            | ProviderEvent::Failed { instance, .. }
+            | ProviderEvent::Interrupted { instance, .. }
+            | ProviderEvent::Drained { instance }
+            | ProviderEvent::Gone { instance } => instance,
         }
     }
 }
@@ -109,10 +109,10 @@ impl Event {
 /// Starts and ends instances. The time is an argument, so that a provider can be simulated.
 pub trait Provider {
     /// Starts an action. Actions on unknown instances count as done.
-    fn act(&mut self, now_ms: u64, action: &Action);
+    fn act(&mut self, now_ms: u64, action: &ProviderAction);
 
     /// Appends the events up to now that the provider has not reported yet, in order.
-    fn events(&mut self, now_ms: u64, events: &mut Vec<Event>);
+    fn events(&mut self, now_ms: u64, events: &mut Vec<ProviderEvent>);
 
     /// The time of the next event, ms, if known.
     fn next_due_ms(&self) -> Option<u64>;

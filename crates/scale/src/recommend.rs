@@ -1,8 +1,8 @@
 //! Recommends a cluster for a measured load.
 
 use crate::plan::Demand;
-use crate::prices::{Machine, Prices};
-use crate::sim::Node;
+use crate::prices::{MachineType, Prices};
+use crate::sim::SimulatedNode;
 use crate::sizing::{MachineFit, WorkerNeed};
 
 /// A recommended cluster.
@@ -11,7 +11,7 @@ pub struct Recommendation {
     /// Number of coordinator nodes.
     pub coordinators: u32,
     /// Their machine type.
-    pub coordinator: Machine,
+    pub coordinator: MachineType,
     /// Number of groups over which tenants are sharded.
     pub shards: u32,
     /// The least number of workers.
@@ -42,7 +42,7 @@ pub fn recommend(
     demand: &Demand,
     need: &WorkerNeed,
     prices: &Prices,
-    node: &Node,
+    node: &SimulatedNode,
     spot_percent: u32,
 ) -> Option<Recommendation> {
     let workers_for = |per_s: f64| (per_s * demand.task_ms / 1_000.0 / TARGET).ceil().clamp(1.0, 1e6) as u32;
@@ -54,7 +54,7 @@ pub fn recommend(
     let queue_gib =
         2.0 * demand.queued as f64 * (TASK_BYTES + demand.payload_bytes as f64) / f64::from(1 << 30);
     let will_do =
-        |machine: &&Machine| machine.cpus >= shards * PER_SHARD && machine.memory_gib * ROOM >= queue_gib;
+        |machine: &&MachineType| machine.cpus >= shards * PER_SHARD && machine.memory_gib * ROOM >= queue_gib;
     let coordinator =
         prices.machines.iter().filter(will_do).min_by(|a, b| a.per_hour.total_cmp(&b.per_hour))?.clone();
     let coordinators = if workers_max > 50 { 5 } else { 3 };

@@ -6,7 +6,7 @@ use crate::provider::Instance;
 
 /// The scheduler's present state, and measurements since the last sample.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Sample {
+pub struct SchedulerSample {
     /// Tasks that one more worker could start now. Tasks that wait for a quota, a limit, another task or a time do
     /// not count.
     pub startable: u64,
@@ -31,28 +31,28 @@ pub struct Sample {
 /// Measurements since the last sample, which signals do not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LoadMeasurement {
-    /// See [`Sample::cpu`].
+    /// See [`SchedulerSample::cpu`].
     pub cpu: f64,
-    /// See [`Sample::workers`].
+    /// See [`SchedulerSample::workers`].
     pub workers: f64,
-    /// See [`Sample::latency_ms`].
+    /// See [`SchedulerSample::latency_ms`].
     pub latency_ms: Option<u64>,
-    /// See [`Sample::arrived_per_s`].
+    /// See [`SchedulerSample::arrived_per_s`].
     pub arrived_per_s: f64,
-    /// See [`Sample::done_per_s`].
+    /// See [`SchedulerSample::done_per_s`].
     pub done_per_s: f64,
 }
 
-impl Sample {
+impl SchedulerSample {
     /// Makes a sample. `instance_of` maps a worker to its instance; `None` if the worker is not of this fleet.
     pub fn new(
         signals: &Signals,
         measured: LoadMeasurement,
         instance_of: impl Fn(u64) -> Option<Instance>,
-    ) -> Sample {
+    ) -> SchedulerSample {
         let LoadMeasurement { cpu, workers, latency_ms, arrived_per_s, done_per_s } = measured;
         let idle = signals.idle.iter();
-        Sample {
+        SchedulerSample {
             startable: signals.startable,
             oldest_ms: signals.oldest_ms,
             cpu,

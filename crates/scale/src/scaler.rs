@@ -18,10 +18,10 @@ use std::collections::VecDeque;
 use crate::decision::Decisions;
 use crate::fleet::Fleet;
 use crate::forecast::Forecaster;
-use crate::limits::Limits;
+use crate::limits::ScalerLimits;
 use crate::policy::{Policy, PolicyError};
-use crate::provider::Action;
-use crate::sample::Sample;
+use crate::provider::ProviderAction;
+use crate::sample::SchedulerSample;
 use crate::trigger::Since;
 
 use inward::WindowMax;
@@ -30,7 +30,7 @@ use inward::WindowMax;
 #[derive(Debug, Clone)]
 pub struct Scaler {
     policy: Policy,
-    limits: Limits,
+    limits: ScalerLimits,
     fleet: Fleet,
     decisions: Decisions,
     forecaster: Option<Forecaster>,
@@ -61,7 +61,7 @@ impl Scaler {
     ///
     /// # Errors
     /// [`PolicyError`] if the policy is invalid.
-    pub fn new(policy: Policy, limits: Limits) -> Result<Scaler, PolicyError> {
+    pub fn new(policy: Policy, limits: ScalerLimits) -> Result<Scaler, PolicyError> {
         policy.check(&limits)?;
         let forecaster = policy.predictive.clone().map(|config| Forecaster::new(config, limits.buckets_max));
         Ok(Scaler {
@@ -112,7 +112,13 @@ impl Scaler {
     }
 
     /// Processes a sample and appends actions. `unix_ms` is the time of day for schedules.
-    pub fn tick(&mut self, now_ms: u64, unix_ms: u64, sample: &Sample, actions: &mut Vec<Action>) {
+    pub fn tick(
+        &mut self,
+        now_ms: u64,
+        unix_ms: u64,
+        sample: &SchedulerSample,
+        actions: &mut Vec<ProviderAction>,
+    ) {
         self.measure(sample);
         if let Some(forecaster) = &mut self.forecaster {
             forecaster.note(now_ms, sample.arrived_per_s);
@@ -151,7 +157,7 @@ impl Scaler {
     }
 
     /// Updates the rate of a worker from the tasks that busy workers completed.
-    fn measure(&mut self, sample: &Sample) {
+    fn measure(&mut self, sample: &SchedulerSample) {
         let busy = sample.cpu * sample.workers;
         let rate = sample.done_per_s / busy;
         // Workers with too little work give no information about the rate.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::provider::{Action, Event, Instance, Market, Provider};
+use crate::provider::{Instance, InstanceMarket, Provider, ProviderAction, ProviderEvent};
 use crate::random::Random;
 
 /// The delays and failure rates of a provider.
@@ -56,7 +56,7 @@ enum State {
 #[derive(Debug, Clone, Copy)]
 struct Machine {
     state: State,
-    market: Market,
+    market: InstanceMarket,
     is_noticed: bool,
 }
 
@@ -77,7 +77,7 @@ pub struct SimulatedProvider {
     random: Random,
     machines: BTreeMap<Instance, Machine>,
     due: BTreeSet<(u64, Instance, Due)>,
-    queued: Vec<Event>,
+    queued: Vec<ProviderEvent>,
     launches: (u64, u64),
     failures: (u64, u64),
     interruptions: u64,
@@ -104,8 +104,8 @@ impl SimulatedProvider {
     }
 
     /// Adds an instance as if it had been launched earlier.
-    pub(crate) fn adopt(&mut self, instance: Instance, launch: &Action) {
-        if let Action::Launch { market, is_warm, .. } = *launch {
+    pub(crate) fn adopt(&mut self, instance: Instance, launch: &ProviderAction) {
+        if let ProviderAction::Launch { market, is_warm, .. } = *launch {
             let state = if is_warm { State::Warm } else { State::Ready };
             self.machines.insert(instance, Machine { state, market, is_noticed: false });
             self.interrupt_some_time(0, instance, market);
@@ -115,14 +115,14 @@ impl SimulatedProvider {
     /// Reports that a draining instance holds no task any more.
     pub fn drained(&mut self, instance: Instance) {
         if self.machines.get(&instance).is_some_and(|machine| machine.state == State::Draining) {
-            self.queued.push(Event::Drained { instance });
+            self.queued.push(ProviderEvent::Drained { instance });
         }
     }
 
     /// Kills an instance without notice.
     pub fn kill(&mut self, instance: Instance) {
         if self.machines.remove(&instance).is_some() {
-            self.queued.push(Event::Gone { instance });
+            self.queued.push(ProviderEvent::Gone { instance });
         }
     }
 
@@ -141,10 +141,11 @@ impl SimulatedProvider {
         self.interruptions
     }
 
-    fn launch(&mut self, now_ms: u64, instance: Instance, market: Market, is_warm: bool) {
-        let spot = || self.machines.values().filter(|machine| machine.market == Market::Spot).count();
-        if market == Market::Spot && self.delays.spot_max.is_some_and(|most| spot() >= most as usize) {
-            self.queued.push(Event::Failed { instance, is_capacity: true });
+    fn launch(&mut self, now_ms: u64, instance: Instance, market: InstanceMarket, is_warm: bool) {
+        let spot = || self.machines.values().filter(|machine| machine.market == InstanceMarket::Spot).count();
+        if market == InstanceMarket::Spot && self.delays.spot_max.is_some_and(|most| spot() >= most as usize)
+        {
+            self.queued.push(ProviderEvent::Failed { instance, is_capacity: true });
             return;
         }
         self.machines
@@ -153,14 +154,14 @@ impl SimulatedProvider {
         self.interrupt_some_time(now_ms, instance, market);
     }
 
-    fn interrupt_some_time(&mut self, now_ms: u64, instance: Instance, market: Market) {
-        if market == Market::Spot && self.delays.interruptions_per_hour > 0.0 {
+    fn interrupt_some_time(&mut self, now_ms: u64, instance: Instance, market: InstanceMarket) {
+        if market == InstanceMarket::Spot && self.delays.interruptions_per_hour > 0.0 {
             let after_ms = self.random.exponential() * 3_600_000.0 / self.delays.interruptions_per_hour;
             self.due.insert((now_ms.saturating_add(after_ms as u64), instance, Due::Interrupt));
         }
     }
 
-    fn happen(&mut self, at_ms: u64, instance: Instance, due: Due, events: &mut Vec<Event>) {
+    fn happen(&mut self, at_ms: u64, instance: Instance, due: Due, events: &mut Vec<ProviderEvent>) {
         let Some(machine) = self.machines.get_mut(&instance) else { return };
         match (due, machine.state) {
             (Due::Up, State::Starting { is_warm }) => self.come_up(instance, is_warm, false, events),
@@ -169,18 +170,24 @@ impl SimulatedProvider {
                 machine.is_noticed = true;
                 self.interruptions += 1;
                 self.due.insert((at_ms + self.delays.notice_ms, instance, Due::Take));
-                events.push(Event::Interrupted { instance, notice_ms: self.delays.notice_ms });
+                events.push(ProviderEvent::Interrupted { instance, notice_ms: self.delays.notice_ms });
             }
-            (Due::DrainEnds, State::Draining) => events.push(Event::Drained { instance }),
+            (Due::DrainEnds, State::Draining) => events.push(ProviderEvent::Drained { instance }),
             (Due::Take | Due::Gone, _) => {
                 self.machines.remove(&instance);
-                events.push(Event::Gone { instance });
+                events.push(ProviderEvent::Gone { instance });
             }
             _ => {}
         }
     }
 
-    fn come_up(&mut self, instance: Instance, is_for_pool: bool, was_warm: bool, events: &mut Vec<Event>) {
+    fn come_up(
+        &mut self,
+        instance: Instance,
+        is_for_pool: bool,
+        was_warm: bool,
+        events: &mut Vec<ProviderEvent>,
+    ) {
         let ProviderDelays { cold_failures_permille, warm_failures_permille, .. } = self.delays;
         let permille = if was_warm { warm_failures_permille } else { cold_failures_permille };
         let has_failed = self.random.unit() * 1_000.0 < permille;
@@ -194,52 +201,56 @@ impl SimulatedProvider {
         }
         if has_failed {
             self.machines.remove(&instance);
-            events.push(Event::Failed { instance, is_capacity: false });
+            events.push(ProviderEvent::Failed { instance, is_capacity: false });
             return;
         }
         if let Some(machine) = self.machines.get_mut(&instance) {
             machine.state = if is_for_pool { State::Warm } else { State::Ready };
         }
-        events.push(if is_for_pool { Event::Prepared { instance } } else { Event::Ready { instance } });
+        events.push(if is_for_pool {
+            ProviderEvent::Prepared { instance }
+        } else {
+            ProviderEvent::Ready { instance }
+        });
     }
 }
 
 impl Provider for SimulatedProvider {
-    fn act(&mut self, now_ms: u64, action: &Action) {
-        if let Action::Launch { instance, market, is_warm } = *action {
+    fn act(&mut self, now_ms: u64, action: &ProviderAction) {
+        if let ProviderAction::Launch { instance, market, is_warm } = *action {
             return self.launch(now_ms, instance, market, is_warm);
         }
-        let (Action::Wake { instance }
-        | Action::Drain { instance, .. }
-        | Action::Terminate { instance }
-        | Action::Park { instance }
-        | Action::Launch { instance, .. }) = *action;
+        let (ProviderAction::Wake { instance }
+        | ProviderAction::Drain { instance, .. }
+        | ProviderAction::Terminate { instance }
+        | ProviderAction::Park { instance }
+        | ProviderAction::Launch { instance, .. }) = *action;
         let Some(machine) = self.machines.get_mut(&instance) else {
             // Meanwhile the instance is gone.
-            self.queued.push(Event::Gone { instance });
+            self.queued.push(ProviderEvent::Gone { instance });
             return;
         };
         match *action {
-            Action::Wake { .. } => {
+            ProviderAction::Wake { .. } => {
                 self.due.insert((now_ms + self.delays.wake_ms, instance, Due::Up));
             }
-            Action::Drain { grace_ms, .. } => {
+            ProviderAction::Drain { grace_ms, .. } => {
                 machine.state = State::Draining;
                 self.due.insert((now_ms.saturating_add(grace_ms), instance, Due::DrainEnds));
             }
-            Action::Terminate { .. } => {
+            ProviderAction::Terminate { .. } => {
                 machine.state = State::Ending;
                 self.due.insert((now_ms + self.delays.terminate_ms, instance, Due::Gone));
             }
-            Action::Park { .. } => {
+            ProviderAction::Park { .. } => {
                 machine.state = State::Starting { is_warm: true };
                 self.due.insert((now_ms + self.delays.terminate_ms, instance, Due::Up));
             }
-            Action::Launch { .. } => {}
+            ProviderAction::Launch { .. } => {}
         }
     }
 
-    fn events(&mut self, now_ms: u64, events: &mut Vec<Event>) {
+    fn events(&mut self, now_ms: u64, events: &mut Vec<ProviderEvent>) {
         events.append(&mut self.queued);
         while let Some(&(at_ms, instance, due)) = self.due.first().filter(|due| due.0 <= now_ms) {
             self.due.pop_first();

@@ -1,6 +1,6 @@
 //! Right-sizing: finds the machine for a worker's measured use.
 
-use crate::prices::{Machine, Prices};
+use crate::prices::{MachineType, Prices};
 
 /// Headroom above the measured use, a share.
 const ROOM: f64 = 0.15;
@@ -24,7 +24,7 @@ pub struct WorkerNeed {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineFit {
     /// The machine type.
-    pub machine: Machine,
+    pub machine: MachineType,
     /// Workers per machine.
     pub workers: u32,
     /// Cost of a worker per hour.
@@ -33,7 +33,7 @@ pub struct MachineFit {
     pub spot_per_worker_hour: f64,
 }
 
-impl Machine {
+impl MachineType {
     /// Memory available to workers, GiB.
     pub fn usable_gib(&self) -> f64 {
         (self.memory_gib - SYSTEM_GIB.max(self.memory_gib * SYSTEM_SHARE)).max(0.0)
@@ -42,7 +42,7 @@ impl Machine {
 
 impl MachineFit {
     /// Makes a fit of `workers` per machine.
-    pub(crate) fn new(machine: &Machine, workers: u32) -> MachineFit {
+    pub(crate) fn new(machine: &MachineType, workers: u32) -> MachineFit {
         MachineFit {
             machine: machine.clone(),
             workers,
@@ -65,7 +65,7 @@ impl WorkerNeed {
     }
 
     /// The number of workers that fit onto a machine with headroom; `None` if not even one does.
-    pub fn fit(&self, machine: &Machine) -> Option<MachineFit> {
+    pub fn fit(&self, machine: &MachineType) -> Option<MachineFit> {
         let most =
             |has: f64, need: f64| if need > 0.0 { has / (need * (1.0 + ROOM)) } else { f64::from(u32::MAX) };
         let workers =

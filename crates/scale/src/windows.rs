@@ -6,7 +6,7 @@ const DAY_MINUTES: u32 = 24 * 60;
 
 /// A window on some days of the week, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct WeeklyWindow {
     /// The days, one bit each; the lowest is Monday.
     pub days: u8,
     /// First minute of the day.
@@ -17,14 +17,14 @@ pub struct Window {
     pub workers_min: u32,
 }
 
-impl Window {
+impl WeeklyWindow {
     /// Monday to Friday.
     pub const WORKDAYS: u8 = 0b001_1111;
     /// All days.
     pub const DAILY: u8 = 0b111_1111;
 
     pub(crate) fn check(&self) -> Result<(), PolicyError> {
-        share("the days of a window", f64::from(self.days), 0.0, f64::from(Window::DAILY))?;
+        share("the days of a window", f64::from(self.days), 0.0, f64::from(WeeklyWindow::DAILY))?;
         let last = f64::from(DAY_MINUTES);
         share("the beginning of a window, in minutes,", f64::from(self.from_minute), -1.0, last - 1.0)?;
         share("the end of a window, in minutes,", f64::from(self.to_minute), -1.0, last)

@@ -48,7 +48,7 @@ pub(crate) use login::{Login, PendingLogin};
 pub(crate) use quota::{pause, slow_down};
 pub(crate) use remembered::RequestLoginCache;
 pub use secret::{SecretError, TOKEN_PREFIX, hash_password, new_token};
-pub use users::{TENANT_DEFAULT, TenantLimits, UserInfo, UserLimits, Users, UsersError, is_name};
+pub use users::{TENANT_DEFAULT, TenantLimits, UserDirectory, UserInfo, UserLimits, UsersError, is_name};
 pub(crate) use users_file::UsersFile;
 pub(crate) use validity::{Admission, SubscriptionAccess};
 
@@ -87,7 +87,7 @@ pub(crate) struct Access {
     path: PathBuf,
     node: Node,
     limits: AccessLimits,
-    users: RwLock<Arc<Users>>,
+    users: RwLock<Arc<UserDirectory>>,
     /// Number of times the users file was applied.
     generation: AtomicU64,
     /// Notified after the users file was applied.
@@ -98,7 +98,7 @@ pub(crate) struct Access {
     checker: Checker,
     cache: Mutex<PasswordCache>,
     nonces: nkey::Nonces,
-    inboxes: inboxes::Inboxes,
+    inboxes: inboxes::InboxUsers,
     counts: LoginCounts,
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct TenantCounts {
 impl Access {
     /// Reads the users file.
     pub(crate) fn open(path: &Path, node: &Node, limits: AccessLimits) -> Result<Arc<Access>, UsersError> {
-        let users = Users::read(path)?;
+        let users = UserDirectory::read(path)?;
         let access = Access {
             path: path.to_owned(),
             node: node.clone(),
@@ -143,7 +143,7 @@ impl Access {
             tenancies: Mutex::default(),
             throttle: Mutex::default(),
             checker: Checker::new(limits),
-            inboxes: inboxes::Inboxes::default(),
+            inboxes: inboxes::InboxUsers::default(),
             cache: Mutex::new(PasswordCache::new(limits)?),
             nonces: nkey::Nonces::new().map_err(UsersError::unlikely)?,
             counts: LoginCounts::default(),
@@ -155,7 +155,7 @@ impl Access {
 
     /// Reads the users file again. An invalid file changes nothing.
     pub(crate) fn reload(&self) -> Result<ChangedUsers, UsersError> {
-        let users = Arc::new(Users::read(&self.path)?);
+        let users = Arc::new(UserDirectory::read(&self.path)?);
         let before = {
             // Accounts are locked, so that none is created from the old users from here on.
             let mut accounts = lock(&self.accounts);
@@ -232,7 +232,7 @@ impl Access {
         self.users().has_nkeys().then(|| self.nonces.of(session))
     }
 
-    fn users(&self) -> Arc<Users> {
+    fn users(&self) -> Arc<UserDirectory> {
         Arc::clone(&self.users.read().unwrap_or_else(PoisonError::into_inner))
     }
 

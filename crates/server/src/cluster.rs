@@ -49,7 +49,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use dunlin::journal::{Disk, RealDisk};
-use dunlin::raft::Member;
+use dunlin::raft::RaftMember;
 use dunlin::{Control, ControlLimits, Node, OwnershipLimits, Tasks, TasksLimits};
 use futures_util::future::join_all;
 use serde::Serialize;
@@ -67,9 +67,9 @@ pub use records::NodeRecord;
 pub(crate) use seat::ClusterMember;
 pub use token::Token;
 
-use authority::Authority;
-use files::{Files, NodeIdentity};
-use frame::{Frame, Kind};
+use authority::CertificateAuthority;
+use files::{ClusterDirectory, NodeIdentity};
+use frame::{ClusterFrame, ClusterFrameKind};
 use secure::ClusterTls;
 use transport::RaftTransport;
 
@@ -141,12 +141,12 @@ impl Cluster {
             schedules.push(start_thread("dunlin-cluster-tasks")?);
         }
         let others_reach_it_at = advertised(&config, address)?;
-        let files = Files::of(&config.data_dir);
+        let files = ClusterDirectory::of(&config.data_dir);
         let (identity, authority, is_new) = handle.block_on(place(&files, &config, &others_reach_it_at))?;
         let own = authority.issue(identity.node, host_of(&identity.address))?;
         files.write_certificate(&own.cert_pem, &own.key_pem)?;
         let secrets = ClusterTls::new(&identity.cluster, &authority, &own)?;
-        let member = Member { id: identity.node, address: identity.address.clone() };
+        let member = RaftMember { id: identity.node, address: identity.address.clone() };
         let seat =
             ClusterMember::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
         seat.set_handles(handle.clone(), bulk.clone());
@@ -162,7 +162,7 @@ impl Cluster {
             handle.block_on(started::begin(&seat)).map_err(ClusterError::Refused)?;
         }
         let links = RaftTransport::new(Arc::clone(&seat), None, handle.clone(), bulk.clone());
-        let (disk, dir) = (Arc::new(RealDisk), Files::control_dir(&config.data_dir));
+        let (disk, dir) = (Arc::new(RealDisk), ClusterDirectory::control_dir(&config.data_dir));
         let control = Control::take_part(node, member.id, disk, &dir, links, config.control);
         let control = control.map_err(ClusterError::io("cannot take part in the cluster"))?;
         if !node.set_control(Arc::clone(&control)) {
@@ -174,7 +174,7 @@ impl Cluster {
             let handle = schedules[usize::from(shard)].0.clone();
             RaftTransport::new(Arc::clone(&seat), Some(shard), handle, bulk.clone())
         };
-        let dir = Files::tasks_dir(&config.data_dir);
+        let dir = ClusterDirectory::tasks_dir(&config.data_dir);
         let tasks = Tasks::take_part(node, member.id, &disk, &dir, links, config.tasks);
         let tasks = tasks.map_err(ClusterError::io("cannot start the cluster's tasks"))?;
         if !node.set_tasks(Arc::clone(&tasks)) {
@@ -330,7 +330,7 @@ fn advertised(config: &ClusterConfig, address: SocketAddr) -> Result<String, Clu
 /// `address` is where other nodes will reach it, and may change at the next start. Returns the cluster's id, and an error for a
 /// directory of a cluster's member.
 pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
-    let files = Files::of(data_dir);
+    let files = ClusterDirectory::of(data_dir);
     if let Some(identity) = files.identity()? {
         return Err(ClusterError::Refused(format!(
             "{} is node {} of cluster {} already: start it with `dunlin serve`",
@@ -341,17 +341,17 @@ pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     }
     marks::refuse_member(&files, data_dir)?;
     let cluster = new_cluster()?;
-    files.write_authority(&Authority::make(&cluster)?)?;
+    files.write_authority(&CertificateAuthority::make(&cluster)?)?;
     files.write_identity(&NodeIdentity::first(&cluster, backup::FIRST, address)?)?;
     Ok(cluster)
 }
 
 /// The node's identity, from its directory or by joining, and whether its cluster begins now.
 async fn place(
-    files: &Files,
+    files: &ClusterDirectory,
     config: &ClusterConfig,
     address: &str,
-) -> Result<(NodeIdentity, Authority, bool), ClusterError> {
+) -> Result<(NodeIdentity, CertificateAuthority, bool), ClusterError> {
     let dir = config.data_dir.display();
     if let Some(identity) = files.identity()? {
         let authority = files.authority(&identity.cluster)?;
@@ -370,7 +370,7 @@ async fn place(
     }
     marks::refuse_member(files, &config.data_dir)?;
     if let Some((through, token)) = &config.join {
-        if Files::control_dir(&config.data_dir).exists() {
+        if ClusterDirectory::control_dir(&config.data_dir).exists() {
             return Err(ClusterError::Refused(format!(
                 "{dir} holds keys of a node that was alone: they would be lost by joining a cluster. Join with an empty directory, or \
                  begin a cluster with this one (`dunlin cluster init --data-dir {dir}`) and have the others join it"
@@ -411,7 +411,7 @@ fn text(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).unwrap_or_default()
 }
 
-fn parse<T: DeserializeOwned>(frame: Frame, kind: Kind) -> io::Result<T> {
+fn parse<T: DeserializeOwned>(frame: ClusterFrame, kind: ClusterFrameKind) -> io::Result<T> {
     if frame.kind != kind {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the client sent an unexpected message"));
     }

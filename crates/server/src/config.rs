@@ -37,7 +37,7 @@ pub struct ServerConfig {
     /// The threads never park: they use whole cores and respond sooner.
     pub spin: bool,
     /// Limits of the listeners.
-    pub limits: Limits,
+    pub limits: ServerLimits,
 }
 
 impl ServerConfig {
@@ -59,7 +59,7 @@ impl ServerConfig {
 
 /// All limits of the listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Number of sessions; further connections are refused.
     pub sessions_max: usize,
     /// Subscriptions and group memberships of one session.
@@ -225,9 +225,9 @@ pub struct GrpcLimits {
     pub connection_window_bytes: u32,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ServerLimits {
+    fn default() -> ServerLimits {
+        ServerLimits {
             sessions_max: 50_000,
             subscriptions_max: 65_536,
             publishers_max: 65_536,

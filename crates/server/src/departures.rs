@@ -37,7 +37,7 @@ impl DepartureKind {
 
 /// A client that was refused or disconnected, once or repeatedly.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Departure {
+pub(crate) struct ClientDeparture {
     pub(crate) protocol: Protocol,
     pub(crate) fate: DepartureKind,
     /// The client's name; empty if it gave none.
@@ -51,20 +51,20 @@ pub(crate) struct Departure {
     pub(crate) last_ns: u64,
 }
 
-impl Departure {
-    pub(crate) fn new(protocol: Protocol, fate: DepartureKind, why: &str) -> Departure {
+impl ClientDeparture {
+    pub(crate) fn new(protocol: Protocol, fate: DepartureKind, why: &str) -> ClientDeparture {
         let now = now_ns();
         let (name, peer) = (String::new(), None);
         let why = kept(why);
-        Departure { protocol, fate, name, peer, why, lag: 0, times: 1, first_ns: now, last_ns: now }
+        ClientDeparture { protocol, fate, name, peer, why, lag: 0, times: 1, first_ns: now, last_ns: now }
     }
 
-    pub(crate) fn of(self, name: &str, peer: Option<SocketAddr>) -> Departure {
-        Departure { name: kept(name), peer, ..self }
+    pub(crate) fn of(self, name: &str, peer: Option<SocketAddr>) -> ClientDeparture {
+        ClientDeparture { name: kept(name), peer, ..self }
     }
 
-    pub(crate) fn lag(self, lag: u64) -> Departure {
-        Departure { lag, ..self }
+    pub(crate) fn lag(self, lag: u64) -> ClientDeparture {
+        ClientDeparture { lag, ..self }
     }
 
     /// The address without the port, which changes at each connection.
@@ -72,8 +72,8 @@ impl Departure {
         self.peer.map(|peer| peer.ip())
     }
 
-    fn is_like(&self, other: &Departure) -> bool {
-        let key = |d: &Departure| (d.protocol, d.fate.name(), d.ip());
+    fn is_like(&self, other: &ClientDeparture) -> bool {
+        let key = |d: &ClientDeparture| (d.protocol, d.fate.name(), d.ip());
         key(self) == key(other) && self.name == other.name && self.why == other.why
     }
 }
@@ -82,7 +82,7 @@ impl Departure {
 #[derive(Debug)]
 pub(crate) struct Departures {
     departures_max: usize,
-    kept: Mutex<VecDeque<Departure>>,
+    kept: Mutex<VecDeque<ClientDeparture>>,
 }
 
 impl Departures {
@@ -90,7 +90,7 @@ impl Departures {
         Departures { departures_max, kept: Mutex::default() }
     }
 
-    pub(crate) fn note(&self, mut departure: Departure) {
+    pub(crate) fn note(&self, mut departure: ClientDeparture) {
         let mut kept = self.kept();
         if let Some(at) = kept.iter().position(|before| before.is_like(&departure)) {
             // The entry exists, because its index was just found.
@@ -104,11 +104,11 @@ impl Departures {
     }
 
     /// The `count` newest departures, newest first.
-    pub(crate) fn newest(&self, count: usize) -> Vec<Departure> {
+    pub(crate) fn newest(&self, count: usize) -> Vec<ClientDeparture> {
         self.kept().iter().rev().take(count).cloned().collect()
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<Departure>> {
+    fn kept(&self) -> MutexGuard<'_, VecDeque<ClientDeparture>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,9 +129,9 @@ fn kept(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn departure(name: &str, port: u16) -> Departure {
+    fn departure(name: &str, port: u16) -> ClientDeparture {
         let peer = SocketAddr::from(([127, 0, 0, 1], port));
-        Departure::new(Protocol::Nats, DepartureKind::CutOff, "Slow Consumer")
+        ClientDeparture::new(Protocol::Nats, DepartureKind::CutOff, "Slow Consumer")
             .of(name, Some(peer))
             .lag(port.into())
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::access::UsersError;
-use crate::tls::TlsError;
+use crate::tls::TlsFilesError;
 
 /// The reason why a server does not start.
 #[derive(Debug, Error)]
@@ -18,7 +18,7 @@ pub enum StartError {
     OffLoopback(SocketAddr),
     /// The TLS files are invalid.
     #[error("TLS: {0}")]
-    Tls(#[from] TlsError),
+    Tls(#[from] TlsFilesError),
     /// Listening on the address failed.
     #[error("cannot listen on {address}: {error}")]
     Listen {

@@ -17,7 +17,7 @@ use dunlin::topic::{LogInfo, LossCounters, SubscriberInfo, Topic};
 use dunlin::{GroupInfo, Node, Ownership, is_mirror, subscribers_of};
 use serde::{Deserialize, Serialize};
 
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use form::{GroupForm, LogForm, LossesForm, SubscriberForm};
 
 /// Time limit for another node's response.
@@ -38,7 +38,7 @@ pub(crate) struct FiguresRequest {
 
 /// One node's figures of the requested topics.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct FiguresResponse {
     topics: Vec<NodeTopicFigures>,
     /// Subscriptions at the node; set if subscribers were requested.
     subscriptions: usize,
@@ -133,9 +133,9 @@ impl OwnerFigures {
     }
 }
 
-impl Answer {
+impl FiguresResponse {
     /// This node's figures; `None` outside a cluster.
-    pub(crate) fn of(shared: &Shared, wanted: &FiguresRequest) -> Option<Answer> {
+    pub(crate) fn of(shared: &SharedServer, wanted: &FiguresRequest) -> Option<FiguresResponse> {
         let node = &shared.node;
         let ownership = shared.cluster.get()?.ownership()?;
         let mut topics: BTreeMap<String, Arc<Topic>> = BTreeMap::new();
@@ -150,7 +150,7 @@ impl Answer {
             topics.extend(found.map(|topic| (topic.name().to_owned(), topic)));
         }
         let part = |topic: &Arc<Topic>| NodeTopicFigures::of(node, Some(&ownership), topic);
-        Some(Answer { topics: topics.values().map(part).collect(), subscriptions })
+        Some(FiguresResponse { topics: topics.values().map(part).collect(), subscriptions })
     }
 }
 
@@ -188,7 +188,7 @@ impl NodeTopicFigures {
 
 impl ClusterFigures {
     /// Adds the response of node `node`; `None` if it did not respond.
-    pub(crate) fn take(&mut self, node: u64, answer: Option<Answer>) {
+    pub(crate) fn take(&mut self, node: u64, answer: Option<FiguresResponse>) {
         let Some(answer) = answer else {
             self.silent.insert(node);
             return;
@@ -224,7 +224,7 @@ impl ClusterFigures {
     }
 
     /// A topic's figures from this node and all that responded.
-    pub(crate) fn of(&self, shared: &Shared, topic: &Arc<Topic>) -> TopicFigures {
+    pub(crate) fn of(&self, shared: &SharedServer, topic: &Arc<Topic>) -> TopicFigures {
         let ownership = shared.cluster.get().and_then(|seat| seat.ownership());
         let own = NodeTopicFigures::of(&shared.node, ownership.as_deref(), topic);
         let here = ownership.as_ref().map(|ownership| ownership.id());
@@ -267,7 +267,7 @@ impl From<OwnedFigures> for OwnerFigures {
     }
 }
 
-impl Shared {
+impl SharedServer {
     /// Requests figures from the other nodes; `None` if there are none. The request is under way when this returns.
     pub(crate) fn ask_for_figures(
         &self,

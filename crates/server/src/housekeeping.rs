@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::protocol::Protocol;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 /// Interval of the housekeeping.
 const TICK: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ impl Wake for WakeNotify {
 }
 
 /// Runs housekeeping and deadlines until the task is aborted.
-pub(crate) async fn keep(shared: Arc<Shared>) {
+pub(crate) async fn keep(shared: Arc<SharedServer>) {
     let node = &shared.node;
     let keeper = Arc::new(WakeNotify(Notify::new()));
     let waker = Waker::from(Arc::clone(&keeper));
@@ -100,7 +100,7 @@ impl DiskFullReport {
 
 /// Runs the housekeeping on another thread than the listeners', because it may wait for a disk or the
 /// cluster.
-async fn tick(shared: &Arc<Shared>) {
+async fn tick(shared: &Arc<SharedServer>) {
     let reached = || [Protocol::Nats, Protocol::Http].map(|protocol| shared.nats_addresses(protocol));
     let mut known = reached();
     let mut room = DiskFullReport::default();

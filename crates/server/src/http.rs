@@ -42,7 +42,7 @@ mod topics;
 
 pub(crate) use connection::{refusal, serve};
 pub(crate) use health::missing;
-pub(crate) use metrics::Process;
+pub(crate) use metrics::ProcessFigures;
 pub(crate) use page::is_built_in as has_page;
 pub(crate) use subscriptions::{departure_json, subscription_json};
 pub(crate) use surveys::Surveys;

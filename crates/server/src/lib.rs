@@ -48,10 +48,10 @@ mod traffic;
 mod watchdog;
 pub mod workers;
 
-pub use config::{GrpcLimits, HttpLimits, Limits, NatsLimits, ServerConfig, WsLimits};
+pub use config::{GrpcLimits, HttpLimits, NatsLimits, ServerConfig, ServerLimits, WsLimits};
 pub use error::StartError;
 pub use opening::Opening;
 pub use protocol::Protocol;
 pub use reserved::ReservedAddress;
 pub use server::Server;
-pub use tls::{TlsConfig, TlsError};
+pub use tls::{TlsConfig, TlsFilesError};

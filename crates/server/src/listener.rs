@@ -18,7 +18,7 @@ use crate::http;
 use crate::nats;
 use crate::protocol::Protocol;
 use crate::runtime::Core;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use crate::stream::{AcceptedSocket, Stream};
 use crate::tcp;
 use crate::tls::{TlsConnection, let_in};
@@ -97,7 +97,7 @@ fn is_left_behind(path: &Path) -> bool {
 }
 
 /// Accepts connections until the task is aborted or its thread ends.
-pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<Core>) {
+pub(crate) async fn accept(listener: Listener, shared: Arc<SharedServer>, cores: Vec<Core>) {
     let protocol = listener.protocol;
     let accepting = match listener.socket {
         ListeningSocket::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(AsyncListener::Tcp),
@@ -149,7 +149,7 @@ fn choose(cores: &[Core], before_spreading: usize) -> &Core {
 }
 
 /// Starts a session of the protocol on the thread of `core`.
-fn begin(protocol: Protocol, core: &Core, shared: &Arc<Shared>, accepted: AcceptedSocket) {
+fn begin(protocol: Protocol, core: &Core, shared: &Arc<SharedServer>, accepted: AcceptedSocket) {
     let seat = core.seat();
     let shared = Arc::clone(shared);
     core.handle.spawn(async move {

@@ -20,7 +20,7 @@ use dunlin::topic::{Draft, Meta, Payload, Topic};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use crate::workers::WorkersView;
 use cluster::ClusterEvents;
 use past::RateHistory;
@@ -80,7 +80,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Builds one report of the node's present state.
-pub(crate) async fn say(shared: &Arc<Shared>, about: ReportKind) -> Value {
+pub(crate) async fn say(shared: &Arc<SharedServer>, about: ReportKind) -> Value {
     let mut said = match about {
         ReportKind::Stats => stats::say(shared).await,
         ReportKind::Topics => topics::say(shared).await,
@@ -94,7 +94,7 @@ pub(crate) async fn say(shared: &Arc<Shared>, about: ReportKind) -> Value {
 
 /// Publishes all reports once a second while the topic has a subscriber, until the task is aborted. The topic exists
 /// when this function returns.
-pub(crate) fn keep(shared: Arc<Shared>) -> impl Future<Output = ()> {
+pub(crate) fn keep(shared: Arc<SharedServer>) -> impl Future<Output = ()> {
     let topic = shared.node.own_topic();
     async move {
         match topic {
@@ -104,7 +104,7 @@ pub(crate) fn keep(shared: Arc<Shared>) -> impl Future<Output = ()> {
     }
 }
 
-async fn keep_saying(shared: Arc<Shared>, topic: Arc<Topic>) {
+async fn keep_saying(shared: Arc<SharedServer>, topic: Arc<Topic>) {
     let mut tick = Instant::now();
     loop {
         tick = (tick + TICK).max(Instant::now());
@@ -121,7 +121,7 @@ async fn keep_saying(shared: Arc<Shared>, topic: Arc<Topic>) {
     }
 }
 
-fn publish(shared: &Shared, topic: &Topic, about: ReportKind, said: &str) {
+fn publish(shared: &SharedServer, topic: &Topic, about: ReportKind, said: &str) {
     let tail = format!("{}.{}", number_of(shared), about.name());
     let key = about.name().as_bytes();
     let meta = Meta { subject_tail: &tail, key: Some(key), ..Meta::default() };
@@ -132,7 +132,7 @@ fn publish(shared: &Shared, topic: &Topic, about: ReportKind, said: &str) {
 }
 
 /// The node's number in its cluster; 1 outside a cluster.
-fn number_of(shared: &Shared) -> u64 {
+fn number_of(shared: &SharedServer) -> u64 {
     let status = shared.node.control_if_any().and_then(|control| control.status().ok());
     status.map_or(1, |status| status.id)
 }

@@ -3,7 +3,7 @@
 //! Each node has one connection in Dunlin's own protocol and one thread, made when first needed. Publishers write to
 //! the socket directly; the thread reads responses and the mirrors' feeds.
 //!
-//! Limits: those of [`dunlin_client::Limits`] for each connection. An unreachable node is tried again after
+//! Limits: those of [`dunlin_client::ClientLimits`] for each connection. An unreachable node is tried again after
 //! `PAUSE`; until then, batches for it are returned.
 
 mod feeding;
@@ -17,11 +17,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dunlin::state::{Command, Reply};
+use dunlin::state::{ControlCommand, ControlReply};
 use dunlin::{
-    ClusterCommandError, InFlightBatch, InterestQuery, MirrorFeed, Peers, PublisherPresence, RemoteMembership,
+    ClusterCommandError, InFlightBatch, InterestQuery, MirrorFeed, PeerNodes, PublisherPresence,
+    RemoteMembership,
 };
-use dunlin_client::{Address, Options};
+use dunlin_client::{Address, ClientOptions};
 
 use link::NodeLink;
 
@@ -31,9 +32,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) use crate::tcp::NODE_CLIENT;
 
 /// Submits commands to the cluster and returns their results.
-type CommandSender = Box<dyn Fn(&[Command<'_>]) -> Vec<Result<Reply, ClusterCommandError>> + Send + Sync>;
+type CommandSender =
+    Box<dyn Fn(&[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> + Send + Sync>;
 /// Finds a node's address for other nodes, and the options to connect.
-type AddressLookup = Arc<dyn Fn(u64) -> Option<(Address, Options)> + Send + Sync>;
+type AddressLookup = Arc<dyn Fn(u64) -> Option<(Address, ClientOptions)> + Send + Sync>;
 
 /// The connections to the other nodes.
 pub struct NodeLinks {
@@ -48,8 +50,11 @@ impl NodeLinks {
     /// connection.
     pub fn new(
         id: u64,
-        ask: impl Fn(&[Command<'_>]) -> Vec<Result<Reply, ClusterCommandError>> + Send + Sync + 'static,
-        reach: impl Fn(u64) -> Option<(Address, Options)> + Send + Sync + 'static,
+        ask: impl Fn(&[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>>
+        + Send
+        + Sync
+        + 'static,
+        reach: impl Fn(u64) -> Option<(Address, ClientOptions)> + Send + Sync + 'static,
     ) -> NodeLinks {
         NodeLinks { id, ask: Box::new(ask), reach: Arc::new(reach), links: Mutex::default() }
     }
@@ -60,20 +65,20 @@ impl NodeLinks {
             let (id, reach) = (self.id, Arc::clone(&self.reach));
             NodeLink::start(to, move || {
                 let (address, options) = reach(to)?;
-                Some((address, Options { name: format!("{NODE_CLIENT}-{id}"), ..options }))
+                Some((address, ClientOptions { name: format!("{NODE_CLIENT}-{id}"), ..options }))
             })
         });
         Arc::clone(link)
     }
 }
 
-impl Peers for NodeLinks {
-    fn ask(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError> {
+impl PeerNodes for NodeLinks {
+    fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
         let none = || Err(ClusterCommandError::Away("the cluster did not respond".to_owned()));
         self.ask_all(std::slice::from_ref(command)).pop().unwrap_or_else(none)
     }
 
-    fn ask_all(&self, commands: &[Command<'_>]) -> Vec<Result<Reply, ClusterCommandError>> {
+    fn ask_all(&self, commands: &[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> {
         (self.ask)(commands)
     }
 

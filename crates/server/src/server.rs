@@ -16,7 +16,7 @@ use crate::access::{Access, UsersError, UsersFile};
 use crate::cluster::Cluster;
 use crate::config::ServerConfig;
 use crate::error::StartError;
-use crate::figures::Answer;
+use crate::figures::FiguresResponse;
 use crate::housekeeping;
 use crate::http::has_page;
 use crate::listener::{Listener, accept};
@@ -26,7 +26,7 @@ use crate::protocol::Protocol;
 use crate::reload;
 use crate::responders::ListenerRunner;
 use crate::runtime::Runtime;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use crate::stream::Stream;
 use crate::tcp;
 use crate::tls::TlsIdentity;
@@ -40,7 +40,7 @@ const ANSWERS_MAX: Duration = Duration::from_secs(10);
 
 /// The listeners of a node. Dropping it closes them at once; [`Server::stop`] ends sessions gracefully first.
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     addresses: Vec<(Protocol, SocketAddr)>,
     tcp: Vec<SocketAddr>,
     unix: Vec<PathBuf>,
@@ -96,7 +96,7 @@ impl Server {
             (0..threads).map(|number| Runtime::start(format!("dunlin-listener-{number}"), config.spin));
         let runtimes = runtimes.collect::<Result<Vec<_>, _>>()?;
         let cores: Vec<_> = runtimes.iter().map(|runtime| runtime.core().clone()).collect();
-        let shared = Shared::new(node.clone(), &config, tls, access, opening);
+        let shared = SharedServer::new(node.clone(), &config, tls, access, opening);
         if let Some(tls) = &shared.tls {
             shared.reloads.add(Arc::clone(tls) as _);
         }
@@ -161,7 +161,7 @@ impl Server {
         cluster.seat().set_listeners(listeners, Box::new(on_connection));
         let shared = Arc::downgrade(&self.shared);
         cluster.seat().set_figures(move |wanted| {
-            shared.upgrade().and_then(|shared| Answer::of(&shared, wanted)).unwrap_or_default()
+            shared.upgrade().and_then(|shared| FiguresResponse::of(&shared, wanted)).unwrap_or_default()
         });
         let _ = self.shared.cluster.set(Arc::clone(cluster.seat()));
         cluster.own_topics();

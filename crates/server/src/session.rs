@@ -9,7 +9,7 @@ pub(crate) mod timer;
 
 /// The connection is lost.
 #[derive(Debug)]
-pub(crate) struct Disconnected;
+pub(crate) struct ConnectionLost;
 
 /// Whether a turn did any work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,16 +11,16 @@ use dunlin::Refused;
 use dunlin::wire::ErrorCode;
 use tracing::Span;
 
-use crate::departures::{Departure, DepartureKind, in_words};
+use crate::departures::{ClientDeparture, DepartureKind, in_words};
 use crate::protocol::Protocol;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use crate::spans;
 use crate::stream::Stream;
 
 /// One session's span and departure.
 #[derive(Debug)]
 pub(crate) struct SessionTrace {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     protocol: Protocol,
     peer: Option<SocketAddr>,
     name: Box<str>,
@@ -32,7 +32,7 @@ pub(crate) struct SessionTrace {
 
 impl SessionTrace {
     pub(crate) fn begin(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedServer>,
         protocol: Protocol,
         stream: &Stream,
         session: u64,
@@ -92,7 +92,7 @@ impl SessionTrace {
     }
 
     fn note(&self, fate: DepartureKind, why: &str, lag: u64) {
-        let departure = Departure::new(self.protocol, fate, why).of(&self.name, self.peer);
+        let departure = ClientDeparture::new(self.protocol, fate, why).of(&self.name, self.peer);
         self.shared.departures.note(departure.lag(lag));
     }
 }

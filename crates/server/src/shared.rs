@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::access::{Access, ChangedUsers, UsersError};
 use crate::cluster::{ClusterMember, TopicOwner};
-use crate::config::{Limits, ServerConfig};
+use crate::config::{ServerConfig, ServerLimits};
 use crate::departures::Departures;
 use crate::grpc;
 use crate::housekeeping::Housekeeping;
@@ -41,9 +41,9 @@ pub(crate) const NODES: u32 = u32::MAX - 9;
 const SUBSCRIPTION_BYTES: usize = 1 << 10;
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedServer {
     pub(crate) node: Node,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ServerLimits,
     /// Whether the threads never park.
     pub(crate) spin: bool,
     /// Users and permissions; without them, every client has all permissions.
@@ -85,21 +85,21 @@ pub(crate) struct Shared {
 /// Counts a session among the server's until it is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionGuard {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     session: u64,
     is_of_node: bool,
 }
 
-impl Shared {
+impl SharedServer {
     pub(crate) fn new(
         node: Node,
         config: &ServerConfig,
         tls: Option<Arc<TlsIdentity>>,
         access: Option<Arc<Access>>,
         opening: Option<Arc<StartupProgress>>,
-    ) -> Arc<Shared> {
+    ) -> Arc<SharedServer> {
         let (stopping, sessions) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Shared {
+        Arc::new(SharedServer {
             node,
             limits: config.limits,
             spin: config.spin,
@@ -135,7 +135,7 @@ impl Shared {
         self.opening.is_some()
     }
 
-    /// The refusal of a session that [`Shared::admit`] did not admit.
+    /// The refusal of a session that [`SharedServer::admit`] did not admit.
     pub(crate) fn no_place(&self) -> Refused {
         match &self.opening {
             Some(progress) => Refused::new(ErrorCode::Opening, progress.to_string()),
@@ -143,9 +143,13 @@ impl Shared {
         }
     }
 
-    /// Admits one more session; `None` at the limit or while the node is opening. [`Shared::no_place`]
+    /// Admits one more session; `None` at the limit or while the node is opening. [`SharedServer::no_place`]
     /// returns the reason.
-    pub(crate) fn admit(self: &Arc<Shared>, session: u64, waiter: &Arc<Waiter>) -> Option<SessionGuard> {
+    pub(crate) fn admit(
+        self: &Arc<SharedServer>,
+        session: u64,
+        waiter: &Arc<Waiter>,
+    ) -> Option<SessionGuard> {
         let mut sessions = self.sessions();
         if self.is_opening() || sessions.len() >= self.limits.sessions_max {
             self.traffic.refused();

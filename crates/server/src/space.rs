@@ -28,10 +28,10 @@ mod secret;
 mod standby_tracker;
 mod stats;
 
-pub use config::{Peer, SpaceConfig, SpaceLimits};
+pub use config::{SpaceConfig, SpaceLimits, WorldPeer};
 pub use description::{WorldDescription, WorldDescriptionError};
 pub use endpoint::{SpaceEndpoint, command_subject, spawn_subject, watch_subject};
-pub use error::{Refused, SpaceError};
+pub use error::{RunnerRefusal, SpaceError};
 pub use handle::Space;
 pub use hello::{VERSION, WorldKey};
 pub use owners::{Populate, RegionOwnership, RegionOwnershipConfig, TTL_MIN, WorldEvent, process_number};

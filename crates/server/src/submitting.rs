@@ -4,7 +4,7 @@
 
 use dunlin::raft::Commands;
 use dunlin::scheduler::{
-    Command, CommandOutcome, CommandReply, NewTask, SubmittedTask, TaskRefusal, no_tenant,
+    CommandReply, NewTask, SubmittedTask, TaskCommand, TaskCommandOutcome, TaskRefusal, no_tenant,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused, TaskRule};
@@ -26,22 +26,22 @@ pub(crate) async fn submit(
     tasks: Vec<NewTask<'_>>,
 ) -> Result<Submitted, Refused> {
     let tenant = if tenant.is_empty() { rule.tenant.as_bytes() } else { tenant.as_bytes() };
-    let command = Command::Submit { tenant, tasks };
+    let command = TaskCommand::Submit { tenant, tasks };
     let scheduler = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
     let mut commands = Commands::default();
     if node.config().auto_create && !tenant.is_empty() {
-        commands.push_with(|out| Command::Found { tenant }.encode(out));
+        commands.push_with(|out| TaskCommand::Found { tenant }.encode(out));
     }
     node.permit_task(rule, &command, None, &mut commands).map_err(|error| Refused::from(&error))?;
     let answers = scheduler.propose(commands).await.map_err(|error| Refused::from(&error))?;
     match answers.into_iter().last() {
-        Some(CommandOutcome::Done { reply: CommandReply::Submitted { tasks, slow_down_ms } }) => {
+        Some(TaskCommandOutcome::Done { reply: CommandReply::Submitted { tasks, slow_down_ms } }) => {
             Ok(Submitted { tasks, slow_down_ms })
         }
-        Some(CommandOutcome::Refused { refusal: TaskRefusal::NoTenant }) => {
+        Some(TaskCommandOutcome::Refused { refusal: TaskRefusal::NoTenant }) => {
             Err(Refused::new(ErrorCode::TenantUnknown, no_tenant(tenant)))
         }
-        Some(CommandOutcome::Refused { refusal }) => Err(Refused::from(&refusal)),
+        Some(TaskCommandOutcome::Refused { refusal }) => Err(Refused::from(&refusal)),
         _ => Err(unexpected_reply()),
     }
 }

@@ -12,7 +12,7 @@ mod identity;
 
 use std::path::PathBuf;
 
-pub use files::TlsError;
+pub use files::TlsFilesError;
 pub(crate) use files::TlsIdentity;
 pub(crate) use handshake::{TlsConnection, let_in, poll_shake};
 pub(crate) use identity::ClientCertificate;

@@ -46,7 +46,7 @@ const SAMPLE_MS: u64 = 500;
 
 /// The scheduler's load and its workers.
 #[derive(Debug, Clone, Default)]
-pub struct SchedulerState {
+pub struct SchedulerLoad {
     /// The autoscaler's input.
     pub looked: SchedulerSnapshot,
     /// Ids and names of the workers.
@@ -105,11 +105,11 @@ impl Workers {
         policy: Policy,
         command: WorkerCommand,
         limits: WorkersLimits,
-        look: impl FnMut() -> Option<SchedulerState> + Send + 'static,
+        look: impl FnMut() -> Option<SchedulerLoad> + Send + 'static,
     ) -> Result<Workers, WorkersError> {
         let (workers_min, workers_max) = (policy.workers_min, policy.workers_max);
         let provider = LocalWorkers::new(command, limits);
-        let conductor = Autoscaler::new(policy, dunlin_scale::Limits::default(), provider, SAMPLE_MS)?;
+        let conductor = Autoscaler::new(policy, dunlin_scale::ScalerLimits::default(), provider, SAMPLE_MS)?;
         let shared = Arc::new(WorkersState::default());
         let kept = Arc::clone(&shared);
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -184,7 +184,7 @@ struct WorkersThread<L> {
     started: Instant,
 }
 
-impl<L: FnMut() -> Option<SchedulerState>> WorkersThread<L> {
+impl<L: FnMut() -> Option<SchedulerLoad>> WorkersThread<L> {
     fn new(conductor: Autoscaler<LocalWorkers>, look: L, shared: Arc<WorkersState>) -> WorkersThread<L> {
         WorkersThread { conductor, look, shared, started: Instant::now() }
     }
@@ -206,7 +206,7 @@ impl<L: FnMut() -> Option<SchedulerState>> WorkersThread<L> {
         }
     }
 
-    fn turn(&mut self, seen: Option<SchedulerState>) {
+    fn turn(&mut self, seen: Option<SchedulerLoad>) {
         let now_ms = self.now_ms();
         let provider = self.conductor.provider();
         match seen {
@@ -214,7 +214,7 @@ impl<L: FnMut() -> Option<SchedulerState>> WorkersThread<L> {
                 provider.cannot_see();
                 self.conductor.poll(now_ms);
             }
-            Some(SchedulerState { looked, workers }) => {
+            Some(SchedulerLoad { looked, workers }) => {
                 provider.attached(now_ms, workers.iter().map(|(_, name)| name.as_str()));
                 let instances: Vec<(u64, Instance)> = workers
                     .iter()

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use dunlin_space::behaviour::Flock;
 use dunlin_space::{
-    Behaviour, Entity, EntityId, Grid, Index, Lockstep, Motion, NearbyEntities, OwnEntity, RegionId,
-    RegionSetup, TickContext, World,
+    Behaviour, Entity, EntityId, Grid, Lockstep, Motion, NearbyEntities, OwnEntity, RegionId, RegionSetup,
+    SpatialIndex, TickContext, WorldBox,
 };
 
 const EDGE: f32 = 100.0;
@@ -50,8 +50,8 @@ fn main() {
     }
 }
 
-fn world() -> World<3> {
-    World::cube(EDGE).expect("its edge is above zero")
+fn world() -> WorldBox<3> {
+    WorldBox::cube(EDGE).expect("its edge is above zero")
 }
 
 fn entity(nth: u64, speed: f32, plane: bool) -> Entity<'static, 3> {

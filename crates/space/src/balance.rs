@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use crate::handover::RegionId;
-use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
+use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 use crate::partition::{Partition, PartitionError, RegionLoad};
 
 /// How much imbalance is tolerated.
@@ -62,14 +62,14 @@ impl LoadReport {
     }
 
     /// Decodes a report.
-    pub fn decode(bytes: &[u8]) -> Result<LoadReport, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<LoadReport, SpaceDecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let (region, version) = (RegionId(fields.u32()?), fields.u64()?);
         let (amount, strayed) = (f64::from_bits(fields.u64()?), f64::from_bits(fields.u64()?));
         let quantiles = fields.list(8, Fields::u64)?;
         fields.end()?;
         if !(amount.is_finite() && amount >= 0.0 && strayed.is_finite() && strayed >= 0.0) {
-            return Err(DecodeError::NotFinite);
+            return Err(SpaceDecodeError::NotFinite);
         }
         Ok(LoadReport { load: RegionLoad { region, amount, quantiles }, version, strayed })
     }
@@ -118,7 +118,7 @@ impl Partition {
 
     /// Decodes a partition of a world with this many dimensions.
     pub fn decode(dimensions: usize, bytes: &[u8]) -> Result<Partition, PartitionError> {
-        let read = || -> Result<(u64, Vec<(u64, RegionId)>), DecodeError> {
+        let read = || -> Result<(u64, Vec<(u64, RegionId)>), SpaceDecodeError> {
             let mut fields = Fields::versioned(bytes)?;
             let version = fields.u64()?;
             let cuts = fields.list(12, |fields| Ok((fields.u64()?, RegionId(fields.u32()?))))?;

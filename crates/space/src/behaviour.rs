@@ -15,7 +15,7 @@ mod track;
 mod walk;
 
 use crate::entity::EntityId;
-use crate::world::{Point, World};
+use crate::world::{Point, WorldBox};
 
 pub use flock::Flock;
 pub use lanes::{LANES, Lanes, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes};
@@ -99,7 +99,7 @@ pub struct TickContext<const D: usize> {
     /// Length of a tick, seconds.
     pub seconds: f32,
     /// The world.
-    pub world: World<D>,
+    pub world: WorldBox<D>,
     /// Seed of random numbers.
     pub seed: u64,
 }

@@ -14,7 +14,7 @@ use crate::limits::RegionLimits;
 use crate::reducer::RegionReducer;
 use crate::region::RegionSetup;
 use crate::store::{Component, ComponentKind, Schema};
-use crate::world::World;
+use crate::world::WorldBox;
 
 /// Name of this kind of reducer.
 pub const REGION: &str = "region";
@@ -126,7 +126,7 @@ fn empty<const D: usize>(
     schema: Schema,
 ) -> Result<RegionReducer<D>, String> {
     let corner = |ends: &[f32]| std::array::from_fn(|axis| ends[axis]);
-    let world = World::<D>::new(corner(min), corner(max)).map_err(|error| error.to_string())?;
+    let world = WorldBox::<D>::new(corner(min), corner(max)).map_err(|error| error.to_string())?;
     let (limits, timing) = (RegionLimits::default(), HandoverTiming::default());
     Ok(RegionReducer::new(region, world, schema, limits, StandbyMode::None, timing))
 }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn setup_is_restored_from_its_configuration() {
-        let world = World::<3>::new([0.0, -1.5, 0.0], [100.0, 1.5, 1e6]).unwrap();
+        let world = WorldBox::<3>::new([0.0, -1.5, 0.0], [100.0, 1.5, 1e6]).unwrap();
         let mut setup = RegionSetup::new(RegionId(7), world, 1.0);
         setup.schema.register("fuel", ComponentKind::F32).unwrap();
         setup.schema.register("name", ComponentKind::Bytes(16)).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn configuration_error_names_the_wrong_option() {
         let with = |name: &str, value: &str| {
-            let world = World::<2>::cube(10.0).unwrap();
+            let world = WorldBox::<2>::cube(10.0).unwrap();
             let mut options = reducer_config(&RegionSetup::new(RegionId(1), world, 1.0)).options;
             options.insert(name.to_owned(), value.to_owned());
             AnyRegion::of(&options).unwrap_err()

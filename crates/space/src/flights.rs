@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::behaviour::{Track, Tracks};
 use crate::entity::EntityId;
-use crate::world::{Point, World, WorldError};
+use crate::world::{Point, WorldBox, WorldError};
 
 /// Length of a degree of latitude, km.
 const DEGREE_KM: f64 = 111.195;
@@ -30,7 +30,7 @@ pub struct Flights {
     /// Transponder addresses, in the order of ids.
     pub names: Vec<String>,
     /// World that holds all tracks, km.
-    pub world: World<3>,
+    pub world: WorldBox<3>,
     /// Length of the recording, seconds.
     pub seconds: f64,
     /// Entries that were used.
@@ -128,7 +128,7 @@ fn place((latitude, longitude, altitude): (f64, f64, f64), center: (f64, f64)) -
     [east as f32, north as f32, (altitude * FOOT_KM) as f32]
 }
 
-fn world(flights: &BTreeMap<String, Vec<(f64, Point<3>)>>) -> Result<World<3>, FlightsError> {
+fn world(flights: &BTreeMap<String, Vec<(f64, Point<3>)>>) -> Result<WorldBox<3>, FlightsError> {
     let (mut low, mut high) = ([f32::MAX; 3], [f32::MIN; 3]);
     for (_, at) in flights.values().flatten() {
         for axis in 0..3 {
@@ -136,7 +136,7 @@ fn world(flights: &BTreeMap<String, Vec<(f64, Point<3>)>>) -> Result<World<3>, F
             high[axis] = high[axis].max(at[axis] + MARGIN_KM);
         }
     }
-    if flights.is_empty() { Err(FlightsError::Empty) } else { Ok(World::new(low, high)?) }
+    if flights.is_empty() { Err(FlightsError::Empty) } else { Ok(WorldBox::new(low, high)?) }
 }
 
 #[cfg(test)]

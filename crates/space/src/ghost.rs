@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use crate::entity::EntityId;
 use crate::handover::RegionId;
-use crate::layout::DecodeError;
+use crate::layout::SpaceDecodeError;
 use crate::world::Point;
 
 pub use batch::GhostBatch;
@@ -60,7 +60,7 @@ impl<const D: usize> Ghosts<D> {
     }
 
     /// Decodes a batch, for [`Ghosts::take`].
-    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<GhostBatch<D>, DecodeError> {
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<GhostBatch<D>, SpaceDecodeError> {
         let mut batch = self.spare.take().unwrap_or_else(|| GhostBatch::new(RegionId(0), 0, 0, 0));
         batch.read(bytes)?;
         Ok(batch)

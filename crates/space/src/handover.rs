@@ -48,10 +48,10 @@ use crate::entity::EntityId;
 
 pub use entry::{HandoverEntry, HandoverStep};
 pub use message::{HandoverMessage, MessageBody, MessageSummary};
-pub use parcel::{EntityRefusal, Parcel, Refused, RegionId, TransferId};
+pub use parcel::{EntityRefusal, Parcel, RefusedEntity, RegionId, TransferId};
 
 use inbound::Inbound;
-use outbound::Outbound;
+use outbound::OutboundTransfer;
 
 /// Deadlines of handovers, nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,7 +228,7 @@ enum Direction {
 struct Peer {
     epoch: u64,
     next: u64,
-    outbound: BTreeMap<TransferId, Outbound>,
+    outbound: BTreeMap<TransferId, OutboundTransfer>,
     inbound: BTreeMap<TransferId, Inbound>,
     /// All transfers of the peer before this one have ended.
     passed: TransferId,
@@ -317,7 +317,7 @@ impl Handover {
     /// Entities whose owner is undecided here: committed to others without confirmation, or staged here.
     pub fn in_doubt(&self) -> Vec<EntityId> {
         let committed =
-            self.peers.values().flat_map(|peer| peer.outbound.values().flat_map(Outbound::committed));
+            self.peers.values().flat_map(|peer| peer.outbound.values().flat_map(OutboundTransfer::committed));
         committed.chain(self.staged.keys().copied()).collect()
     }
 
@@ -400,7 +400,7 @@ impl Handover {
         let (peer, transfer) = (entry.peer, entry.transfer);
         self.enact(entry, effects);
         let Some(peer) = self.peers.get_mut(&peer) else { return };
-        if peer.outbound.get(&transfer).is_some_and(Outbound::is_closed) {
+        if peer.outbound.get(&transfer).is_some_and(OutboundTransfer::is_closed) {
             peer.outbound.remove(&transfer);
         }
         if let Some(one) = peer.inbound.get_mut(&transfer) {
@@ -442,7 +442,7 @@ impl Handover {
         (copy.waiting, copy.known) = (VecDeque::new(), copy.written);
         for peer in copy.peers.values_mut() {
             peer.outbound.retain(|_, out| !out.is_closed());
-            peer.outbound.values_mut().for_each(Outbound::as_followed);
+            peer.outbound.values_mut().for_each(OutboundTransfer::as_followed);
             peer.inbound.values_mut().for_each(|one| one.known = true);
         }
         (copy, self.written)

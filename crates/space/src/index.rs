@@ -1,7 +1,7 @@
 //! Spatial indexes behind one trait.
 //!
-//! Every index is exact: it returns the same items as [`Scan`], which checks every item. Items are numbered
-//! by their position in the columns that [`Index::rebuild`] received. Indexes are rebuilt, not updated: where
+//! Every index is exact: it returns the same items as [`LinearScan`], which checks every item. Items are numbered
+//! by their position in the columns that [`SpatialIndex::rebuild`] received. Indexes are rebuilt, not updated: where
 //! all points move, a rebuild is less work than single updates (`docs/space.md` has the measurements).
 
 mod grid;
@@ -16,14 +16,14 @@ pub use grid::Grid;
 pub(crate) use grid::RowsAround;
 pub use near::NearItem;
 pub(crate) use near::NearestItems;
-pub use scan::Scan;
+pub use scan::LinearScan;
 pub use tree::{Octree, Tetree, Tree};
 
 /// Coordinates by axis, all of one length.
 pub type Columns<'a, const D: usize> = [&'a [f32]; D];
 
 /// Finds items by position.
-pub trait Index<const D: usize> {
+pub trait SpatialIndex<const D: usize> {
     /// Replaces all items. Points should be finite and inside the world; others cost speed, but never
     /// exactness. A point with a NaN coordinate is in no shape and near nothing.
     fn rebuild(&mut self, points: Columns<'_, D>);

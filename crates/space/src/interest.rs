@@ -12,7 +12,7 @@
 //! discards all entities of this region.
 //!
 //! A viewer may watch around an entity of a neighbour. Each region sends its own entities; together they are
-//! the ones within sight. `Enter` contains the whole entity. At most [`RegionLimits::viewers_max`](crate::Limits)
+//! the ones within sight. `Enter` contains the whole entity. At most [`RegionLimits::viewers_max`](crate::RegionLimits)
 //! viewers exist.
 
 mod answer;
@@ -23,23 +23,23 @@ mod viewer;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::entity::EntityId;
-use crate::index::{Grid, Index};
+use crate::index::{Grid, SpatialIndex};
 use crate::shape::{Ball, distance_sq};
-use crate::store::Store;
-use crate::world::{Point, World};
+use crate::store::EntityStore;
+use crate::world::{Point, WorldBox};
 
 pub use answer::{Denial, ViewerUpdate, WorldResponse};
 pub use ask::{EntityCommand, WorldRequest};
 pub use scene::{Scene, SceneChange, VisibleEntity};
-pub use viewer::{ViewerEvent, ViewerEventError, ViewerId, VisibilityRule, Watch};
+pub use viewer::{SurroundingsWatch, ViewerEvent, ViewerEventError, ViewerId, VisibilityRule};
 
-use viewer::{KnownEntity, Viewer};
+use viewer::{KnownEntity, ViewerState};
 
 /// All viewers of a region.
 #[derive(Debug)]
 pub struct Interests<const D: usize> {
     viewers_max: u32,
-    viewers: BTreeMap<ViewerId, Viewer>,
+    viewers: BTreeMap<ViewerId, ViewerState>,
     /// Whether there are viewers without a first update.
     fresh: bool,
     grid: Grid<D>,
@@ -74,7 +74,7 @@ pub enum InterestError {
 
 impl<const D: usize> Interests<D> {
     /// Creates a region's viewers, optimised for about this radius.
-    pub fn new(world: World<D>, radius: f32, viewers_max: u32) -> Interests<D> {
+    pub fn new(world: WorldBox<D>, radius: f32, viewers_max: u32) -> Interests<D> {
         let (found, waiting) = (Vec::new(), Vec::new());
         Interests {
             viewers_max,
@@ -87,7 +87,7 @@ impl<const D: usize> Interests<D> {
     }
 
     /// Adds a viewer, or replaces its watch. A replaced viewer starts anew, unless the watch is the same.
-    pub fn watch(&mut self, viewer: ViewerId, watch: Watch) -> Result<(), InterestError> {
+    pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
         let radius = watch.radius;
         if !(radius.is_finite() && radius > 0.0) {
             return Err(InterestError::Radius(radius));
@@ -97,7 +97,7 @@ impl<const D: usize> Interests<D> {
         }
         let same = self.viewers.get(&viewer).is_some_and(|known| known.watch.is(&watch));
         if !same {
-            self.viewers.insert(viewer, Viewer::new(watch));
+            self.viewers.insert(viewer, ViewerState::new(watch));
             self.fresh = true;
         }
         Ok(())
@@ -130,14 +130,14 @@ impl<const D: usize> Interests<D> {
 
     /// Passes each viewer's changes after a tick to `tell`, as encoded [`ViewerEvent`]s. Skips viewers without
     /// changes.
-    pub fn tell(&mut self, store: &Store<D>, tick: u64, tell: impl FnMut(ViewerId, &[u8])) {
+    pub fn tell(&mut self, store: &EntityStore<D>, tick: u64, tell: impl FnMut(ViewerId, &[u8])) {
         self.send_updates_with_neighbours(store, &HashMap::new(), tick, tell);
     }
 
     /// Does the same with centers that may belong to neighbours.
     pub(crate) fn send_updates_with_neighbours(
         &mut self,
-        store: &Store<D>,
+        store: &EntityStore<D>,
         beside: &HashMap<EntityId, Point<D>>,
         tick: u64,
         mut tell: impl FnMut(ViewerId, &[u8]),
@@ -161,8 +161,8 @@ impl<const D: usize> Interests<D> {
 
     fn look(
         &mut self,
-        viewer: &mut Viewer,
-        store: &Store<D>,
+        viewer: &mut ViewerState,
+        store: &EntityStore<D>,
         beside: &HashMap<EntityId, Point<D>>,
         tick: u64,
         bytes: &mut Vec<u8>,
@@ -205,8 +205,8 @@ impl<const D: usize> Interests<D> {
     /// Spends the viewer's remaining bytes on the entities that waited longest and are nearest.
     fn update(
         &mut self,
-        viewer: &mut Viewer,
-        store: &Store<D>,
+        viewer: &mut ViewerState,
+        store: &EntityStore<D>,
         tick: u64,
         center: &Point<D>,
         bytes: &mut Vec<u8>,

@@ -11,7 +11,7 @@ pub const VERSION: u8 = 1;
 /// The reason why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum DecodeError {
+pub enum SpaceDecodeError {
     /// The bytes end too early, or announce more than there is.
     #[error("the bytes are cut short: they announce more than follows")]
     Short,
@@ -54,11 +54,11 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Reads the version and returns the bytes behind it.
-    pub(crate) fn versioned(bytes: &'a [u8]) -> Result<Fields<'a>, DecodeError> {
+    pub(crate) fn versioned(bytes: &'a [u8]) -> Result<Fields<'a>, SpaceDecodeError> {
         let mut fields = Fields { rest: bytes };
         match fields.u8()? {
             VERSION => Ok(fields),
-            other => Err(DecodeError::Version(other)),
+            other => Err(SpaceDecodeError::Version(other)),
         }
     }
 
@@ -66,35 +66,35 @@ impl<'a> Fields<'a> {
         Fields { rest: bytes }
     }
 
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], DecodeError> {
-        let (here, after) = self.rest.split_at_checked(bytes).ok_or(DecodeError::Short)?;
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], SpaceDecodeError> {
+        let (here, after) = self.rest.split_at_checked(bytes).ok_or(SpaceDecodeError::Short)?;
         self.rest = after;
         Ok(here)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (here, after) = self.rest.split_first_chunk::<N>().ok_or(DecodeError::Short)?;
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], SpaceDecodeError> {
+        let (here, after) = self.rest.split_first_chunk::<N>().ok_or(SpaceDecodeError::Short)?;
         self.rest = after;
         Ok(*here)
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
+    pub(crate) fn u8(&mut self) -> Result<u8, SpaceDecodeError> {
         self.array().map(u8::from_le_bytes)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, DecodeError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, SpaceDecodeError> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, DecodeError> {
+    pub(crate) fn u64(&mut self) -> Result<u64, SpaceDecodeError> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub(crate) fn f32(&mut self) -> Result<f32, DecodeError> {
+    pub(crate) fn f32(&mut self) -> Result<f32, SpaceDecodeError> {
         self.array().map(f32::from_le_bytes)
     }
 
-    pub(crate) fn point<const D: usize>(&mut self) -> Result<Point<D>, DecodeError> {
+    pub(crate) fn point<const D: usize>(&mut self) -> Result<Point<D>, SpaceDecodeError> {
         let mut point = [0.0; D];
         for along in &mut point {
             *along = self.f32()?;
@@ -102,23 +102,27 @@ impl<'a> Fields<'a> {
         Ok(point)
     }
 
-    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], SpaceDecodeError> {
         let len = self.u32()?;
         self.take(len as usize)
     }
 
     /// Reads a count of items that have at least this many bytes each.
-    pub(crate) fn count(&mut self, item_bytes: usize) -> Result<usize, DecodeError> {
+    pub(crate) fn count(&mut self, item_bytes: usize) -> Result<usize, SpaceDecodeError> {
         let count = self.u32()? as usize;
-        if count.saturating_mul(item_bytes) > self.rest.len() { Err(DecodeError::Short) } else { Ok(count) }
+        if count.saturating_mul(item_bytes) > self.rest.len() {
+            Err(SpaceDecodeError::Short)
+        } else {
+            Ok(count)
+        }
     }
 
     /// Reads a list of items that have at least this many bytes each.
     pub(crate) fn list<T>(
         &mut self,
         item_bytes: usize,
-        mut item: impl FnMut(&mut Self) -> Result<T, DecodeError>,
-    ) -> Result<Vec<T>, DecodeError> {
+        mut item: impl FnMut(&mut Self) -> Result<T, SpaceDecodeError>,
+    ) -> Result<Vec<T>, SpaceDecodeError> {
         (0..self.count(item_bytes)?).map(|_| item(self)).collect()
     }
 
@@ -130,8 +134,8 @@ impl<'a> Fields<'a> {
         self.rest.is_empty()
     }
 
-    pub(crate) fn end(&self) -> Result<(), DecodeError> {
-        if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing(self.rest.len())) }
+    pub(crate) fn end(&self) -> Result<(), SpaceDecodeError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(SpaceDecodeError::Trailing(self.rest.len())) }
     }
 }
 

@@ -1,16 +1,16 @@
 //! Entities that move in two or three dimensions, split over regions with one owner each.
 //!
-//! A [`World`] is a box of space. A [`Curve`] orders its cells so that near cells are mostly near in the
+//! A [`WorldBox`] is a box of space. A [`Curve`] orders its cells so that near cells are mostly near in the
 //! order, and a [`Partition`] gives each [`Region`] a stretch of it. A region moves its entities tick by tick
 //! with a [`Behaviour`], sees its neighbours' entities as [`Ghosts`], and hands entities over with a
 //! [`Handover`]. [`RegionReducer`] is the state of a region's topic, and [`Interests`] decides what viewers
-//! receive. [`Octree`], [`Tetree`], [`Grid`] and [`Scan`] find entities by position.
+//! receive. [`Octree`], [`Tetree`], [`Grid`] and [`LinearScan`] find entities by position.
 //!
 //! ```
 //! use dunlin_space::behaviour::Walk;
-//! use dunlin_space::{Entity, Lockstep, RegionId, RegionSetup, World};
+//! use dunlin_space::{Entity, Lockstep, RegionId, RegionSetup, WorldBox};
 //!
-//! let world = World::<3>::cube(100.0).expect("the edge is above zero");
+//! let world = WorldBox::<3>::cube(100.0).expect("the edge is above zero");
 //! let walk = Walk { speed_max: 5.0, turn: 0.1 };
 //! let mut regions = Lockstep::new(&RegionSetup::new(RegionId(0), world, 1.0), &walk, 2);
 //! regions.spawn(&Entity::at(7, [1.0, 2.0, 3.0])).expect("the position is in the world");
@@ -64,24 +64,24 @@ pub use ghost::{Ghost, GhostBatch, Ghosts};
 pub use handover::{
     AdmissionCheck, Counts as HandoverCounts, EntityRefusal, Handover, HandoverEffect, HandoverEntry,
     HandoverLimits, HandoverMessage, HandoverStep, HandoverTiming, MessageBody, MessageSummary, OfferError,
-    Parcel, Refused, RegionId, StandbyMode, TransferId,
+    Parcel, RefusedEntity, RegionId, StandbyMode, TransferId,
 };
-pub use index::{Columns, Grid, Index, NearItem, Octree, Scan, Tetree, Tree};
+pub use index::{Columns, Grid, LinearScan, NearItem, Octree, SpatialIndex, Tetree, Tree};
 pub use interest::{
-    Denial, EntityCommand, InterestError, Interests, Scene, SceneChange, ViewerEvent, ViewerEventError,
-    ViewerId, ViewerUpdate, VisibilityRule, VisibleEntity, Watch, WorldRequest, WorldResponse,
+    Denial, EntityCommand, InterestError, Interests, Scene, SceneChange, SurroundingsWatch, ViewerEvent,
+    ViewerEventError, ViewerId, ViewerUpdate, VisibilityRule, VisibleEntity, WorldRequest, WorldResponse,
 };
-pub use layout::{DecodeError, VERSION};
+pub use layout::{SpaceDecodeError, VERSION};
 pub use limits::RegionLimits;
 pub use lockstep::Lockstep;
 pub use partition::{Partition, PartitionError, RegionLoad};
 pub use reducer::RegionReducer;
 pub use region::{
-    Authority, CommandError, Outputs, RecordError, RecordSection, Region, RegionReport, RegionSetup,
+    CommandError, Outputs, RecordError, RecordSection, Region, RegionAuthority, RegionReport, RegionSetup,
     RegionState, StepError, Takeover,
 };
 pub use shape::{Aabb, Ball, Beam, Frustum, Plane, Shape};
 pub use store::{
-    Component, ComponentKind, Entity, Schema, SchemaError, SortWindow, StateError, Store, StoreError,
+    Component, ComponentKind, Entity, EntityStore, Schema, SchemaError, SortWindow, StateError, StoreError,
 };
-pub use world::{CELL_BITS, GRID_BITS, GridPoint, Point, World, WorldError};
+pub use world::{CELL_BITS, GRID_BITS, GridPoint, Point, WorldBox, WorldError};

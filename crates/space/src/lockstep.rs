@@ -9,14 +9,14 @@ use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
 use crate::handover::RegionId;
 use crate::partition::Partition;
-use crate::region::{Authority, Outputs, Region, RegionReport, RegionSetup, StepError};
+use crate::region::{Outputs, Region, RegionAuthority, RegionReport, RegionSetup, StepError};
 use crate::store::{Entity, StoreError};
-use crate::world::World;
+use crate::world::WorldBox;
 
 /// All regions of a world.
 #[derive(Debug)]
 pub struct Lockstep<const D: usize, B> {
-    world: World<D>,
+    world: WorldBox<D>,
     partition: Partition,
     regions: BTreeMap<RegionId, (Region<D, B>, Outputs)>,
     now_ns: u64,
@@ -32,7 +32,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
     pub fn new(setup: &RegionSetup<D>, behaviour: &B, regions: u32) -> Lockstep<D, B> {
         let ids: Vec<RegionId> = (1..=regions.max(1)).map(RegionId).collect();
         let partition = Partition::even(D, &ids);
-        let authority = Authority { epoch: 1, until_ns: u64::MAX };
+        let authority = RegionAuthority { epoch: 1, until_ns: u64::MAX };
         let made = ids.iter().map(|id| {
             let setup = RegionSetup { region: *id, ..setup.clone() };
             let mut region = Region::new(setup, behaviour.clone(), partition.clone(), authority);

@@ -5,7 +5,7 @@
 
 use crate::curve::Morton;
 use crate::handover::RegionId;
-use crate::layout::DecodeError;
+use crate::layout::SpaceDecodeError;
 
 /// Cuts of the Morton curve.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum PartitionError {
     },
     /// The encoded partition is malformed.
     #[error(transparent)]
-    Decode(#[from] DecodeError),
+    Decode(#[from] SpaceDecodeError),
     /// The regions are not adjacent.
     #[error("regions {} and {} are not neighbours on the curve", .0.0, .1.0)]
     Apart(RegionId, RegionId),

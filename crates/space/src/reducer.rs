@@ -11,8 +11,8 @@ use dunlin_topic::{Frame, FrozenState, Reducer, ReducerError};
 use crate::handover::{Handover, HandoverTiming, RegionId, StandbyMode};
 use crate::limits::RegionLimits;
 use crate::region::{RecordError, RegionState};
-use crate::store::{Schema, Store};
-use crate::world::World;
+use crate::store::{EntityStore, Schema};
+use crate::world::WorldBox;
 
 /// The state of a region's topic. Freezing is free; the next record after it copies the state once.
 #[derive(Debug)]
@@ -30,14 +30,14 @@ impl<const D: usize> RegionReducer<D> {
     /// Creates the state of an empty region.
     pub fn new(
         region: RegionId,
-        world: World<D>,
+        world: WorldBox<D>,
         schema: Schema,
         limits: RegionLimits,
         standby: StandbyMode,
         timing: HandoverTiming,
     ) -> RegionReducer<D> {
         let handover = Handover::new(region, 0, standby, timing).with_limits(limits.handover);
-        let state = Arc::new(RegionState::new(world, Store::new(schema.clone(), limits), handover));
+        let state = Arc::new(RegionState::new(world, EntityStore::new(schema.clone(), limits), handover));
         RegionReducer { schema, limits, standby, timing, state, checksum: Cell::new(None) }
     }
 

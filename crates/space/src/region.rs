@@ -29,9 +29,9 @@ use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
 use crate::ghost::{BorderStrip, Ghosts};
 use crate::handover::{Handover, HandoverEffect, HandoverMessage, RegionId};
-use crate::layout::DecodeError;
+use crate::layout::SpaceDecodeError;
 use crate::partition::Partition;
-use crate::store::{Entity, Store, StoreError};
+use crate::store::{Entity, EntityStore, StoreError};
 
 pub use outputs::{Outputs, RegionReport};
 pub use setup::RegionSetup;
@@ -41,12 +41,12 @@ pub use watching::CommandError;
 
 use home::InteriorCells;
 use mover::TickChanges;
-use view::View;
+use view::VisibleEntities;
 use watching::RegionViewers;
 
 /// Right to act for a region, from the cluster's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Authority {
+pub struct RegionAuthority {
     /// The fencing epoch.
     pub epoch: u64,
     /// End of the right: the region does nothing at this time or later.
@@ -57,7 +57,7 @@ pub struct Authority {
 #[derive(Debug, Clone, Copy)]
 pub struct Takeover<'a> {
     /// The new lease.
-    pub authority: Authority,
+    pub authority: RegionAuthority,
     /// Owners' epochs of all other regions, as of the start of the lease or later.
     pub peers: &'a [(RegionId, u64)],
     /// The current time.
@@ -86,7 +86,7 @@ pub enum StepError {
     },
     /// The message cannot be decoded.
     #[error(transparent)]
-    Decode(#[from] DecodeError),
+    Decode(#[from] SpaceDecodeError),
     /// The message's channel is unknown.
     #[error("message channel {0} is not known")]
     Channel(u8),
@@ -102,12 +102,12 @@ pub struct Region<const D: usize, B> {
     behaviour: B,
     state: RegionState<D>,
     partition: Partition,
-    authority: Option<Authority>,
+    authority: Option<RegionAuthority>,
     standby_tick: u64,
     ghosts: Ghosts<D>,
     strip: BorderStrip<D>,
     home: InteriorCells<D>,
-    view: View<D>,
+    view: VisibleEntities<D>,
     /// `None` while there are no viewers.
     watching: Option<RegionViewers<D>>,
     /// Whether a standby or subscriber receives the records.
@@ -126,11 +126,11 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         setup: RegionSetup<D>,
         behaviour: B,
         partition: Partition,
-        authority: Authority,
+        authority: RegionAuthority,
     ) -> Region<D, B> {
         let handover = Handover::new(setup.region, authority.epoch, setup.standby, setup.timing);
         let handover = handover.with_limits(setup.limits.handover);
-        let store = Store::new(setup.schema.clone(), setup.limits);
+        let store = EntityStore::new(setup.schema.clone(), setup.limits);
         let state = RegionState::new(setup.world, store, handover);
         Region::with_state(setup, behaviour, partition, Some(authority), state)
     }
@@ -139,13 +139,13 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         setup: RegionSetup<D>,
         behaviour: B,
         partition: Partition,
-        authority: Option<Authority>,
+        authority: Option<RegionAuthority>,
         state: RegionState<D>,
     ) -> Region<D, B> {
         let ghosts = Ghosts::new(setup.limits.ghosts_max);
         let strip = BorderStrip::new(setup.world, setup.strip);
         let home = InteriorCells::new(setup.world, stretch(&partition, setup.region), setup.strip);
-        let view = View::new(setup.world, behaviour.sight());
+        let view = VisibleEntities::new(setup.world, behaviour.sight());
         let standby_tick = state.tick();
         let (effects, reports_dropped) = (Vec::new(), 0);
         Region {
@@ -193,7 +193,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// The entities.
-    pub fn store(&self) -> &Store<D> {
+    pub fn store(&self) -> &EntityStore<D> {
         self.state.store()
     }
 
@@ -228,7 +228,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Sets the lease after it was granted, renewed or lost.
-    pub fn set_authority(&mut self, authority: Option<Authority>) {
+    pub fn set_authority(&mut self, authority: Option<RegionAuthority>) {
         // A lease of another epoch belongs to another owner, which takes over from a state.
         let own = self.state.handover().epoch();
         self.authority = authority.filter(|given| given.epoch == own);
@@ -309,7 +309,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Handles a message from another region.
     pub fn receive(&mut self, bytes: &[u8], now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
-        let (channel, rest) = bytes.split_first().ok_or(DecodeError::Short)?;
+        let (channel, rest) = bytes.split_first().ok_or(SpaceDecodeError::Short)?;
         match *channel {
             HANDOVER => {
                 let message = HandoverMessage::decode(rest)?;

@@ -6,7 +6,7 @@
 //! - Positions and velocities are finite. The store refuses other values, and does not change.
 //!
 //! Rows are sorted into the Morton order in parts (see `order`). In between, new rows are appended, and the
-//! last row replaces a removed one. At most [`RegionLimits::entities_max`](crate::Limits) entities exist.
+//! last row replaces a removed one. At most [`RegionLimits::entities_max`](crate::RegionLimits) entities exist.
 
 mod component;
 mod order;
@@ -27,7 +27,7 @@ pub use component::{Component, ComponentKind, Schema, SchemaError};
 pub use order::SortWindow;
 pub use state::{Entity, StateError};
 
-use component::Column;
+use component::ComponentColumn;
 
 /// Flag: the entity is being handed over and does not move.
 const STILL: u8 = 1;
@@ -36,7 +36,7 @@ const FROZEN: u8 = 2;
 
 /// All entities of a region.
 #[derive(Debug, Clone)]
-pub struct Store<const D: usize> {
+pub struct EntityStore<const D: usize> {
     schema: Schema,
     schema_hash: u32,
     limits: RegionLimits,
@@ -48,13 +48,13 @@ pub struct Store<const D: usize> {
     rests_until: Vec<u32>,
     position: [Vec<f32>; D],
     velocity: [Vec<f32>; D],
-    components: Vec<Column>,
+    components: Vec<ComponentColumn>,
     rows: HashTable<u32>,
 }
 
 /// All rows of a store for a tick. Rows with a flag stand still.
 #[derive(Debug)]
-pub(crate) struct Rows<'a, const D: usize> {
+pub(crate) struct StoreRows<'a, const D: usize> {
     pub(crate) ids: &'a [EntityId],
     pub(crate) kinds: &'a [u32],
     pub(crate) flags: &'a [u8],
@@ -125,11 +125,12 @@ pub enum StoreError {
     State(#[from] StateError),
 }
 
-impl<const D: usize> Store<D> {
+impl<const D: usize> EntityStore<D> {
     /// Creates an empty store.
-    pub fn new(schema: Schema, limits: RegionLimits) -> Store<D> {
-        let components = schema.components().iter().map(|component| Column::new(component.kind)).collect();
-        Store {
+    pub fn new(schema: Schema, limits: RegionLimits) -> EntityStore<D> {
+        let components =
+            schema.components().iter().map(|component| ComponentColumn::new(component.kind)).collect();
+        EntityStore {
             schema_hash: schema.hash(),
             schema,
             limits,
@@ -319,9 +320,9 @@ impl<const D: usize> Store<D> {
 
     /// Columns that a tick reads and writes.
     #[inline(always)]
-    pub(crate) fn rows_mut(&mut self) -> Rows<'_, D> {
+    pub(crate) fn rows_mut(&mut self) -> StoreRows<'_, D> {
         let len = self.ids.len();
-        Rows {
+        StoreRows {
             ids: &self.ids,
             kinds: &self.kinds[..len],
             flags: &self.flags[..len],
@@ -358,7 +359,7 @@ impl<const D: usize> Store<D> {
         let fixed = self.ids.capacity() * 8 + self.flags.capacity();
         let words = self.generations.capacity() + self.kinds.capacity() + self.rests_until.capacity();
         let floats: usize = self.position.iter().chain(&self.velocity).map(Vec::capacity).sum();
-        let components: usize = self.components.iter().map(Column::bytes).sum();
+        let components: usize = self.components.iter().map(ComponentColumn::bytes).sum();
         fixed + (words + floats) * 4 + components + self.rows.allocation_size()
     }
 }
@@ -373,7 +374,7 @@ pub(crate) fn row_of<const D: usize>(columns: &[impl Deref<Target = [f32]>; D], 
     at
 }
 
-impl<const D: usize> AdmissionCheck for Store<D> {
+impl<const D: usize> AdmissionCheck for EntityStore<D> {
     fn refusal(&self, parcel: &Parcel, others: usize) -> Option<EntityRefusal> {
         if self.row(parcel.id).is_some() {
             return Some(EntityRefusal::Held);

@@ -23,7 +23,7 @@ pub const CELL_BITS: u32 = 21;
 
 /// A box of space.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct World<const D: usize> {
+pub struct WorldBox<const D: usize> {
     min: Point<D>,
     max: Point<D>,
     /// Grid steps per unit.
@@ -54,9 +54,9 @@ pub enum WorldError {
     },
 }
 
-impl<const D: usize> World<D> {
+impl<const D: usize> WorldBox<D> {
     /// Creates the world between two corners, both included.
-    pub fn new(min: Point<D>, max: Point<D>) -> Result<World<D>, WorldError> {
+    pub fn new(min: Point<D>, max: Point<D>) -> Result<WorldBox<D>, WorldError> {
         if !(2..=3).contains(&D) {
             return Err(WorldError::Dimensions { dimensions: D });
         }
@@ -68,12 +68,12 @@ impl<const D: usize> World<D> {
                 return Err(WorldError::Axis { axis, min: min[axis], max: max[axis] });
             }
         }
-        Ok(World { min, max, scale })
+        Ok(WorldBox { min, max, scale })
     }
 
     /// Creates a cube or square from 0 to `edge` along each axis.
-    pub fn cube(edge: f32) -> Result<World<D>, WorldError> {
-        World::new([0.0; D], [edge; D])
+    pub fn cube(edge: f32) -> Result<WorldBox<D>, WorldError> {
+        WorldBox::new([0.0; D], [edge; D])
     }
 
     /// Lower corner.
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn corners_map_to_the_first_and_last_grid_place() {
-        let world = World::new([-10.0, 5.0], [10.0, 6.0]).unwrap();
+        let world = WorldBox::new([-10.0, 5.0], [10.0, 6.0]).unwrap();
         assert_eq!(world.place(&[-10.0, 5.0]), [0, 0]);
         assert_eq!(world.place(&[10.0, 6.0]), [(1 << 24) - 1; 2]);
         assert_eq!(world.place(&[-1e30, f32::INFINITY]), [0, (1 << 24) - 1]);
@@ -144,9 +144,9 @@ mod tests {
     #[test]
     fn worlds_without_extent_are_refused() {
         for (min, max) in [(0.0, 0.0), (1.0, 0.0), (0.0, f32::INFINITY), (f32::NAN, 1.0), (-3e38, 3e38)] {
-            let refused = World::new([0.0, min], [1.0, max]);
+            let refused = WorldBox::new([0.0, min], [1.0, max]);
             assert!(matches!(refused, Err(WorldError::Axis { axis: 1, .. })), "{min} {max}");
         }
-        assert_eq!(World::<4>::cube(1.0), Err(WorldError::Dimensions { dimensions: 4 }));
+        assert_eq!(WorldBox::<4>::cube(1.0), Err(WorldError::Dimensions { dimensions: 4 }));
     }
 }

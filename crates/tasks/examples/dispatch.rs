@@ -9,8 +9,8 @@
 use std::fs;
 
 use dunlin_tasks::{
-    AttemptReport, Command, CommandReply, Effects, Label, Limits, NewTask, NewWorker, SchedulerState, Tenant,
-    WorkerOrder,
+    AttemptReport, CommandReply, Label, NewTask, NewWorker, SchedulerLimits, SchedulerState, TaskCommand,
+    TaskEffects, TenantSettings, WorkerOrder,
 };
 
 const WORKERS: usize = 200;
@@ -37,10 +37,15 @@ struct Labels<'l> {
 fn measure(tenants: usize, queued: usize, labels: &Labels<'_>) {
     let before = resident_bytes();
     let names: Vec<String> = (0..tenants).map(|at| format!("tenant-{at}")).collect();
-    let mut state = SchedulerState::new(Limits { finished_max: 1_000, ..Limits::default() });
-    let mut effects = Effects::default();
+    let mut state =
+        SchedulerState::new(SchedulerLimits { finished_max: 1_000, ..SchedulerLimits::default() });
+    let mut effects = TaskEffects::default();
     for name in &names {
-        apply(&mut state, &mut effects, &Command::Tenant { tenant: Tenant::new(name.as_bytes()) });
+        apply(
+            &mut state,
+            &mut effects,
+            &TaskCommand::Tenant { tenant: TenantSettings::new(name.as_bytes()) },
+        );
     }
     let started = cpu_ns();
     for at in 0..queued {
@@ -51,7 +56,7 @@ fn measure(tenants: usize, queued: usize, labels: &Labels<'_>) {
     for _ in 0..WORKERS {
         let worker = NewWorker { kinds: vec![b"work"], credit: 1, ttl_ms: 600_000, ..NewWorker::default() };
         let worker = NewWorker { labels: labels.sets.to_vec(), ..worker };
-        apply(&mut state, &mut effects, &Command::Join { worker });
+        apply(&mut state, &mut effects, &TaskCommand::Join { worker });
     }
     let mut orders: std::collections::VecDeque<WorkerOrder> = effects.orders.drain(..).collect();
     cycle(&mut state, &mut effects, &mut orders, &names, labels, DISPATCHES / 3);
@@ -67,7 +72,7 @@ fn measure(tenants: usize, queued: usize, labels: &Labels<'_>) {
 
 fn cycle(
     state: &mut SchedulerState,
-    effects: &mut Effects,
+    effects: &mut TaskEffects,
     orders: &mut std::collections::VecDeque<WorkerOrder>,
     names: &[String],
     labels: &Labels<'_>,
@@ -85,21 +90,27 @@ fn cycle(
             memory_bytes: 1_000_000,
             credit: 1,
         };
-        apply(state, effects, &Command::Complete { answer, result: b"" });
+        apply(state, effects, &TaskCommand::Complete { answer, result: b"" });
         submit(state, effects, &names[at % names.len()], labels, at);
         orders.extend(effects.orders.drain(..));
         effects.clear();
     }
 }
 
-fn submit(state: &mut SchedulerState, effects: &mut Effects, tenant: &str, labels: &Labels<'_>, at: usize) {
+fn submit(
+    state: &mut SchedulerState,
+    effects: &mut TaskEffects,
+    tenant: &str,
+    labels: &Labels<'_>,
+    at: usize,
+) {
     let needs = labels.sets.get(at % labels.sets.len().max(1)).into_iter().copied().collect();
     let task = NewTask { labels: labels.labels.to_vec(), needs, ..NewTask::new(b"work", b"") };
-    apply(state, effects, &Command::Submit { tenant: tenant.as_bytes(), tasks: vec![task] });
+    apply(state, effects, &TaskCommand::Submit { tenant: tenant.as_bytes(), tasks: vec![task] });
     effects.events.clear();
 }
 
-fn apply(state: &mut SchedulerState, effects: &mut Effects, command: &Command<'_>) -> CommandReply {
+fn apply(state: &mut SchedulerState, effects: &mut TaskEffects, command: &TaskCommand<'_>) -> CommandReply {
     state.apply(command, effects).unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 

@@ -16,7 +16,7 @@
 //! - Idle workers come first. A worker receives tasks ahead when it reports, or when it is about to finish
 //!   and no worker is idle.
 
-use crate::effects::Effects;
+use crate::effects::TaskEffects;
 use crate::error::{Limit, TaskRefusal};
 use crate::finish::AttemptCost;
 use crate::layout::layout;
@@ -66,7 +66,7 @@ impl SchedulerState {
         id: u64,
         slots: u32,
         most: u32,
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_worker(id)?;
         let count = u64::from(slots) + u64::from(most);
@@ -83,7 +83,7 @@ impl SchedulerState {
     }
 
     /// Gives tasks ahead to a worker that has just reported.
-    pub(crate) fn fill_ahead(&mut self, worker: u32, effects: &mut Effects) {
+    pub(crate) fn fill_ahead(&mut self, worker: u32, effects: &mut TaskEffects) {
         while let Some(&ahead) = self.ahead.get(&worker)
             && ahead.given < ahead.most
             && self.workers[worker].credit == 0
@@ -104,7 +104,7 @@ impl SchedulerState {
     }
 
     /// Gives workers that are about to finish tasks that no other worker can start.
-    pub(crate) fn serve_soon(&mut self, effects: &mut Effects) {
+    pub(crate) fn serve_soon(&mut self, effects: &mut TaskEffects) {
         for pool in 0..self.pools.len() {
             while self.has_standing(pool)
                 && let Some(worker) = self.worker_ending_soon(pool)

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use crate::command::NewWorker;
-use crate::effects::{Start, WorkerOrder};
-use crate::error::{DecodeError, TaskRefusal};
+use crate::effects::{TaskStart, WorkerOrder};
+use crate::error::{TaskDecodeError, TaskRefusal};
 use crate::layout::{Fields, Later, Layout, decode, encode, layout};
 use crate::state::SchedulerState;
 use crate::task::TaskStage;
@@ -48,7 +48,7 @@ layout! {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeldTasks {
     /// Starts of all its tasks.
-    pub starts: Vec<Start>,
+    pub starts: Vec<TaskStart>,
     /// Orders to stop some of them.
     pub stops: Vec<WorkerOrder>,
     /// Further tasks that the worker would take.
@@ -102,17 +102,17 @@ impl<'a> Attach<'a> {
     }
 
     /// Decodes a request, borrowing from `bytes`.
-    pub fn decode(bytes: &'a [u8]) -> Result<Attach<'a>, DecodeError> {
-        let [version, rest @ ..] = bytes else { return Err(DecodeError::Short) };
+    pub fn decode(bytes: &'a [u8]) -> Result<Attach<'a>, TaskDecodeError> {
+        let [version, rest @ ..] = bytes else { return Err(TaskDecodeError::Short) };
         if *version != crate::VERSION {
-            return Err(DecodeError::Version(*version));
+            return Err(TaskDecodeError::Version(*version));
         }
         let mut fields = Fields { rest };
         let mut read = Attach::read(&mut fields)?;
         if !fields.rest.is_empty() {
             read.new.read_more(&mut fields)?;
         }
-        if fields.rest.is_empty() { Ok(read) } else { Err(DecodeError::Trailing(fields.rest.len())) }
+        if fields.rest.is_empty() { Ok(read) } else { Err(TaskDecodeError::Trailing(fields.rest.len())) }
     }
 }
 
@@ -123,7 +123,7 @@ impl Attached {
     }
 
     /// Decodes a response.
-    pub fn decode(bytes: &[u8]) -> Result<Attached, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<Attached, TaskDecodeError> {
         decode(bytes)
     }
 }

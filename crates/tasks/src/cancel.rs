@@ -1,6 +1,6 @@
 //! Cancels tasks, retries dead letters and discards them.
 
-use crate::effects::{Effects, TaskEventKind, WorkerOrder};
+use crate::effects::{TaskEffects, TaskEventKind, WorkerOrder};
 use crate::error::TaskRefusal;
 use crate::reply::CommandReply;
 use crate::slab::NONE;
@@ -8,7 +8,11 @@ use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, NEVER_MS, TaskStage};
 
 impl SchedulerState {
-    pub(crate) fn cancel(&mut self, task: u64, effects: &mut Effects) -> Result<CommandReply, TaskRefusal> {
+    pub(crate) fn cancel(
+        &mut self,
+        task: u64,
+        effects: &mut TaskEffects,
+    ) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_task(task)?;
         if matches!(self.tasks[at].stage, TaskStage::Completed | TaskStage::Cancelled) {
             return Err(TaskRefusal::Over { task });
@@ -19,7 +23,7 @@ impl SchedulerState {
 
     /// Cancels tasks and everything that waits for them. Works with ids, because the state may forget a
     /// cancelled task in between.
-    fn cancel_all(&mut self, mut left: Vec<u64>, effects: &mut Effects) {
+    fn cancel_all(&mut self, mut left: Vec<u64>, effects: &mut TaskEffects) {
         while let Some(id) = left.pop() {
             let Some(at) = self.tasks.find(id) else { continue };
             match self.tasks[at].stage {
@@ -39,13 +43,13 @@ impl SchedulerState {
     }
 
     /// Ends a cancelled task after its worker has released it.
-    pub(crate) fn end_cancelled(&mut self, at: u32, effects: &mut Effects) {
+    pub(crate) fn end_cancelled(&mut self, at: u32, effects: &mut TaskEffects) {
         let dependents = self.end_cancelled_task(at, effects);
         self.cancel_all(dependents, effects);
     }
 
     /// Ends one cancelled task; returns the tasks that waited for it.
-    fn end_cancelled_task(&mut self, at: u32, effects: &mut Effects) -> Vec<u64> {
+    fn end_cancelled_task(&mut self, at: u32, effects: &mut TaskEffects) -> Vec<u64> {
         self.tenant_of(at).account.cancelled += 1;
         let outcome = self.tasks[at].outcome.as_deref().cloned();
         let none = AttemptOutcome {
@@ -72,7 +76,11 @@ impl SchedulerState {
         self.tenant(tenant).dead = dead;
     }
 
-    pub(crate) fn retry(&mut self, task: u64, effects: &mut Effects) -> Result<CommandReply, TaskRefusal> {
+    pub(crate) fn retry(
+        &mut self,
+        task: u64,
+        effects: &mut TaskEffects,
+    ) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_task(task)?;
         if self.tasks[at].stage != TaskStage::Dead {
             return Err(TaskRefusal::NotDead { task });
@@ -82,7 +90,7 @@ impl SchedulerState {
     }
 
     /// Restarts a dead letter with all its retries. Removes its deadline, which may have caused the failure.
-    fn begin_anew(&mut self, at: u32, effects: &mut Effects) {
+    fn begin_anew(&mut self, at: u32, effects: &mut TaskEffects) {
         self.unlist_dead(at);
         let now_ms = self.now_ms;
         let task = &mut self.tasks[at];
@@ -102,7 +110,7 @@ impl SchedulerState {
         tenant: &[u8],
         count: u32,
         with_poisoned: bool,
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         let tenant = self.find_tenant(tenant)?;
         let dead = &self.tenants[tenant as usize].dead;
@@ -119,7 +127,7 @@ impl SchedulerState {
         &mut self,
         tenant: &[u8],
         count: u32,
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         let tenant = self.find_tenant(tenant)?;
         let tasks = self.dead_count(tenant, count);
@@ -133,7 +141,7 @@ impl SchedulerState {
     }
 
     /// Discards the oldest dead letter; tasks that wait for it are cancelled.
-    pub(crate) fn discard_first(&mut self, tenant: u32, effects: &mut Effects) {
+    pub(crate) fn discard_first(&mut self, tenant: u32, effects: &mut TaskEffects) {
         let at = self.tenants[tenant as usize].dead.head;
         if at == NONE {
             return;

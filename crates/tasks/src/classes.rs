@@ -3,8 +3,8 @@
 //! A lane or class is in use while one of its tasks is known. An unused lane or class stays until its number
 //! is needed for another. A name stays while a class or a pool has it.
 //!
-//! Bounds: [`Limits::lanes_max`] lanes of each tenant, [`LANES_MAX`] in all; [`Limits::classes_max`];
-//! [`Limits::DEMANDS_MAX`].
+//! Bounds: [`SchedulerLimits::lanes_max`] lanes of each tenant, [`LANES_MAX`] in all; [`SchedulerLimits::classes_max`];
+//! [`SchedulerLimits::DEMANDS_MAX`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::command::{Label, NewTask};
 use crate::error::{Limit, TaskRefusal};
 use crate::lane::{Class, Lane, Needs, needs_of};
-use crate::limits::Limits;
+use crate::limits::SchedulerLimits;
 use crate::state::SchedulerState;
 
 /// Lanes of all tenants.
@@ -71,7 +71,7 @@ impl SchedulerState {
             let spare = self.unused_classes.iter().filter(spare).count();
             Limit::Classes.check((count - spare) as u64, count_max as u64)?;
         }
-        let (count, count_max) = (self.demands as usize + demands, Limits::DEMANDS_MAX as usize);
+        let (count, count_max) = (self.demands as usize + demands, SchedulerLimits::DEMANDS_MAX as usize);
         if demands > 0 && count > count_max {
             let needs = |at: &&u32| !self.classes[**at as usize].needs.is_empty();
             let spare = self.unused_classes.iter().filter(spare).filter(needs).count();
@@ -101,7 +101,7 @@ impl SchedulerState {
         if demands > 0 {
             let class = |lane: &u32| &self.classes[self.lanes[*lane as usize].class as usize];
             let count = own.filter(|lane| !class(lane).needs.is_empty()).count() + demands;
-            Limit::DemandsOfTenant.check(count as u64, Limits::DEMANDS_OF_TENANT_MAX.into())?;
+            Limit::DemandsOfTenant.check(count as u64, SchedulerLimits::DEMANDS_OF_TENANT_MAX.into())?;
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl SchedulerState {
     /// At the limit, an unused class to replace; its lanes then belong to the new class.
     fn place_for_class(&self, has_needs: bool) -> Option<u32> {
         let is_full = self.classes.len() >= self.limits.classes_max as usize;
-        let is_full_of_needs = has_needs && self.demands >= Limits::DEMANDS_MAX;
+        let is_full_of_needs = has_needs && self.demands >= SchedulerLimits::DEMANDS_MAX;
         if !is_full && !is_full_of_needs {
             return None;
         }

@@ -1,20 +1,20 @@
-//! Commands: changes to a [`SchedulerState`](crate::State).
+//! Commands: changes to a [`SchedulerState`](crate::SchedulerState).
 
-use crate::error::DecodeError;
+use crate::error::TaskDecodeError;
 use crate::layout::{Later, Whole, choice, decode, encode, layout};
-use crate::limits::Limits;
+use crate::limits::SchedulerLimits;
 use crate::quota::Quota;
 use crate::rate::Rate;
-use crate::retry::Retry;
+use crate::retry::RetryPolicy;
 
 choice! {
     /// A change, applied as a whole or refused. Times from clients are milliseconds since 1970, 0 for none.
     /// Elapsed times use the cluster's own clock, which setting a system clock does not affect.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Command<'a> {
+    pub enum TaskCommand<'a> {
         /// Creates or changes a tenant; its limits hold from the next start on.
         Tenant { /// The tenant.
-            tenant: Tenant<'a> } = 1,
+            tenant: TenantSettings<'a> } = 1,
         /// Submits tasks, all or none.
         Submit { /// Tenant of the tasks.
             tenant: &'a [u8], /// The tasks.
@@ -90,7 +90,7 @@ choice! {
             unix_ms: u64 } = 19,
         /// Drains => Drains
         Limit { /// New limits.
-            limits: Limits } = 20,
+            limits: SchedulerLimits } = 20,
         /// Creates a tenant with weight 1 and without limits, unless it exists.
         Found { /// Name of the tenant.
             tenant: &'a [u8] } = 21,
@@ -123,7 +123,7 @@ choice! {
 layout! {
     /// Settings of a tenant.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Tenant<'a> {
+    pub struct TenantSettings<'a> {
         /// Name of the tenant.
         pub name: &'a [u8],
         /// Weight against other tenants; at least 1.
@@ -143,10 +143,10 @@ layout! {
     }
 }
 
-impl<'a> Tenant<'a> {
+impl<'a> TenantSettings<'a> {
     /// Creates a tenant of weight 1 without limits.
-    pub fn new(name: &'a [u8]) -> Tenant<'a> {
-        Tenant {
+    pub fn new(name: &'a [u8]) -> TenantSettings<'a> {
+        TenantSettings {
             name,
             weight: 1,
             queued_max: 0,
@@ -204,7 +204,7 @@ layout! {
         /// Timeout of an attempt, ms; 0 for `timeout_ms_default`.
         pub timeout_ms: u32,
         /// Retry policy; `None` for three retries.
-        pub retry: Option<Retry>,
+        pub retry: Option<RetryPolicy>,
         /// A second task with the same key counts as the first one; with another queue, kind, payload or
         /// subject it is refused. Empty for none.
         pub idempotency_key: &'a [u8],
@@ -294,33 +294,33 @@ choice! {
 
 impl<'a> ExtendedCommand<'a> {
     /// Converts a command that uses such a field.
-    fn of(command: &Command<'a>) -> Option<ExtendedCommand<'a>> {
+    fn of(command: &TaskCommand<'a>) -> Option<ExtendedCommand<'a>> {
         match command {
-            Command::Submit { tenant, tasks } if tasks.iter().any(Later::has_later_fields) => {
+            TaskCommand::Submit { tenant, tasks } if tasks.iter().any(Later::has_later_fields) => {
                 Some(ExtendedCommand::Submit { tenant, tasks: tasks.iter().cloned().map(Whole).collect() })
             }
-            Command::Join { worker } if worker.has_later_fields() => {
+            TaskCommand::Join { worker } if worker.has_later_fields() => {
                 Some(ExtendedCommand::Join { worker: Whole(worker.clone()) })
             }
-            Command::Enlist { id, worker } if worker.has_later_fields() => {
+            TaskCommand::Enlist { id, worker } if worker.has_later_fields() => {
                 Some(ExtendedCommand::Enlist { id: *id, worker: Whole(worker.clone()) })
             }
-            Command::Schedule { tenant, name, cron, task } if task.has_later_fields() => {
+            TaskCommand::Schedule { tenant, name, cron, task } if task.has_later_fields() => {
                 Some(ExtendedCommand::Schedule { tenant, name, cron, task: Whole(task.clone()) })
             }
             _ => None,
         }
     }
 
-    fn command(self) -> Command<'a> {
+    fn command(self) -> TaskCommand<'a> {
         match self {
             ExtendedCommand::Submit { tenant, tasks } => {
-                Command::Submit { tenant, tasks: tasks.into_iter().map(|Whole(task)| task).collect() }
+                TaskCommand::Submit { tenant, tasks: tasks.into_iter().map(|Whole(task)| task).collect() }
             }
-            ExtendedCommand::Join { worker: Whole(worker) } => Command::Join { worker },
-            ExtendedCommand::Enlist { id, worker: Whole(worker) } => Command::Enlist { id, worker },
+            ExtendedCommand::Join { worker: Whole(worker) } => TaskCommand::Join { worker },
+            ExtendedCommand::Enlist { id, worker: Whole(worker) } => TaskCommand::Enlist { id, worker },
             ExtendedCommand::Schedule { tenant, name, cron, task: Whole(task) } => {
-                Command::Schedule { tenant, name, cron, task }
+                TaskCommand::Schedule { tenant, name, cron, task }
             }
         }
     }
@@ -347,16 +347,16 @@ layout! {
     }
 }
 
-impl<'a> Command<'a> {
+impl<'a> TaskCommand<'a> {
     /// Tenant that must exist for the command.
     pub fn tenant(&self) -> Option<&'a [u8]> {
         match *self {
-            Command::Submit { tenant, .. }
-            | Command::Redrive { tenant, .. }
-            | Command::RedriveSafe { tenant, .. }
-            | Command::Discard { tenant, .. }
-            | Command::Schedule { tenant, .. }
-            | Command::Unschedule { tenant, .. } => Some(tenant),
+            TaskCommand::Submit { tenant, .. }
+            | TaskCommand::Redrive { tenant, .. }
+            | TaskCommand::RedriveSafe { tenant, .. }
+            | TaskCommand::Discard { tenant, .. }
+            | TaskCommand::Schedule { tenant, .. }
+            | TaskCommand::Unschedule { tenant, .. } => Some(tenant),
             _ => None,
         }
     }
@@ -370,7 +370,7 @@ impl<'a> Command<'a> {
     }
 
     /// Decodes a command, borrowing from `bytes`.
-    pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
+    pub fn decode(bytes: &'a [u8]) -> Result<TaskCommand<'a>, TaskDecodeError> {
         match bytes.get(1) {
             Some(130 | 135 | 144 | 151) => decode(bytes).map(ExtendedCommand::command),
             _ => decode(bytes),
@@ -380,15 +380,15 @@ impl<'a> Command<'a> {
     /// Workers that send the command, or that it concerns.
     pub fn workers(&self) -> &[u64] {
         match self {
-            Command::Beat { workers } => workers,
-            Command::Complete { answer: AttemptReport { worker, .. }, .. }
-            | Command::Fail { answer: AttemptReport { worker, .. }, .. }
-            | Command::Pull { worker, .. }
-            | Command::Progress { worker, .. }
-            | Command::Extend { worker, .. }
-            | Command::Drain { worker }
-            | Command::Leave { worker }
-            | Command::Slots { worker, .. } => std::slice::from_ref(worker),
+            TaskCommand::Beat { workers } => workers,
+            TaskCommand::Complete { answer: AttemptReport { worker, .. }, .. }
+            | TaskCommand::Fail { answer: AttemptReport { worker, .. }, .. }
+            | TaskCommand::Pull { worker, .. }
+            | TaskCommand::Progress { worker, .. }
+            | TaskCommand::Extend { worker, .. }
+            | TaskCommand::Drain { worker }
+            | TaskCommand::Leave { worker }
+            | TaskCommand::Slots { worker, .. } => std::slice::from_ref(worker),
             _ => &[],
         }
     }
@@ -397,12 +397,12 @@ impl<'a> Command<'a> {
     pub fn grows(&self) -> bool {
         matches!(
             self,
-            Command::Tenant { .. }
-                | Command::Found { .. }
-                | Command::Submit { .. }
-                | Command::Schedule { .. }
-                | Command::Join { .. }
-                | Command::Enlist { .. }
+            TaskCommand::Tenant { .. }
+                | TaskCommand::Found { .. }
+                | TaskCommand::Submit { .. }
+                | TaskCommand::Schedule { .. }
+                | TaskCommand::Join { .. }
+                | TaskCommand::Enlist { .. }
         )
     }
 }

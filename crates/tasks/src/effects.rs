@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::error::DecodeError;
+use crate::error::TaskDecodeError;
 use crate::layout::{choice, decode, encode, layout};
 
 /// Effects in order. The caller carries them out and clears them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Effects {
+pub struct TaskEffects {
     /// Orders for workers.
     pub orders: Vec<WorkerOrder>,
     /// Payloads to publish; confirm each with [`Command::Published`](crate::Command::Published). A task may
     /// appear more than once, with the same id.
-    pub publishes: Vec<Publish>,
+    pub publishes: Vec<TaskPublication>,
     /// Events for watchers.
     pub events: Vec<TaskEvent>,
 }
 
-impl Effects {
+impl TaskEffects {
     /// Removes all effects.
     pub fn clear(&mut self) {
         self.orders.clear();
@@ -30,8 +30,8 @@ impl Effects {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerOrder {
     /// Start a task.
-    Start(Start),
-    /// Stop a task; the worker replies with [`Command::Fail`](crate::Command::Fail) or the task's result.
+    Start(TaskStart),
+    /// Stop a task; the worker replies with [`TaskCommand::Fail`](crate::TaskCommand::Fail) or the task's result.
     Stop {
         /// Id of the worker.
         worker: u64,
@@ -60,7 +60,7 @@ impl WorkerOrder {
 layout! {
     /// A start of a task.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Start {
+    pub struct TaskStart {
         /// Id of the worker.
         pub worker: u64,
         /// Id of the task.
@@ -83,7 +83,7 @@ layout! {
 
 /// A payload to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Publish {
+pub struct TaskPublication {
     /// Id of the task; repeated publications have the same.
     pub task: u64,
     /// Where to publish: a [`Destination`](crate::Destination).
@@ -165,7 +165,7 @@ impl TaskEvent {
     }
 
     /// Decodes an event.
-    pub fn decode(bytes: &[u8]) -> Result<TaskEvent, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<TaskEvent, TaskDecodeError> {
         decode(bytes)
     }
 }

@@ -5,7 +5,7 @@ use crate::layout::{choice, decode, encode};
 /// The reason why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum DecodeError {
+pub enum TaskDecodeError {
     /// The bytes end too early.
     #[error("the bytes are cut short: they announce more than follows")]
     Short,
@@ -226,7 +226,7 @@ choice! {
 }
 
 impl Limit {
-    /// Name of the limit in `Limits`.
+    /// Name of the limit in `SchedulerLimits`.
     pub fn name(self) -> &'static str {
         match self {
             Limit::Batch => "batch_max",
@@ -261,7 +261,7 @@ impl TaskRefusal {
     }
 
     /// Decodes a refusal.
-    pub fn decode(bytes: &[u8]) -> Result<TaskRefusal, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<TaskRefusal, TaskDecodeError> {
         decode(bytes)
     }
 }

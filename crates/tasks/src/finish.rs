@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::command::AttemptReport;
-use crate::effects::{AttemptFailure, Effects, TaskEventKind, WorkerOrder};
+use crate::effects::{AttemptFailure, TaskEffects, TaskEventKind, WorkerOrder};
 use crate::error::TaskRefusal;
 use crate::layout::shared;
 use crate::reply::CommandReply;
@@ -31,7 +31,7 @@ impl SchedulerState {
         &mut self,
         answer: &AttemptReport,
         result: &[u8],
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         let (bytes, bytes_max) = (result.len() as u64, u64::from(self.limits.result_bytes_max));
         if bytes > bytes_max {
@@ -54,7 +54,7 @@ impl SchedulerState {
     pub(crate) fn published(
         &mut self,
         tasks: &[u64],
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         self.check_batch(tasks.len())?;
         for &id in tasks {
@@ -74,7 +74,7 @@ impl SchedulerState {
         &mut self,
         task: u64,
         error: &[u8],
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         let Some(at) = self.tasks.find(task) else { return Ok(CommandReply::Done) };
         let found = &self.tasks[at];
@@ -97,7 +97,7 @@ impl SchedulerState {
     }
 
     /// Completes a task.
-    pub(crate) fn succeed(&mut self, at: u32, spent: AttemptCost, result: &[u8], effects: &mut Effects) {
+    pub(crate) fn succeed(&mut self, at: u32, spent: AttemptCost, result: &[u8], effects: &mut TaskEffects) {
         let AttemptCost { run_us, cpu_us, .. } = spent;
         self.tenant_of(at).account.completed += 1;
         self.set_outcome(at, None, spent, result);
@@ -112,7 +112,7 @@ impl SchedulerState {
         answer: &AttemptReport,
         error: &[u8],
         retry: bool,
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         let (worker, at) = self.check_answer(answer)?;
         let spent = self.spent(at, answer);
@@ -136,7 +136,7 @@ impl SchedulerState {
         may_retry: bool,
         spent: AttemptCost,
         error: &[u8],
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) {
         self.set_outcome(at, Some(why), spent, error);
         self.tenant_of(at).account.failed += 1;
@@ -161,7 +161,7 @@ impl SchedulerState {
     }
 
     /// Puts a task back after its worker has ended.
-    pub(crate) fn lose_task(&mut self, at: u32, effects: &mut Effects) {
+    pub(crate) fn lose_task(&mut self, at: u32, effects: &mut TaskEffects) {
         let spent = self.spent_since_start(at);
         let poison_max = self.limits.poison_max;
         let task = &mut self.tasks[at];
@@ -185,7 +185,7 @@ impl SchedulerState {
     }
 
     /// Handles a task's timer.
-    pub(crate) fn task_is_due(&mut self, at: u32, effects: &mut Effects) {
+    pub(crate) fn task_is_due(&mut self, at: u32, effects: &mut TaskEffects) {
         let (stage, deadline_ms) = (self.tasks[at].stage, self.tasks[at].deadline_ms);
         let is_late = self.now_ms >= deadline_ms;
         self.set_due(at, NEVER_MS);
@@ -207,7 +207,7 @@ impl SchedulerState {
         }
     }
 
-    fn time_out(&mut self, at: u32, is_late: bool, effects: &mut Effects) {
+    fn time_out(&mut self, at: u32, is_late: bool, effects: &mut TaskEffects) {
         let (worker, token) = (self.tasks[at].worker, self.tasks[at].token);
         let (worker, task) = (self.worker_id(worker), self.tasks.id(at));
         let is_stopping = self.tasks[at].stage == TaskStage::Stopping;
@@ -248,7 +248,13 @@ impl SchedulerState {
     }
 
     /// Takes a task from its worker. The task keeps its places in groups if it starts again at once.
-    pub(crate) fn release(&mut self, at: u32, spent: AttemptCost, keeps_places: bool, effects: &mut Effects) {
+    pub(crate) fn release(
+        &mut self,
+        at: u32,
+        spent: AttemptCost,
+        keeps_places: bool,
+        effects: &mut TaskEffects,
+    ) {
         self.set_due(at, NEVER_MS);
         self.settle_cost(at, spent);
         let need = self.tasks[at].need();
@@ -319,7 +325,7 @@ impl SchedulerState {
     }
 
     /// Makes a task a dead letter. Tasks that wait for it continue to wait, because it may still be done.
-    pub(crate) fn make_dead_letter(&mut self, at: u32, why: AttemptFailure, effects: &mut Effects) {
+    pub(crate) fn make_dead_letter(&mut self, at: u32, why: AttemptFailure, effects: &mut TaskEffects) {
         if self.tasks[at].outcome.as_ref().is_none_or(|outcome| outcome.failure != Some(why)) {
             self.set_outcome(at, Some(why), AttemptCost::default(), b"");
         }
@@ -336,7 +342,7 @@ impl SchedulerState {
         }
     }
 
-    fn release_dependent_tasks(&mut self, at: u32, effects: &mut Effects) {
+    fn release_dependent_tasks(&mut self, at: u32, effects: &mut TaskEffects) {
         for id in self.take_dependents(at) {
             let Some(next) = self.tasks.find(id) else { continue };
             let task = &mut self.tasks[next];

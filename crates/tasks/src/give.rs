@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use crate::effects::{Effects, Start, TaskEventKind, WorkerOrder};
+use crate::effects::{TaskEffects, TaskEventKind, TaskStart, WorkerOrder};
 use crate::lane::LaneRank;
 use crate::state::SchedulerState;
 use crate::task::{TaskList, TaskStage};
@@ -17,7 +17,7 @@ type Candidate = ((u8, u64, i64), u32, u32);
 
 impl SchedulerState {
     /// Dispatches all classes that have new ready tasks.
-    pub(crate) fn dispatch(&mut self, effects: &mut Effects) {
+    pub(crate) fn dispatch(&mut self, effects: &mut TaskEffects) {
         let has_come = !self.dirty.is_empty();
         while let Some(class) = self.dirty.pop() {
             for at in 0..self.classes[class as usize].pools.len() {
@@ -31,7 +31,7 @@ impl SchedulerState {
     }
 
     /// Gives idle workers of a pool tasks of a class, or others that rank before.
-    fn serve(&mut self, class: u32, pool: u32, effects: &mut Effects) {
+    fn serve(&mut self, class: u32, pool: u32, effects: &mut TaskEffects) {
         let mut passed = None;
         let serves = self.pools[pool as usize].serves.clone();
         for _ in 0..PASSED_MAX {
@@ -55,19 +55,19 @@ impl SchedulerState {
     }
 
     /// Gives a worker as many tasks as it takes.
-    pub(crate) fn fill(&mut self, worker: u32, effects: &mut Effects) {
+    pub(crate) fn fill(&mut self, worker: u32, effects: &mut TaskEffects) {
         while self.give(worker, effects) {}
         self.fill_ahead(worker, effects);
         self.update_idle(worker);
     }
 
     /// Gives a worker its next task, if there is one and the worker takes more.
-    fn give(&mut self, worker: u32, effects: &mut Effects) -> bool {
+    fn give(&mut self, worker: u32, effects: &mut TaskEffects) -> bool {
         self.workers[worker].takes() && self.give_next(worker, effects)
     }
 
     /// Gives a worker its next task, even if it has no credit.
-    pub(crate) fn give_next(&mut self, worker: u32, effects: &mut Effects) -> bool {
+    pub(crate) fn give_next(&mut self, worker: u32, effects: &mut TaskEffects) -> bool {
         while let Some((lane, at)) = self.choose(worker) {
             let (tenant_at, need, now_ms) = (self.tasks[at].tenant, self.tasks[at].need(), self.now_ms);
             let tenant = self.tenant(tenant_at);
@@ -122,7 +122,7 @@ impl SchedulerState {
         self.workers[worker].fits(&need).then_some(((standing.tier, standing.tag, rank), lane_at, at))
     }
 
-    fn start(&mut self, at: u32, lane_at: u32, worker_at: u32, effects: &mut Effects) {
+    fn start(&mut self, at: u32, lane_at: u32, worker_at: u32, effects: &mut TaskEffects) {
         self.remove_from_lane(at);
         self.spend_tokens(at);
         self.token += 1;
@@ -158,9 +158,9 @@ impl SchedulerState {
     }
 
     /// The start that the worker of a task received.
-    pub(crate) fn start_of(&self, at: u32) -> Start {
+    pub(crate) fn start_of(&self, at: u32) -> TaskStart {
         let task = &self.tasks[at];
-        Start {
+        TaskStart {
             worker: self.worker_id(task.worker),
             task: self.tasks.id(at),
             token: task.token,

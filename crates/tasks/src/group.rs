@@ -28,10 +28,10 @@ const GROUP_BYTES: u64 = 192;
 pub(crate) type TaskSort = (u32, u64, u64);
 
 /// Members of a group by sort and rank.
-pub(crate) type Members = OrdSet<(TaskSort, i64, u32)>;
+pub(crate) type RankedTasks = OrdSet<(TaskSort, i64, u32)>;
 
 /// First member of each sort.
-pub(crate) fn firsts(members: &Members) -> impl Iterator<Item = (TaskSort, i64, u32)> {
+pub(crate) fn firsts(members: &RankedTasks) -> impl Iterator<Item = (TaskSort, i64, u32)> {
     let mut next = members.get_min().copied();
     std::iter::from_fn(move || {
         let found = next?;
@@ -43,7 +43,7 @@ pub(crate) fn firsts(members: &Members) -> impl Iterator<Item = (TaskSort, i64, 
 
 /// Tasks with the same value under a key.
 #[derive(Debug, Clone)]
-pub(crate) struct Group {
+pub(crate) struct TaskGroup {
     /// Tasks that are ready or held.
     pub(crate) places: u32,
     /// Ready tasks that reserve a token; counted only with a rate.
@@ -52,19 +52,19 @@ pub(crate) struct Group {
     /// Time at which a token becomes available, or the group can be forgotten.
     pub(crate) due_ms: u64,
     /// Tasks without a place.
-    pub(crate) waiting: Members,
+    pub(crate) waiting: RankedTasks,
     /// Ready tasks with a place, which no worker has.
-    pub(crate) ready_members: Members,
+    pub(crate) ready_members: RankedTasks,
 }
 
-impl Default for Group {
-    fn default() -> Group {
+impl Default for TaskGroup {
+    fn default() -> TaskGroup {
         let (waiting, ready_members) = (OrdSet::new(), OrdSet::new());
-        Group { places: 0, ready: 0, bucket: Bucket::default(), due_ms: NEVER_MS, waiting, ready_members }
+        TaskGroup { places: 0, ready: 0, bucket: Bucket::default(), due_ms: NEVER_MS, waiting, ready_members }
     }
 }
 
-impl Group {
+impl TaskGroup {
     /// Whether the group has no data to remember.
     pub(crate) fn is_empty(&self, limit: &Limited, now_ms: u64) -> bool {
         let is_full = limit.rate.is_none_or(|rate| self.bucket.missing(&rate, now_ms) == 0);

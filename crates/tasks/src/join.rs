@@ -3,40 +3,45 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::query::Found;
+use crate::query::TaskQueryResult;
 use crate::signals::{KindSignals, Signals};
 use crate::view::WorkerView;
 
-impl Found {
+impl TaskQueryResult {
     /// Joins results in the order of the shards. `None` if there are none, or if they cannot be joined.
-    pub fn join(parts: Vec<Found>) -> Option<Found> {
+    pub fn join(parts: Vec<TaskQueryResult>) -> Option<TaskQueryResult> {
         let mut parts = parts.into_iter();
         let first = parts.next()?;
-        parts.try_fold(first, Found::and)
+        parts.try_fold(first, TaskQueryResult::and)
     }
 
-    fn and(self, other: Found) -> Option<Found> {
+    fn and(self, other: TaskQueryResult) -> Option<TaskQueryResult> {
         Some(match (self, other) {
-            (Found::Queues { mut queues }, Found::Queues { queues: more }) => {
+            (TaskQueryResult::Queues { mut queues }, TaskQueryResult::Queues { queues: more }) => {
                 queues.extend(more);
-                Found::Queues { queues }
+                TaskQueryResult::Queues { queues }
             }
-            (Found::Tenants { mut tenants }, Found::Tenants { tenants: more }) => {
+            (TaskQueryResult::Tenants { mut tenants }, TaskQueryResult::Tenants { tenants: more }) => {
                 tenants.extend(more);
-                Found::Tenants { tenants }
+                TaskQueryResult::Tenants { tenants }
             }
-            (Found::Workers { workers }, Found::Workers { workers: more }) => {
-                Found::Workers { workers: join_workers(workers, more) }
+            (TaskQueryResult::Workers { workers }, TaskQueryResult::Workers { workers: more }) => {
+                TaskQueryResult::Workers { workers: join_workers(workers, more) }
             }
-            (Found::Signals { signals }, Found::Signals { signals: more }) => {
-                Found::Signals { signals: signals.and(more) }
+            (TaskQueryResult::Signals { signals }, TaskQueryResult::Signals { signals: more }) => {
+                TaskQueryResult::Signals { signals: signals.and(more) }
             }
             (
-                Found::Status { tasks, bytes, now_ms, mut limits },
-                Found::Status { tasks: more_tasks, bytes: more_bytes, limits: more, .. },
+                TaskQueryResult::Status { tasks, bytes, now_ms, mut limits },
+                TaskQueryResult::Status { tasks: more_tasks, bytes: more_bytes, limits: more, .. },
             ) => {
                 limits.state_bytes_max = limits.state_bytes_max.saturating_add(more.state_bytes_max);
-                Found::Status { tasks: tasks + more_tasks, bytes: bytes + more_bytes, now_ms, limits }
+                TaskQueryResult::Status {
+                    tasks: tasks + more_tasks,
+                    bytes: bytes + more_bytes,
+                    now_ms,
+                    limits,
+                }
             }
             _ => return None,
         })

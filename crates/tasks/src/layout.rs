@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use crate::error::DecodeError;
+use crate::error::TaskDecodeError;
 
 /// Bytes that are still to be decoded.
 #[derive(Debug, Clone, Copy)]
@@ -20,28 +20,28 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], DecodeError> {
-        let (here, after) = self.rest.split_at_checked(bytes).ok_or(DecodeError::Short)?;
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], TaskDecodeError> {
+        let (here, after) = self.rest.split_at_checked(bytes).ok_or(TaskDecodeError::Short)?;
         self.rest = after;
         Ok(here)
     }
 
     /// Reads a count of items of at least one byte each.
-    pub(crate) fn count(&mut self) -> Result<usize, DecodeError> {
+    pub(crate) fn count(&mut self) -> Result<usize, TaskDecodeError> {
         let count = u32::read(self)? as usize;
-        if count > self.rest.len() { Err(DecodeError::Short) } else { Ok(count) }
+        if count > self.rest.len() { Err(TaskDecodeError::Short) } else { Ok(count) }
     }
 }
 
 /// Decodes the version and one whole `T`.
-pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
+pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, TaskDecodeError> {
     let mut fields = Fields { rest: bytes };
     let version = u8::read(&mut fields)?;
     if version != crate::VERSION {
-        return Err(DecodeError::Version(version));
+        return Err(TaskDecodeError::Version(version));
     }
     let read = T::read(&mut fields)?;
-    if fields.rest.is_empty() { Ok(read) } else { Err(DecodeError::Trailing(fields.rest.len())) }
+    if fields.rest.is_empty() { Ok(read) } else { Err(TaskDecodeError::Trailing(fields.rest.len())) }
 }
 
 /// Encodes the version and one whole `T`.
@@ -57,7 +57,7 @@ pub(crate) fn shared(bytes: &[u8]) -> Arc<[u8]> {
 
 /// A value with an encoding.
 pub(crate) trait Layout<'a>: Sized {
-    fn read(fields: &mut Fields<'a>) -> Result<Self, DecodeError>;
+    fn read(fields: &mut Fields<'a>) -> Result<Self, TaskDecodeError>;
     fn write(&self, out: &mut Vec<u8>);
 }
 
@@ -65,7 +65,7 @@ macro_rules! integers {
     ($($int:ty)*) => {$(
         impl<'a> Layout<'a> for $int {
             #[inline]
-            fn read(fields: &mut Fields<'a>) -> Result<$int, DecodeError> {
+            fn read(fields: &mut Fields<'a>) -> Result<$int, TaskDecodeError> {
                 let mut bytes = [0; size_of::<$int>()];
                 bytes.copy_from_slice(fields.take(size_of::<$int>())?);
                 Ok(<$int>::from_le_bytes(bytes))
@@ -81,11 +81,11 @@ macro_rules! integers {
 integers!(u8 u16 u32 u64 i64);
 
 impl<'a> Layout<'a> for bool {
-    fn read(fields: &mut Fields<'a>) -> Result<bool, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<bool, TaskDecodeError> {
         match u8::read(fields)? {
             0 => Ok(false),
             1 => Ok(true),
-            number => Err(DecodeError::Unknown { what: "yes or no", number }),
+            number => Err(TaskDecodeError::Unknown { what: "yes or no", number }),
         }
     }
 
@@ -95,7 +95,7 @@ impl<'a> Layout<'a> for bool {
 }
 
 impl<'a, A: Layout<'a>, B: Layout<'a>> Layout<'a> for (A, B) {
-    fn read(fields: &mut Fields<'a>) -> Result<(A, B), DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<(A, B), TaskDecodeError> {
         Ok((A::read(fields)?, B::read(fields)?))
     }
 
@@ -106,9 +106,9 @@ impl<'a, A: Layout<'a>, B: Layout<'a>> Layout<'a> for (A, B) {
 }
 
 impl<'a> Layout<'a> for String {
-    fn read(fields: &mut Fields<'a>) -> Result<String, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<String, TaskDecodeError> {
         let text = std::str::from_utf8(<&[u8]>::read(fields)?);
-        text.map(str::to_owned).map_err(|_| DecodeError::Inconsistent("bytes and text"))
+        text.map(str::to_owned).map_err(|_| TaskDecodeError::Inconsistent("bytes and text"))
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -117,7 +117,7 @@ impl<'a> Layout<'a> for String {
 }
 
 impl<'a> Layout<'a> for &'a [u8] {
-    fn read(fields: &mut Fields<'a>) -> Result<&'a [u8], DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<&'a [u8], TaskDecodeError> {
         let len = u32::read(fields)?;
         fields.take(len as usize)
     }
@@ -129,7 +129,7 @@ impl<'a> Layout<'a> for &'a [u8] {
 }
 
 impl<'a> Layout<'a> for Arc<[u8]> {
-    fn read(fields: &mut Fields<'a>) -> Result<Arc<[u8]>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<Arc<[u8]>, TaskDecodeError> {
         <&[u8]>::read(fields).map(shared)
     }
 
@@ -139,7 +139,7 @@ impl<'a> Layout<'a> for Arc<[u8]> {
 }
 
 impl<'a, T: Layout<'a>> Layout<'a> for Arc<T> {
-    fn read(fields: &mut Fields<'a>) -> Result<Arc<T>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<Arc<T>, TaskDecodeError> {
         T::read(fields).map(Arc::new)
     }
 
@@ -149,9 +149,9 @@ impl<'a, T: Layout<'a>> Layout<'a> for Arc<T> {
 }
 
 impl<'a, T: Layout<'a>, const N: usize> Layout<'a> for [T; N] {
-    fn read(fields: &mut Fields<'a>) -> Result<[T; N], DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<[T; N], TaskDecodeError> {
         let read: Vec<T> = (0..N).map(|_| T::read(fields)).collect::<Result<_, _>>()?;
-        read.try_into().map_err(|_| DecodeError::Short)
+        read.try_into().map_err(|_| TaskDecodeError::Short)
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -160,7 +160,7 @@ impl<'a, T: Layout<'a>, const N: usize> Layout<'a> for [T; N] {
 }
 
 impl<'a, T: Layout<'a>> Layout<'a> for Vec<T> {
-    fn read(fields: &mut Fields<'a>) -> Result<Vec<T>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<Vec<T>, TaskDecodeError> {
         let count = fields.count()?;
         (0..count).map(|_| T::read(fields)).collect()
     }
@@ -172,7 +172,7 @@ impl<'a, T: Layout<'a>> Layout<'a> for Vec<T> {
 }
 
 impl<'a, T: Layout<'a>> Layout<'a> for Option<T> {
-    fn read(fields: &mut Fields<'a>) -> Result<Option<T>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<Option<T>, TaskDecodeError> {
         bool::read(fields)?.then(|| T::read(fields)).transpose()
     }
 
@@ -186,7 +186,7 @@ impl<'a, T: Layout<'a>> Layout<'a> for Option<T> {
 pub(crate) trait Later<'a>: Layout<'a> {
     /// Whether any of them is used.
     fn has_later_fields(&self) -> bool;
-    fn read_more(&mut self, fields: &mut Fields<'a>) -> Result<(), DecodeError>;
+    fn read_more(&mut self, fields: &mut Fields<'a>) -> Result<(), TaskDecodeError>;
     fn write_more(&self, out: &mut Vec<u8>);
 }
 
@@ -195,7 +195,7 @@ pub(crate) trait Later<'a>: Layout<'a> {
 pub struct Whole<T>(pub T);
 
 impl<'a, T: Later<'a>> Layout<'a> for Whole<T> {
-    fn read(fields: &mut Fields<'a>) -> Result<Whole<T>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<Whole<T>, TaskDecodeError> {
         let mut read = T::read(fields)?;
         read.read_more(fields)?;
         Ok(Whole(read))
@@ -222,7 +222,7 @@ macro_rules! layout {
 
         impl<'a> crate::layout::Layout<'a> for $name $(<$life>)? {
             #[inline]
-            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::DecodeError> {
+            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::TaskDecodeError> {
                 $(let $field = crate::layout::Layout::read(fields)?;)*
                 Ok($name { $($field,)* $($later: Default::default(),)* })
             }
@@ -238,7 +238,7 @@ macro_rules! layout {
                 false $(|| self.$later != <$later_ty>::default())*
             }
 
-            fn read_more(&mut self, fields: &mut crate::layout::Fields<'a>) -> Result<(), crate::error::DecodeError> {
+            fn read_more(&mut self, fields: &mut crate::layout::Fields<'a>) -> Result<(), crate::error::TaskDecodeError> {
                 $(self.$later = crate::layout::Layout::read(fields)?;)*
                 Ok(())
             }
@@ -258,7 +258,7 @@ macro_rules! layout {
 
         impl<'a> crate::layout::Layout<'a> for $name $(<$life>)? {
             #[inline]
-            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::DecodeError> {
+            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::TaskDecodeError> {
                 $(let $field = crate::layout::Layout::read(fields)?;)*
                 Ok($name { $($field,)* })
             }
@@ -284,14 +284,14 @@ macro_rules! choice {
         }
 
         impl<'a> crate::layout::Layout<'a> for $name $(<$life>)? {
-            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::DecodeError> {
+            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::TaskDecodeError> {
                 Ok(match u8::read(fields)? {
                     $($number => {
                         $($(let $field = crate::layout::Layout::read(fields)?;)*)?
                         $name::$variant $({ $($field,)* })?
                     })*
                     number => {
-                        return Err(crate::error::DecodeError::Unknown { what: stringify!($name), number });
+                        return Err(crate::error::TaskDecodeError::Unknown { what: stringify!($name), number });
                     }
                 })
             }

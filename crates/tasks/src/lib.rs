@@ -1,15 +1,15 @@
 //! Scheduler of many tenants' tasks: queues, workers, leases, fair shares and quotas.
 //!
-//! A [`SchedulerState`] applies [`Command`]s and returns replies, and [`Effects`] for workers and topics. The
+//! A [`SchedulerState`] applies [`TaskCommand`]s and returns replies, and [`TaskEffects`] for workers and topics. The
 //! state has no clock, disk or socket: its caller replicates the commands, and passes the time.
 //!
 //! ```
-//! use dunlin_tasks::{Command, Effects, Limits, NewTask, CommandReply, SchedulerState, Tenant};
+//! use dunlin_tasks::{CommandReply, NewTask, SchedulerLimits, SchedulerState, TaskCommand, TaskEffects, TenantSettings};
 //!
-//! let (mut state, mut effects) = (SchedulerState::new(Limits::default()), Effects::default());
-//! state.apply(&Command::Tenant { tenant: Tenant::new(b"shop") }, &mut effects).expect("a valid tenant");
+//! let (mut state, mut effects) = (SchedulerState::new(SchedulerLimits::default()), TaskEffects::default());
+//! state.apply(&TaskCommand::Tenant { tenant: TenantSettings::new(b"shop") }, &mut effects).expect("a valid tenant");
 //! let tasks = vec![NewTask::new(b"resize", b"image 7")];
-//! let reply = state.apply(&Command::Submit { tenant: b"shop", tasks }, &mut effects).expect("a valid task");
+//! let reply = state.apply(&TaskCommand::Submit { tenant: b"shop", tasks }, &mut effects).expect("a valid task");
 //! assert!(matches!(reply, CommandReply::Submitted { .. }));
 //! ```
 //! Invariants:
@@ -70,18 +70,22 @@ mod worker;
 mod works;
 
 pub use attach::{Attach, Attached, HeldTasks};
-pub use command::{AttemptReport, Command, KeyLimit, Label, NewTask, NewWorker, TaskDependency, Tenant};
+pub use command::{
+    AttemptReport, KeyLimit, Label, NewTask, NewWorker, TaskCommand, TaskDependency, TenantSettings,
+};
 pub use dealing::{Look, SlotAllocator, Slots};
 pub use destination::Destination;
-pub use effects::{AttemptFailure, Effects, Publish, Start, TaskEvent, TaskEventKind, WorkerOrder};
-pub use error::{DecodeError, Limit, TaskRefusal, no_tenant};
+pub use effects::{
+    AttemptFailure, TaskEffects, TaskEvent, TaskEventKind, TaskPublication, TaskStart, WorkerOrder,
+};
+pub use error::{Limit, TaskDecodeError, TaskRefusal, no_tenant};
 pub use fairness::{fair_shares, jain, jain_index};
-pub use limits::Limits;
-pub use query::{CommandOutcome, Found, ListFilter, Query};
+pub use limits::SchedulerLimits;
+pub use query::{ListFilter, TaskCommandOutcome, TaskQuery, TaskQueryResult};
 pub use quota::Quota;
 pub use rate::Rate;
 pub use reply::{CommandReply, SubmittedTask};
-pub use retry::{Backoff, Retry};
+pub use retry::{Backoff, RetryPolicy};
 pub use route::ShardRoute;
 pub use shard::{SHARDS_MAX, shard_of_id, shard_of_tenant};
 pub use signals::{KindSignals, Signals, WorkerShape};

@@ -1,11 +1,11 @@
-//! Bounds of a [`SchedulerState`](crate::State).
+//! Bounds of a [`SchedulerState`](crate::SchedulerState).
 
 use crate::layout::layout;
 
 layout! {
     /// Limits of a state, the same on every node; they are part of the state and its snapshots.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Limits {
+    pub struct SchedulerLimits {
         /// Length of a name: of a tenant, queue, kind, worker or schedule, a label's key or value, an
         /// idempotency key, a subject.
         pub name_bytes_max: u32,
@@ -63,7 +63,7 @@ layout! {
     }
 }
 
-impl Limits {
+impl SchedulerLimits {
     /// Classes that need labels. Each costs a look-up for every worker with its labels.
     pub const DEMANDS_MAX: u32 = 1_024;
     /// Classes of one tenant that need labels.
@@ -72,9 +72,9 @@ impl Limits {
     pub const SCHEDULES_OF_TENANT_MAX: u32 = 10_000;
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for SchedulerLimits {
+    fn default() -> SchedulerLimits {
+        SchedulerLimits {
             name_bytes_max: 255,
             payload_bytes_max: 1 << 20,
             result_bytes_max: 1 << 20,

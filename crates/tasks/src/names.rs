@@ -16,7 +16,7 @@ pub(crate) type ByName =
 
 /// All names by number.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Names {
+pub(crate) struct NameTable {
     names: Pages<Arc<[u8]>>,
     numbers: ByName,
     /// Number of uses of each name.
@@ -24,7 +24,7 @@ pub(crate) struct Names {
     free: OrdSet<u32>,
 }
 
-impl Names {
+impl NameTable {
     pub(crate) fn find(&self, name: &[u8]) -> Option<u32> {
         self.numbers.get(name).copied()
     }

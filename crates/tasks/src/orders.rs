@@ -5,8 +5,8 @@
 //!  1, a start | 2, worker u64, task u64, token u64: stop | 3, worker u64: drained
 //! ```
 
-use crate::effects::{Start, WorkerOrder};
-use crate::error::DecodeError;
+use crate::effects::{TaskStart, WorkerOrder};
+use crate::error::TaskDecodeError;
 use crate::layout::{Fields, Layout};
 
 const START: u8 = 1;
@@ -14,15 +14,15 @@ const STOP: u8 = 2;
 const DRAINED: u8 = 3;
 
 impl<'a> Layout<'a> for WorkerOrder {
-    fn read(fields: &mut Fields<'a>) -> Result<WorkerOrder, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<WorkerOrder, TaskDecodeError> {
         match u8::read(fields)? {
-            START => Start::read(fields).map(WorkerOrder::Start),
+            START => TaskStart::read(fields).map(WorkerOrder::Start),
             STOP => {
                 let (worker, task) = (u64::read(fields)?, u64::read(fields)?);
                 Ok(WorkerOrder::Stop { worker, task, token: u64::read(fields)? })
             }
             DRAINED => Ok(WorkerOrder::Drained { worker: u64::read(fields)? }),
-            number => Err(DecodeError::Unknown { what: "worker order", number }),
+            number => Err(TaskDecodeError::Unknown { what: "worker order", number }),
         }
     }
 
@@ -56,11 +56,11 @@ impl WorkerOrder {
     }
 
     /// Decodes a list of orders.
-    pub fn decode_all(bytes: &[u8]) -> Result<Vec<WorkerOrder>, DecodeError> {
+    pub fn decode_all(bytes: &[u8]) -> Result<Vec<WorkerOrder>, TaskDecodeError> {
         let mut fields = Fields { rest: bytes };
         let version = u8::read(&mut fields)?;
         if version != crate::VERSION {
-            return Err(DecodeError::Version(version));
+            return Err(TaskDecodeError::Version(version));
         }
         let mut orders = Vec::new();
         while !fields.rest.is_empty() {

@@ -4,22 +4,22 @@
 //! cancelled or discarded. A new policy may replace an unused one. The default policy stays, and is not
 //! counted.
 //!
-//! Bounds: [`Limits::policies_max`](crate::Limits) for each tenant, 65,535 in all.
+//! Bounds: [`SchedulerLimits::policies_max`](crate::SchedulerLimits) for each tenant, 65,535 in all.
 
 use std::collections::BTreeSet;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::error::{DecodeError, Limit, TaskRefusal};
+use crate::error::{Limit, TaskDecodeError, TaskRefusal};
 use crate::pages::Pages;
-use crate::retry::Retry;
+use crate::retry::RetryPolicy;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Policies {
     /// All policies by number; an unused one stays until another replaces it.
-    all: Pages<Retry>,
+    all: Pages<RetryPolicy>,
     /// Numbers of policies in use.
-    numbers: OrdMap<Retry, u16>,
+    numbers: OrdMap<RetryPolicy, u16>,
     /// Number of tasks by tenant and policy.
     uses: OrdMap<(u32, u16), u32>,
     /// Number of tenants by policy.
@@ -28,7 +28,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    pub(crate) fn get(&self, policy: u16) -> Retry {
+    pub(crate) fn get(&self, policy: u16) -> RetryPolicy {
         self.all[usize::from(policy)]
     }
 
@@ -36,15 +36,21 @@ impl Policies {
         self.all.len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Retry> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &RetryPolicy> {
         self.all.iter()
     }
 
     /// Refuses policies beyond the tenant's limit, or beyond all numbers.
-    pub(crate) fn check(&self, tenant: u32, wanted: &BTreeSet<Retry>, max: u32) -> Result<(), TaskRefusal> {
+    pub(crate) fn check(
+        &self,
+        tenant: u32,
+        wanted: &BTreeSet<RetryPolicy>,
+        max: u32,
+    ) -> Result<(), TaskRefusal> {
         let uses = |policy: &u16| self.uses.contains_key(&(tenant, *policy));
-        let is_new =
-            |wanted: &&Retry| **wanted != Retry::default() && !self.numbers.get(*wanted).is_some_and(uses);
+        let is_new = |wanted: &&RetryPolicy| {
+            **wanted != RetryPolicy::default() && !self.numbers.get(*wanted).is_some_and(uses)
+        };
         let new = wanted.iter().filter(is_new).count();
         if new == 0 {
             return Ok(());
@@ -57,7 +63,7 @@ impl Policies {
     }
 
     /// Counts one more task of a tenant with this policy; returns the policy's number.
-    pub(crate) fn take(&mut self, tenant: u32, retry: Retry) -> u16 {
+    pub(crate) fn take(&mut self, tenant: u32, retry: RetryPolicy) -> u16 {
         let policy = match self.numbers.get(&retry) {
             Some(policy) => *policy,
             None => self.add(retry),
@@ -66,7 +72,7 @@ impl Policies {
         policy
     }
 
-    fn add(&mut self, retry: Retry) -> u16 {
+    fn add(&mut self, retry: RetryPolicy) -> u16 {
         let policy = match self.free.get_min().copied() {
             Some(policy) => {
                 self.free.remove(&policy);
@@ -83,7 +89,7 @@ impl Policies {
     }
 
     fn count(&mut self, tenant: u32, policy: u16) {
-        if self.get(policy) == Retry::default() {
+        if self.get(policy) == RetryPolicy::default() {
             return;
         }
         let uses = self.uses.entry((tenant, policy)).or_insert(0);
@@ -112,19 +118,19 @@ impl Policies {
     }
 
     /// Appends a policy from a snapshot.
-    pub(crate) fn push(&mut self, retry: Retry) {
+    pub(crate) fn push(&mut self, retry: RetryPolicy) {
         self.all.push_back(retry);
     }
 
     /// Restores the uses as pairs of tenant and policy; other policies are unused.
-    pub(crate) fn restore(&mut self, uses: impl Iterator<Item = (u32, u16)>) -> Result<(), DecodeError> {
+    pub(crate) fn restore(&mut self, uses: impl Iterator<Item = (u32, u16)>) -> Result<(), TaskDecodeError> {
         uses.for_each(|(tenant, policy)| self.count(tenant, policy));
         for policy in 0..self.all.len().min(usize::from(u16::MAX)) as u16 {
             let retry = self.get(policy);
-            if !self.tenants.contains_key(&policy) && retry != Retry::default() {
+            if !self.tenants.contains_key(&policy) && retry != RetryPolicy::default() {
                 self.free.insert(policy);
             } else if self.numbers.insert(retry, policy).is_some() {
-                return Err(DecodeError::Inconsistent("policies"));
+                return Err(TaskDecodeError::Inconsistent("policies"));
             }
         }
         Ok(())

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::error::{DecodeError, TaskRefusal};
+use crate::error::{TaskDecodeError, TaskRefusal};
 use crate::layout::{choice, decode, encode, layout};
-use crate::limits::Limits;
+use crate::limits::SchedulerLimits;
 use crate::reply::CommandReply;
 use crate::signals::Signals;
 use crate::state::SchedulerState;
@@ -17,7 +17,7 @@ const PAGE_MAX: u32 = 1_000;
 choice! {
     /// A query.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Query<'a> {
+    pub enum TaskQuery<'a> {
         /// Everything about a task.
         Get { /// Id of the task.
             task: u64 } = 1,
@@ -67,7 +67,7 @@ choice! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     // Boxing has no benefit: only one value exists at a time, on the stack of its encoder or reader.
     #[allow(clippy::large_enum_variant)]
-    pub enum Found {
+    pub enum TaskQueryResult {
         /// A task.
         Task { /// The task.
             task: TaskView, /// The cluster's time, ms.
@@ -97,14 +97,14 @@ choice! {
             tasks: u64, /// Approximate size of all tasks.
             bytes: u64, /// The cluster's time, ms.
             now_ms: u64, /// The limits.
-            limits: Limits } = 8,
+            limits: SchedulerLimits } = 8,
     }
 }
 
 choice! {
     /// The outcome of a command.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum CommandOutcome {
+    pub enum TaskCommandOutcome {
         /// The command was applied.
         Done { /// The reply.
             reply: CommandReply } = 1,
@@ -116,21 +116,21 @@ choice! {
 
 impl SchedulerState {
     /// Runs a query.
-    pub fn answer(&self, query: &Query<'_>) -> Result<Found, TaskRefusal> {
+    pub fn answer(&self, query: &TaskQuery<'_>) -> Result<TaskQueryResult, TaskRefusal> {
         let is = |wanted: &[u8], name: &Arc<[u8]>| wanted.is_empty() || *wanted == **name;
         Ok(match *query {
-            Query::Get { task } => Found::Task { task: self.get(task)?, now_ms: self.now_ms() },
-            Query::List { ref filter, from, limit, whole } => self.page(filter, from, limit, whole),
-            Query::Why { task } => Found::Why { why: self.why(task)? },
-            Query::Queues { tenant } => {
-                Found::Queues { queues: self.queues().filter(|queue| is(tenant, &queue.tenant)).collect() }
-            }
-            Query::Tenants { tenant } => {
-                Found::Tenants { tenants: self.tenants().filter(|found| is(tenant, &found.name)).collect() }
-            }
-            Query::Workers => Found::Workers { workers: self.workers().collect() },
-            Query::Signals => Found::Signals { signals: self.signals() },
-            Query::Status => Found::Status {
+            TaskQuery::Get { task } => TaskQueryResult::Task { task: self.get(task)?, now_ms: self.now_ms() },
+            TaskQuery::List { ref filter, from, limit, whole } => self.page(filter, from, limit, whole),
+            TaskQuery::Why { task } => TaskQueryResult::Why { why: self.why(task)? },
+            TaskQuery::Queues { tenant } => TaskQueryResult::Queues {
+                queues: self.queues().filter(|queue| is(tenant, &queue.tenant)).collect(),
+            },
+            TaskQuery::Tenants { tenant } => TaskQueryResult::Tenants {
+                tenants: self.tenants().filter(|found| is(tenant, &found.name)).collect(),
+            },
+            TaskQuery::Workers => TaskQueryResult::Workers { workers: self.workers().collect() },
+            TaskQuery::Signals => TaskQueryResult::Signals { signals: self.signals() },
+            TaskQuery::Status => TaskQueryResult::Status {
                 tasks: self.len(),
                 bytes: self.bytes(),
                 now_ms: self.now_ms(),
@@ -139,7 +139,7 @@ impl SchedulerState {
         })
     }
 
-    fn page(&self, asked: &ListFilter<'_>, from: u32, limit: u32, whole: bool) -> Found {
+    fn page(&self, asked: &ListFilter<'_>, from: u32, limit: u32, whole: bool) -> TaskQueryResult {
         let limit = if limit == 0 { PAGE_MAX } else { limit.min(PAGE_MAX) } as usize;
         let some = |name| (!<[u8]>::is_empty(name)).then_some(name);
         let (tenant, queue, kind) = (some(asked.tenant), some(asked.queue), some(asked.kind));
@@ -152,51 +152,51 @@ impl SchedulerState {
             }
             task.payload.len() + task.outcome.as_ref().map_or(0, |outcome| outcome.bytes.len())
         });
-        Found::Tasks { tasks, next, now_ms: self.now_ms() }
+        TaskQueryResult::Tasks { tasks, next, now_ms: self.now_ms() }
     }
 }
 
-impl<'a> Query<'a> {
+impl<'a> TaskQuery<'a> {
     /// Appends the encoded query.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes a query, borrowing from `bytes`.
-    pub fn decode(bytes: &'a [u8]) -> Result<Query<'a>, DecodeError> {
+    pub fn decode(bytes: &'a [u8]) -> Result<TaskQuery<'a>, TaskDecodeError> {
         decode(bytes)
     }
 }
 
-impl Found {
+impl TaskQueryResult {
     /// Appends the encoded result.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes a result.
-    pub fn decode(bytes: &[u8]) -> Result<Found, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<TaskQueryResult, TaskDecodeError> {
         decode(bytes)
     }
 }
 
-impl CommandOutcome {
+impl TaskCommandOutcome {
     /// Appends the encoded outcome.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes an outcome.
-    pub fn decode(bytes: &[u8]) -> Result<CommandOutcome, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<TaskCommandOutcome, TaskDecodeError> {
         decode(bytes)
     }
 }
 
-impl From<Result<CommandReply, TaskRefusal>> for CommandOutcome {
-    fn from(result: Result<CommandReply, TaskRefusal>) -> CommandOutcome {
+impl From<Result<CommandReply, TaskRefusal>> for TaskCommandOutcome {
+    fn from(result: Result<CommandReply, TaskRefusal>) -> TaskCommandOutcome {
         match result {
-            Ok(reply) => CommandOutcome::Done { reply },
-            Err(refusal) => CommandOutcome::Refused { refusal },
+            Ok(reply) => TaskCommandOutcome::Done { reply },
+            Err(refusal) => TaskCommandOutcome::Refused { refusal },
         }
     }
 }

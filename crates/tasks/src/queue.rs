@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::effects::{Effects, Publish, TaskEventKind};
-use crate::group::{self, Group, GroupKey, Members, TaskSort, firsts};
+use crate::effects::{TaskEffects, TaskEventKind, TaskPublication};
+use crate::group::{self, GroupKey, RankedTasks, TaskGroup, TaskSort, firsts};
 use crate::lane::LaneRank;
 use crate::quota::Amounts;
 use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{NEVER_MS, TaskStage};
 use crate::tenant::Limited;
-use crate::worker::Pool;
+use crate::worker::WorkerPool;
 
 impl SchedulerState {
     /// Makes a task ready that waits for nothing but its time.
-    pub(crate) fn enter(&mut self, at: u32, effects: &mut Effects) {
+    pub(crate) fn enter(&mut self, at: u32, effects: &mut TaskEffects) {
         let task = &mut self.tasks[at];
         if task.since_ms > self.now_ms {
             task.stage = TaskStage::Delayed;
@@ -58,7 +58,7 @@ impl SchedulerState {
     }
 
     /// Hands out a task that publishes, which needs no worker.
-    pub(crate) fn give_out(&mut self, at: u32, effects: &mut Effects) {
+    pub(crate) fn give_out(&mut self, at: u32, effects: &mut TaskEffects) {
         let due_ms = self.now_ms + u64::from(self.limits.publish_retry_ms);
         let task = &mut self.tasks[at];
         if task.stage.is_queued() {
@@ -68,7 +68,7 @@ impl SchedulerState {
         (task.stage, task.worker) = (TaskStage::Running, NONE);
         let subject = task.extra.as_ref().and_then(|extra| extra.subject.clone()).unwrap_or_default();
         let payload = task.payload.clone();
-        effects.publishes.push(Publish { task: self.tasks.id(at), subject, payload });
+        effects.publishes.push(TaskPublication { task: self.tasks.id(at), subject, payload });
         self.tell(at, TaskEventKind::Started { worker: 0, token: 0 }, effects);
         self.set_due(at, due_ms);
     }
@@ -143,8 +143,9 @@ impl SchedulerState {
         let keys: Vec<GroupKey> = self.groups.keys().cloned().collect();
         for key in &keys {
             let group = &self.groups[key];
-            let again =
-                |members: &Members| members.iter().map(|(.., at)| self.member(*at)).collect::<Members>();
+            let again = |members: &RankedTasks| {
+                members.iter().map(|(.., at)| self.member(*at)).collect::<RankedTasks>()
+            };
             let (waiting, ready_members) = (again(&group.waiting), again(&group.ready_members));
             let group = self.group(key);
             (group.waiting, group.ready_members) = (waiting, ready_members);
@@ -191,7 +192,7 @@ impl SchedulerState {
         groups
     }
 
-    pub(crate) fn group(&mut self, key: &GroupKey) -> &mut Group {
+    pub(crate) fn group(&mut self, key: &GroupKey) -> &mut TaskGroup {
         if !self.groups.contains_key(key) {
             self.count(key.0, group::bytes(key), 0, false);
         }
@@ -328,7 +329,7 @@ impl SchedulerState {
     /// another pool.
     pub(crate) fn is_as_good_without(&self, pool: u32, has: &[u64; 2]) -> bool {
         let ours = &self.pools[pool as usize];
-        let is_as_good = |other: &Pool| {
+        let is_as_good = |other: &WorkerPool| {
             let tenants = &other.serves.tenants;
             let is_for_all = tenants.is_empty()
                 || !ours.serves.tenants.is_empty() && ours.serves.tenants.is_subset(tenants);

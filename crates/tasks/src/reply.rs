@@ -1,6 +1,6 @@
 //! Replies to commands.
 
-use crate::error::DecodeError;
+use crate::error::TaskDecodeError;
 use crate::layout::{choice, decode, encode, layout};
 
 choice! {
@@ -44,7 +44,7 @@ impl CommandReply {
     }
 
     /// Decodes a reply.
-    pub fn decode(bytes: &[u8]) -> Result<CommandReply, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<CommandReply, TaskDecodeError> {
         decode(bytes)
     }
 }

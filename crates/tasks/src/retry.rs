@@ -11,7 +11,7 @@ pub(crate) const BUDGET_MAX: u32 = 1_000_000;
 layout! {
     /// How often, and after which delays.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-    pub struct Retry {
+    pub struct RetryPolicy {
         /// Attempts after the first.
         pub retries: u16,
         /// Delays between attempts.
@@ -37,13 +37,13 @@ choice! {
     }
 }
 
-impl Default for Retry {
-    fn default() -> Retry {
-        Retry { retries: 3, backoff: Backoff::Exponential { base_ms: 100, cap_ms: 30_000 } }
+impl Default for RetryPolicy {
+    fn default() -> RetryPolicy {
+        RetryPolicy { retries: 3, backoff: Backoff::Exponential { base_ms: 100, cap_ms: 30_000 } }
     }
 }
 
-impl Retry {
+impl RetryPolicy {
     /// Delay before retry `attempt`, which is 1 for the first, ms; `last_ms` is the previous delay, or 0.
     pub fn delay_ms(&self, task: u64, attempt: u32, last_ms: u32) -> u32 {
         let random = mix(task ^ u64::from(attempt).rotate_right(16));

@@ -4,7 +4,7 @@
 //! at most three times the free memory: three quarters if no other tenant has tasks. There is thus always
 //! some room for another tenant.
 //!
-//! Bounds: [`Limits::state_bytes_max`](crate::Limits).
+//! Bounds: [`SchedulerLimits::state_bytes_max`](crate::SchedulerLimits).
 
 use crate::command::NewTask;
 use crate::error::TaskRefusal;

@@ -10,10 +10,10 @@ use croner::Cron;
 use croner::parser::{CronParser, Seconds};
 
 use crate::command::NewTask;
-use crate::effects::Effects;
-use crate::error::{DecodeError, Limit, TaskRefusal};
+use crate::effects::TaskEffects;
+use crate::error::{Limit, TaskDecodeError, TaskRefusal};
 use crate::layout::{Fields, Later, Layout, layout};
-use crate::limits::Limits;
+use crate::limits::SchedulerLimits;
 use crate::reply::CommandReply;
 use crate::state::{SCHEDULE, SchedulerState};
 use crate::task::NEVER_MS;
@@ -45,7 +45,7 @@ impl Schedule {
         SCHEDULE_BYTES + (self.name.len() + self.cron.len() + self.task.len()) as u64
     }
 
-    fn new_task(&self) -> Result<NewTask<'_>, DecodeError> {
+    fn new_task(&self) -> Result<NewTask<'_>, TaskDecodeError> {
         let mut fields = Fields { rest: &self.task };
         let mut task = NewTask::read(&mut fields)?;
         if !fields.rest.is_empty() {
@@ -75,7 +75,7 @@ impl SchedulerState {
         let known = self.schedule_at.get(&(tenant, Arc::from(name))).copied();
         let count = u64::from(self.schedules.len()) + u64::from(known.is_none());
         Limit::Schedules.check(count, u64::from(self.limits.schedules_max))?;
-        let own_max = Limits::SCHEDULES_OF_TENANT_MAX.into();
+        let own_max = SchedulerLimits::SCHEDULES_OF_TENANT_MAX.into();
         // With fewer schedules in all, no tenant has more.
         if count > own_max {
             let first = (tenant, Arc::<[u8]>::default());
@@ -118,7 +118,7 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    pub(crate) fn schedule_is_due(&mut self, at: u32, effects: &mut Effects) {
+    pub(crate) fn schedule_is_due(&mut self, at: u32, effects: &mut TaskEffects) {
         self.set_schedule_due(at, NEVER_MS);
         let schedule = self.schedules[at].clone();
         let tenant = self.tenants[schedule.tenant as usize].name.clone();

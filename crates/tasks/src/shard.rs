@@ -1,4 +1,4 @@
-//! Shards of a cluster's tasks: each is a [`SchedulerState`](crate::State) of its own, with its own tenants.
+//! Shards of a cluster's tasks: each is a [`SchedulerState`](crate::SchedulerState) of its own, with its own tenants.
 //!
 //! ```text
 //!  id u64: how often the slot was used u32 | shard, 4 bits | slot, 28 bits

@@ -6,7 +6,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use crate::error::DecodeError;
+use crate::error::TaskDecodeError;
 use crate::layout::{Fields, Layout};
 use crate::pages::Pages;
 
@@ -24,7 +24,7 @@ pub(crate) struct Slot<T> {
 }
 
 impl<'a, T: Layout<'a>> Layout<'a> for Slot<T> {
-    fn read(fields: &mut Fields<'a>) -> Result<Slot<T>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<Slot<T>, TaskDecodeError> {
         let (generation, next_free) = (u32::read(fields)?, u32::read(fields)?);
         Ok(Slot { generation, next_free, value: Layout::read(fields)? })
     }

@@ -10,14 +10,14 @@ mod restoring;
 use std::sync::Arc;
 
 use crate::ahead::TasksAhead;
-use crate::error::DecodeError;
+use crate::error::TaskDecodeError;
 use crate::lane::Class;
 use crate::layout::{Fields, Later, Layout, Whole, layout};
-use crate::limits::Limits;
+use crate::limits::SchedulerLimits;
 use crate::rate::Bucket;
 use crate::state::SchedulerState;
 use crate::task::{StoredLabel, TaskList};
-use crate::worker::Pool;
+use crate::worker::WorkerPool;
 
 pub use restoring::StateRestore;
 
@@ -47,8 +47,8 @@ const ENLISTED: u8 = 30;
 layout! {
     /// Header: single values.
     #[derive(Debug, Clone)]
-    pub struct Head {
-        pub limits: Limits,
+    pub struct SnapshotHeader {
+        pub limits: SchedulerLimits,
         pub now_ms: u64,
         pub unix_offset_ms: i64,
         pub virtual_time: u64,
@@ -95,7 +95,7 @@ layout! {
 layout! {
     #[derive(Debug, Clone)]
     pub struct HeadAhead {
-        pub head: Head,
+        pub head: SnapshotHeader,
         /// Workers that may hold tasks ahead.
         pub ahead: u32,
     } later {
@@ -185,9 +185,9 @@ impl Frozen {
         write_all(ENLISTED, enlisted, &mut take)
     }
 
-    fn head(&self) -> Head {
+    fn head(&self) -> SnapshotHeader {
         let state = &self.0;
-        Head {
+        SnapshotHeader {
             limits: state.limits,
             now_ms: state.now_ms,
             unix_offset_ms: state.unix_offset_ms,
@@ -210,9 +210,9 @@ fn needs(state: &SchedulerState) -> impl Iterator<Item = NeedsEntry> {
 /// Pools with labels, or for some tenants.
 fn traits(state: &SchedulerState) -> impl Iterator<Item = TraitsEntry> {
     let pools = state.pools.iter().enumerate();
-    let some =
-        pools.filter(|(_, Pool { serves, .. })| !serves.labels.is_empty() || !serves.tenants.is_empty());
-    some.map(|(at, Pool { serves, .. })| TraitsEntry {
+    let some = pools
+        .filter(|(_, WorkerPool { serves, .. })| !serves.labels.is_empty() || !serves.tenants.is_empty());
+    some.map(|(at, WorkerPool { serves, .. })| TraitsEntry {
         pool: at as u32,
         labels: serves.labels.iter().cloned().collect(),
         tenants: serves.tenants.iter().cloned().collect(),
@@ -275,8 +275,8 @@ fn write_each<'s, 'l, T: Layout<'l> + 's, E>(
 struct Lent<'s, T>(&'s T);
 
 impl<'l, T: Layout<'l>> Layout<'l> for Lent<'_, T> {
-    fn read(_: &mut Fields<'l>) -> Result<Self, DecodeError> {
-        Err(DecodeError::Inconsistent("what is only lent"))
+    fn read(_: &mut Fields<'l>) -> Result<Self, TaskDecodeError> {
+        Err(TaskDecodeError::Inconsistent("what is only lent"))
     }
 
     fn write(&self, out: &mut Vec<u8>) {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::ahead::TasksAhead;
-use crate::command::Command;
-use crate::effects::{Effects, TaskEvent, TaskEventKind};
+use crate::command::TaskCommand;
+use crate::effects::{TaskEffects, TaskEvent, TaskEventKind};
 use crate::enlisted::Enlisted;
 use crate::error::{Limit, TaskRefusal};
-use crate::group::{Group, GroupKey};
+use crate::group::{GroupKey, TaskGroup};
 use crate::lane::{Class, Lane, Needs};
-use crate::limits::Limits;
-use crate::names::{ByName, Names};
+use crate::limits::SchedulerLimits;
+use crate::names::{ByName, NameTable};
 use crate::pages::Pages;
 use crate::policies::Policies;
 use crate::quota::Amounts;
@@ -22,7 +22,7 @@ use crate::shard;
 use crate::slab::Slab;
 use crate::task::{NEVER_MS, Task, TaskList};
 use crate::tenant::Tenant;
-use crate::worker::{Pool, ServedSet, Worker};
+use crate::worker::{ServedSet, Worker, WorkerPool};
 
 /// Kinds of timers, which each have a slot.
 pub(crate) const TASK: u8 = 0;
@@ -39,11 +39,11 @@ const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 pub struct SchedulerState {
     /// Number of the shard.
     pub(crate) shard: u8,
-    pub(crate) limits: Limits,
+    pub(crate) limits: SchedulerLimits,
     pub(crate) now_ms: u64,
     /// Difference from the cluster's time to milliseconds since 1970.
     pub(crate) unix_offset_ms: i64,
-    pub(crate) names: Names,
+    pub(crate) names: NameTable,
     pub(crate) tasks: Slab<Task>,
     pub(crate) workers: Slab<Worker>,
     /// Workers that joined in another shard.
@@ -60,10 +60,10 @@ pub struct SchedulerState {
     pub(crate) lane_tasks: Pages<u32>,
     pub(crate) unused_lanes: OrdSet<u32>,
     pub(crate) unused_classes: OrdSet<u32>,
-    pub(crate) pools: Pages<Pool>,
+    pub(crate) pools: Pages<WorkerPool>,
     pub(crate) pool_at: OrdMap<Arc<ServedSet>, u32>,
     pub(crate) policies: Policies,
-    pub(crate) groups: OrdMap<GroupKey, Group>,
+    pub(crate) groups: OrdMap<GroupKey, TaskGroup>,
     /// Times at which a group gets a token or can be forgotten.
     pub(crate) refills: OrdSet<(u64, GroupKey)>,
     /// Timers: time, kind and slot.
@@ -98,12 +98,12 @@ pub struct SchedulerState {
 
 impl SchedulerState {
     /// Creates an empty state.
-    pub fn new(limits: Limits) -> SchedulerState {
+    pub fn new(limits: SchedulerLimits) -> SchedulerState {
         SchedulerState::of_shard(limits, 0)
     }
 
     /// Creates an empty state of a shard, below [`SHARDS_MAX`](crate::SHARDS_MAX).
-    pub fn of_shard(limits: Limits, shard: u8) -> SchedulerState {
+    pub fn of_shard(limits: SchedulerLimits, shard: u8) -> SchedulerState {
         let mark = shard::mark_of(shard);
         let (tasks, workers) = (Slab::marked(mark), Slab::marked(mark));
         SchedulerState { limits, shard, tasks, workers, ..SchedulerState::default() }
@@ -120,7 +120,7 @@ impl SchedulerState {
     }
 
     /// The limits.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> SchedulerLimits {
         self.limits
     }
 
@@ -151,7 +151,7 @@ impl SchedulerState {
     }
 
     /// Advances the time, never back, and fires due timers.
-    pub fn advance(&mut self, now_ms: u64, effects: &mut Effects) {
+    pub fn advance(&mut self, now_ms: u64, effects: &mut TaskEffects) {
         self.now_ms = self.now_ms.max(now_ms);
         while let Some(due_ms) = self.next_due_ms().filter(|due_ms| *due_ms <= self.now_ms) {
             self.fire_timer(due_ms, effects);
@@ -162,7 +162,7 @@ impl SchedulerState {
     }
 
     /// Fires the timer that is due first.
-    fn fire_timer(&mut self, due_ms: u64, effects: &mut Effects) {
+    fn fire_timer(&mut self, due_ms: u64, effects: &mut TaskEffects) {
         if let Some((_, group)) = self.refills.get_min().filter(|refill| refill.0 == due_ms).cloned() {
             self.wake_group(&group);
             debug_assert!(!self.refills.contains(&(due_ms, group)), "a refill that was due is removed");
@@ -180,47 +180,47 @@ impl SchedulerState {
     /// Applies a command.
     pub fn apply(
         &mut self,
-        command: &Command<'_>,
-        effects: &mut Effects,
+        command: &TaskCommand<'_>,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         let reply = match *command {
-            Command::Tenant { ref tenant } => self.set_tenant(tenant, effects),
-            Command::Found { tenant } => self.found_tenant(tenant, effects),
-            Command::Submit { tenant, ref tasks } => self.submit(tenant, tasks, effects),
-            Command::Cancel { task } => self.cancel(task, effects),
-            Command::Retry { task } => self.retry(task, effects),
-            Command::Redrive { tenant, count } => self.redrive(tenant, count, true, effects),
-            Command::RedriveSafe { tenant, count } => self.redrive(tenant, count, false, effects),
-            Command::Discard { tenant, count } => self.discard(tenant, count, effects),
-            Command::Join { ref worker } => self.join(worker),
-            Command::Enlist { id, ref worker } => self.enlist(id, worker),
-            Command::Pull { worker, credit } => self.pull(worker, credit, effects),
-            Command::Slots { worker, slots, ahead } => self.set_slots(worker, slots, ahead, effects),
-            Command::Beat { ref workers } => self.beat(workers),
-            Command::Complete { ref answer, result } => self.complete(answer, result, effects),
-            Command::Fail { ref answer, error, retry } => self.fail(answer, error, retry, effects),
-            Command::Progress { worker, task, token, permille, note } => {
+            TaskCommand::Tenant { ref tenant } => self.set_tenant(tenant, effects),
+            TaskCommand::Found { tenant } => self.found_tenant(tenant, effects),
+            TaskCommand::Submit { tenant, ref tasks } => self.submit(tenant, tasks, effects),
+            TaskCommand::Cancel { task } => self.cancel(task, effects),
+            TaskCommand::Retry { task } => self.retry(task, effects),
+            TaskCommand::Redrive { tenant, count } => self.redrive(tenant, count, true, effects),
+            TaskCommand::RedriveSafe { tenant, count } => self.redrive(tenant, count, false, effects),
+            TaskCommand::Discard { tenant, count } => self.discard(tenant, count, effects),
+            TaskCommand::Join { ref worker } => self.join(worker),
+            TaskCommand::Enlist { id, ref worker } => self.enlist(id, worker),
+            TaskCommand::Pull { worker, credit } => self.pull(worker, credit, effects),
+            TaskCommand::Slots { worker, slots, ahead } => self.set_slots(worker, slots, ahead, effects),
+            TaskCommand::Beat { ref workers } => self.beat(workers),
+            TaskCommand::Complete { ref answer, result } => self.complete(answer, result, effects),
+            TaskCommand::Fail { ref answer, error, retry } => self.fail(answer, error, retry, effects),
+            TaskCommand::Progress { worker, task, token, permille, note } => {
                 self.progress(worker, task, token, (permille, note), effects)
             }
-            Command::Extend { worker, task, token, timeout_ms } => {
+            TaskCommand::Extend { worker, task, token, timeout_ms } => {
                 self.extend(worker, task, token, timeout_ms)
             }
-            Command::Drain { worker } => self.drain(worker, effects),
-            Command::Leave { worker } => self.leave(worker, effects),
-            Command::Schedule { tenant, name, cron, ref task } => self.schedule(tenant, name, cron, task),
-            Command::Unschedule { tenant, name } => self.unschedule(tenant, name),
-            Command::Published { ref tasks } => self.published(tasks, effects),
-            Command::Unpublished { task, error } => self.unpublished(task, error, effects),
-            Command::Clock { unix_ms } => {
+            TaskCommand::Drain { worker } => self.drain(worker, effects),
+            TaskCommand::Leave { worker } => self.leave(worker, effects),
+            TaskCommand::Schedule { tenant, name, cron, ref task } => self.schedule(tenant, name, cron, task),
+            TaskCommand::Unschedule { tenant, name } => self.unschedule(tenant, name),
+            TaskCommand::Published { ref tasks } => self.published(tasks, effects),
+            TaskCommand::Unpublished { task, error } => self.unpublished(task, error, effects),
+            TaskCommand::Clock { unix_ms } => {
                 self.set_clock(unix_ms);
                 Ok(CommandReply::Done)
             }
-            Command::BeginRestored { unix_ms } => {
+            TaskCommand::BeginRestored { unix_ms } => {
                 self.set_clock(unix_ms);
                 self.token = self.token.saturating_add(RESTORE_SKIPS);
                 Ok(CommandReply::Done)
             }
-            Command::Limit { limits } => {
+            TaskCommand::Limit { limits } => {
                 self.limits = limits;
                 self.rebuild_member_ranks();
                 Ok(CommandReply::Done)
@@ -272,7 +272,7 @@ impl SchedulerState {
         self.tenant(tenant)
     }
 
-    pub(crate) fn tell(&self, at: u32, what: TaskEventKind, effects: &mut Effects) {
+    pub(crate) fn tell(&self, at: u32, what: TaskEventKind, effects: &mut TaskEffects) {
         let task = self.tasks.id(at);
         effects.events.push(TaskEvent { task, tenant: self.tasks[at].tenant, at_ms: self.now_ms, what });
     }

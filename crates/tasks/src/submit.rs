@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::classes::ClassKey;
 use crate::command::{Label, NewTask, TaskDependency};
 use crate::destination::Destination;
-use crate::effects::{Effects, TaskEventKind};
+use crate::effects::{TaskEffects, TaskEventKind};
 use crate::error::{Limit, TaskRefusal};
 use crate::layout::shared;
 use crate::reply::{CommandReply, SubmittedTask};
@@ -37,7 +37,7 @@ impl SchedulerState {
         &mut self,
         tenant: &[u8],
         new: &[NewTask<'_>],
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         let tenant = self.find_tenant(tenant)?;
         self.check_batch(new.len())?;
@@ -226,7 +226,7 @@ impl SchedulerState {
         tenant: u32,
         new: &[NewTask<'_>],
         known: &[Option<KnownKey>],
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Vec<SubmittedTask> {
         let mut taken: Vec<SubmittedTask> = Vec::with_capacity(new.len());
         let mut last: Option<(ClassKey<'_>, u32)> = None;
@@ -322,7 +322,7 @@ impl SchedulerState {
     }
 
     /// Begins a task's life. The task waits for these tasks, or only for its time.
-    fn begin(&mut self, id: u64, after: &[u64], effects: &mut Effects) {
+    fn begin(&mut self, id: u64, after: &[u64], effects: &mut TaskEffects) {
         let Some(at) = self.tasks.find(id) else { return };
         let mut waits_for = 0;
         for &on in after {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::command::{self, KeyLimit};
-use crate::effects::Effects;
+use crate::effects::TaskEffects;
 use crate::error::{Limit, TaskRefusal};
 use crate::group::{self, GroupKey};
 use crate::rate::Bucket;
@@ -16,8 +16,8 @@ use crate::tenant::{Limited, Tenant, WEIGHT_MAX};
 impl SchedulerState {
     pub(crate) fn set_tenant(
         &mut self,
-        new: &command::Tenant<'_>,
-        _effects: &mut Effects,
+        new: &command::TenantSettings<'_>,
+        _effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         self.check_tenant(new)?;
         let at = match self.tenant_at.get(new.name) {
@@ -59,15 +59,15 @@ impl SchedulerState {
     pub(crate) fn found_tenant(
         &mut self,
         name: &[u8],
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         match self.tenant_at.contains_key(name) {
             true => Ok(CommandReply::Done),
-            false => self.set_tenant(&command::Tenant::new(name), effects),
+            false => self.set_tenant(&command::TenantSettings::new(name), effects),
         }
     }
 
-    fn check_tenant(&self, new: &command::Tenant<'_>) -> Result<(), TaskRefusal> {
+    fn check_tenant(&self, new: &command::TenantSettings<'_>) -> Result<(), TaskRefusal> {
         self.check_name(new.name)?;
         if !(1..=WEIGHT_MAX).contains(&new.weight) {
             return Err(TaskRefusal::Weight);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::TaskRefusal;
 use crate::layout::layout;
 use crate::quota::Quota;
-use crate::retry::Retry;
+use crate::retry::RetryPolicy;
 use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, StoredLabel, TaskStage};
@@ -63,7 +63,7 @@ layout! {
         /// Earliest start, or time of the next retry, while the task waits for that.
         pub not_before_ms: Option<u64>,
         /// Retry policy; `None` once the task has ended.
-        pub retry: Option<Retry>,
+        pub retry: Option<RetryPolicy>,
         /// Idempotency key; empty for none.
         pub idempotency_key: Arc<[u8]>,
         /// Destination of a task that publishes.

@@ -53,7 +53,7 @@ impl Worker {
 
 /// Workers that serve the same kinds and queues.
 #[derive(Debug, Clone)]
-pub(crate) struct Pool {
+pub(crate) struct WorkerPool {
     pub(crate) serves: Arc<ServedSet>,
     /// Classes that these workers serve.
     pub(crate) classes: Arc<Vec<u32>>,
@@ -67,10 +67,18 @@ pub(crate) struct Pool {
     sizes: OrdMap<[u64; 2], u64>,
 }
 
-impl Pool {
-    pub(crate) fn new(serves: Arc<ServedSet>) -> Pool {
+impl WorkerPool {
+    pub(crate) fn new(serves: Arc<ServedSet>) -> WorkerPool {
         let (idle, soon) = (OrdSet::new(), OrdSet::new());
-        Pool { serves, classes: Arc::default(), idle, soon, workers: 0, credit: 0, sizes: OrdMap::new() }
+        WorkerPool {
+            serves,
+            classes: Arc::default(),
+            idle,
+            soon,
+            workers: 0,
+            credit: 0,
+            sizes: OrdMap::new(),
+        }
     }
 
     /// Counts a worker of this capacity.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::command::{AttemptReport, NewWorker};
-use crate::effects::{Effects, TaskEventKind, WorkerOrder};
+use crate::effects::{TaskEffects, TaskEventKind, WorkerOrder};
 use crate::error::{Limit, TaskRefusal};
 use crate::lane::needs_of;
 use crate::reply::CommandReply;
 use crate::state::{SchedulerState, WORKER};
 use crate::task::{TaskList, TaskStage};
-use crate::worker::{Pool, ServedSet, Worker};
+use crate::worker::{ServedSet, Worker, WorkerPool};
 
 /// Divisor of the pools that workers of one tenant may have.
 const POOLS_SHARE: u32 = 4;
@@ -98,7 +98,7 @@ impl SchedulerState {
     fn check_pools_of_tenants(&self, new: &NewWorker<'_>) -> Result<(), TaskRefusal> {
         let count_max = u64::from(self.limits.pools_max.div_ceil(POOLS_SHARE));
         new.tenants.iter().try_for_each(|tenant| {
-            let is_for = |pool: &&Pool| pool.workers > 0 && pool.serves.tenants.contains(*tenant);
+            let is_for = |pool: &&WorkerPool| pool.workers > 0 && pool.serves.tenants.contains(*tenant);
             Limit::PoolsOfTenant.check(self.pools.iter().filter(is_for).count() as u64 + 1, count_max)
         })
     }
@@ -117,7 +117,7 @@ impl SchedulerState {
         let at = self.place_for_pool();
         let serves = Arc::new(serves);
         self.pool_at.insert(serves.clone(), at);
-        let mut pool = Pool::new(serves);
+        let mut pool = WorkerPool::new(serves);
         let mut classes = Vec::new();
         for (class_at, class) in self.classes.iter_mut().enumerate() {
             if pool.serves.covers(class) {
@@ -139,7 +139,7 @@ impl SchedulerState {
             classes.iter().for_each(|&class| self.classes[class as usize].remove_pool(at));
             return at;
         }
-        self.pools.push_back(Pool::new(Arc::default()));
+        self.pools.push_back(WorkerPool::new(Arc::default()));
         self.pools.len() as u32 - 1
     }
 
@@ -169,7 +169,7 @@ impl SchedulerState {
         &mut self,
         worker: u64,
         credit: u32,
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_worker(worker)?;
         self.check_credit(at, credit, 0)?;
@@ -178,7 +178,7 @@ impl SchedulerState {
     }
 
     /// Gives a worker tasks. If capacity was reserved before, other idle workers may come first.
-    pub(crate) fn take_more(&mut self, at: u32, credit: u32, effects: &mut Effects) {
+    pub(crate) fn take_more(&mut self, at: u32, credit: u32, effects: &mut TaskEffects) {
         self.add_credit(at, credit);
         self.fill(at, effects);
         if std::mem::take(&mut self.is_held_back) {
@@ -235,7 +235,7 @@ impl SchedulerState {
         task: u64,
         token: u64,
         (permille, note): (u16, &[u8]),
-        effects: &mut Effects,
+        effects: &mut TaskEffects,
     ) -> Result<CommandReply, TaskRefusal> {
         let (_, at) = self.check_held(worker, task, token)?;
         let note = self.cut(note);
@@ -265,7 +265,7 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    pub(crate) fn drain(&mut self, id: u64, effects: &mut Effects) -> Result<CommandReply, TaskRefusal> {
+    pub(crate) fn drain(&mut self, id: u64, effects: &mut TaskEffects) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_worker(id)?;
         self.take_credit(at);
         self.reserved.remove(&at);
@@ -300,21 +300,25 @@ impl SchedulerState {
         self.pools[worker.pool as usize].credit -= u64::from(credit);
     }
 
-    pub(crate) fn tell_drained(&self, at: u32, effects: &mut Effects) {
+    pub(crate) fn tell_drained(&self, at: u32, effects: &mut TaskEffects) {
         let worker = &self.workers[at];
         if worker.is_draining && worker.held.len == 0 {
             effects.orders.push(WorkerOrder::Drained { worker: self.worker_id(at) });
         }
     }
 
-    pub(crate) fn leave(&mut self, worker: u64, effects: &mut Effects) -> Result<CommandReply, TaskRefusal> {
+    pub(crate) fn leave(
+        &mut self,
+        worker: u64,
+        effects: &mut TaskEffects,
+    ) -> Result<CommandReply, TaskRefusal> {
         let at = self.find_worker(worker)?;
         self.lose_worker(at, effects);
         Ok(CommandReply::Done)
     }
 
     /// Removes a worker: its tasks go to others, except those that may have killed it.
-    pub(crate) fn lose_worker(&mut self, at: u32, effects: &mut Effects) {
+    pub(crate) fn lose_worker(&mut self, at: u32, effects: &mut TaskEffects) {
         self.take_credit(at);
         self.reserved.remove(&at);
         // Marked as draining, so that no task returns to it.

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 use crate::publish::AckLevel;
 use crate::reducer::ReducerConfig;
 use crate::subject::SubjectError;
@@ -34,7 +34,7 @@ pub struct TopicConfig {
     /// [`SubscribeOptions::test_loss_every`](crate::SubscribeOptions::test_loss_every).
     pub test_loss_every: Option<NonZeroU32>,
     /// Limits of each log besides its retention. A node uses the same ones for all topics.
-    pub limits: Limits,
+    pub limits: LogLimits,
 }
 
 impl Default for TopicConfig {
@@ -49,7 +49,7 @@ impl Default for TopicConfig {
             durable: None,
             reducer: None,
             test_loss_every: None,
-            limits: Limits::default(),
+            limits: LogLimits::default(),
         }
     }
 }

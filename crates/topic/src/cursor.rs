@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::event::{Gap, Lagging, LogName, Notice, Position};
 use crate::log::{CatchUpRequest, Log, Lookup, MergedRecord, SleeperId, SubscriberId};
 use crate::reading::SubscriberProgress;
-use crate::segment::{Frames, PinnedSegment, Segment};
+use crate::segment::{PinnedSegment, Segment, SegmentFrames};
 use crate::subscribe::{OnGap, SubscribeError};
 use crate::wake::Waiter;
 
@@ -303,10 +303,10 @@ impl Cursor {
 
     /// The frames from the cursor's position on.
     #[inline(always)]
-    fn frames(&self) -> Option<Frames<'_>> {
+    fn frames(&self) -> Option<SegmentFrames<'_>> {
         match &self.hint {
             Hint::PinnedSegment(pinned) => Some(pinned.frames(self.offset)),
-            Hint::MergedRecord(merged) => Some(Frames::of_one(&merged.frame[self.offset as usize..])),
+            Hint::MergedRecord(merged) => Some(SegmentFrames::of_one(&merged.frame[self.offset as usize..])),
             Hint::None | Hint::Loose(_) => None,
         }
     }

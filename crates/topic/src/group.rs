@@ -4,12 +4,12 @@
 //! The owner feeds it from a [`RecordSource`], carries out its decisions, and passes the time as an argument.
 //!
 //! - [`Share`]: each record goes to one member, at most once.
-//! - [`Work`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
+//! - [`WorkGroup`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
 //!
 //! Invariant of both: each record is given to a member, or reported to the members as [`LostRecords`]. Losses
 //! that happen without any member are reported to the next member that joins.
 //!
-//! Limits: the `group_…`, `share_…` and `work_…` fields of [`Limits`](crate::Limits).
+//! Limits: the `group_…`, `share_…` and `work_…` fields of [`LogLimits`](crate::LogLimits).
 //!
 //! Groups ignore epochs: a group belongs to one epoch of one log; the owner creates a new group for a new
 //! epoch.
@@ -22,7 +22,7 @@ mod work;
 pub use lost::LostRecords;
 pub use members::MemberId;
 pub use share::Share;
-pub use work::{Claim, ClaimError, DeadCause, DeadLetter, Departure, Work, WorkConfig};
+pub use work::{Claim, ClaimError, DeadCause, DeadLetter, Departure, WorkConfig, WorkGroup};
 
 /// The source of a group's records.
 pub trait RecordSource {

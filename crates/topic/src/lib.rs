@@ -52,11 +52,11 @@ pub use event::{
 };
 pub use group::{
     Claim, ClaimError, DeadCause, DeadLetter, Departure, GroupError, LostRecords, MemberId, RecordSource,
-    Share, SourceItem, Work, WorkConfig,
+    Share, SourceItem, WorkConfig, WorkGroup,
 };
-pub use limits::Limits;
+pub use limits::LogLimits;
 #[cfg(not(loom))]
-pub use lock::{Guard as ShortGuard, Lock as ShortLock};
+pub use lock::{ShortGuard, ShortLock};
 pub use log::{
     BATCH_BYTES_MAX, FeedError, Log, LogInfo, LossCounters, ProducerMark, StagedBatch, StagedProducer,
     StagedRecords, StateInfo, StoredInfo, StoredState,

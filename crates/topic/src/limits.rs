@@ -2,7 +2,7 @@
 
 /// Limits of one log and its groups. The defaults suit a node with many topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct LogLimits {
     /// Producers that a log remembers. Above the limit, the log forgets the least recently used producer, and
     /// accepts its next record as that of a new producer.
     pub producers_max: u32,
@@ -29,9 +29,9 @@ pub struct Limits {
     pub work_keys_blocked_max: u32,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for LogLimits {
+    fn default() -> LogLimits {
+        LogLimits {
             producers_max: 1_024,
             producer_outcomes_max: 128,
             pending_bytes_max: 0,

@@ -12,9 +12,9 @@ mod blocking;
 
 /// The lock of a log.
 #[cfg(not(loom))]
-pub(crate) use self::{Guard as LogGuard, Lock as LogLock};
+pub(crate) use self::{ShortGuard as LogGuard, ShortLock as LogLock};
 #[cfg(loom)]
-pub(crate) use blocking::{Guard as LogGuard, Lock as LogLock};
+pub(crate) use blocking::{ShortGuard as LogGuard, ShortLock as LogLock};
 
 use crate::sync::{AtomicBool, LOCK_LET_GO, LOCK_TAKE, Ordering, UnsafeCell};
 
@@ -27,31 +27,31 @@ const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// A lock for critical sections of some tens of nanoseconds. The lock is not reentrant.
 #[derive(Debug)]
-pub struct Lock<T> {
+pub struct ShortLock<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: `taken` lets one thread at a time to the value.
-unsafe impl<T: Send> Sync for Lock<T> {}
+unsafe impl<T: Send> Sync for ShortLock<T> {}
 
 /// Holds the lock; dropping it unlocks.
 #[derive(Debug)]
-pub struct Guard<'a, T>(&'a Lock<T>);
+pub struct ShortGuard<'a, T>(&'a ShortLock<T>);
 
-impl<T> Lock<T> {
+impl<T> ShortLock<T> {
     /// Creates an unlocked lock.
-    pub fn new(value: T) -> Lock<T> {
-        Lock { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    pub fn new(value: T) -> ShortLock<T> {
+        ShortLock { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Locks; waits while another thread holds the lock.
     #[inline(always)]
-    pub fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self) -> ShortGuard<'_, T> {
         if self.taken.swap(true, LOCK_TAKE) {
             self.wait();
         }
-        Guard(self)
+        ShortGuard(self)
     }
 
     #[cold]
@@ -89,7 +89,7 @@ fn pause(tries: u32) {
     loom::thread::yield_now();
 }
 
-impl<T> Guard<'_, T> {
+impl<T> ShortGuard<'_, T> {
     /// Gives exclusive access to the value.
     #[inline(always)]
     pub fn get(&mut self) -> &mut T {
@@ -98,7 +98,7 @@ impl<T> Guard<'_, T> {
     }
 }
 
-impl<T> std::ops::Deref for Guard<'_, T> {
+impl<T> std::ops::Deref for ShortGuard<'_, T> {
     type Target = T;
 
     #[inline(always)]
@@ -108,14 +108,14 @@ impl<T> std::ops::Deref for Guard<'_, T> {
     }
 }
 
-impl<T> std::ops::DerefMut for Guard<'_, T> {
+impl<T> std::ops::DerefMut for ShortGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         self.get()
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<T> Drop for ShortGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         self.0.taken.store(false, LOCK_LET_GO);
@@ -130,7 +130,7 @@ mod model {
     #[test]
     fn two_holders_follow_each_other() {
         loom::model(|| {
-            let lock = Arc::new(Lock::new(0));
+            let lock = Arc::new(ShortLock::new(0));
             let other = Arc::clone(&lock);
             let thread = loom::thread::spawn(move || *other.lock() += 1);
             *lock.lock() += 1;
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn no_increment_is_lost_among_more_threads_than_cores() {
-        let lock = Lock::new(0u64);
+        let lock = ShortLock::new(0u64);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| (0..50_000).for_each(|_| *lock.lock() += 1));
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn lock_is_released_when_its_holder_panics() {
-        let lock = Lock::new(0);
+        let lock = ShortLock::new(0);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _guard = lock.lock();
             panic!("while holding");

@@ -36,7 +36,7 @@ use crate::lock::{LogGuard, LogLock};
 use crate::memory::Budget;
 use crate::producer::{DuplicateVerdict, ProducerLimits, Producers};
 use crate::reading::SubscriberList;
-use crate::segment::{Segment, Writer};
+use crate::segment::{Segment, SegmentWriter};
 use crate::store::{Recovered, Store};
 use crate::subscribers::LogSubscribers;
 use crate::upstream::Upstream;
@@ -47,7 +47,7 @@ pub use mirror::FeedError;
 use mirror::Mirror;
 use narrow::SleeperIndex;
 pub(crate) use narrow::{ANYWHERE, ASLEEP, ResumeSeq};
-use publishers::PublisherPresence;
+use publishers::PresenceTime;
 pub(crate) use publishers::{PublisherCount, PublisherKind, ReportedPresence};
 use registered::RegisteredSubscribers;
 pub(crate) use registered::{Lookup, SubscriberId};
@@ -84,10 +84,10 @@ pub struct Log {
     pub(crate) readings: SubscriberList,
     pub(crate) subscribers: LogSubscribers,
     pub(crate) publishers: Arc<PublisherCount>,
-    liveness: PublisherPresence,
+    liveness: PresenceTime,
     /// Set if another process may own the log.
     pub(crate) upstream: OnceLock<Arc<dyn Upstream>>,
-    state: LogLock<State>,
+    state: LogLock<LogContents>,
 }
 
 /// A log's figures at one moment.
@@ -136,7 +136,7 @@ impl LossCounters {
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct LogContents {
     epoch: u32,
     next_seq: u64,
     last_append_ns: u64,
@@ -152,7 +152,7 @@ pub(crate) struct State {
     held_bytes: u64,
     /// Bytes of records in all sealed segments ever.
     sealed_bytes: u64,
-    writer: Option<Writer>,
+    writer: Option<SegmentWriter>,
     /// Dropped segments that a read still uses.
     lingering: Vec<Arc<Segment>>,
     sleepers: Sleepers,
@@ -195,7 +195,7 @@ impl Log {
         publishers: &Arc<PublisherCount>,
     ) -> Log {
         let is_stateful = config.reducer.is_some();
-        let state = State {
+        let state = LogContents {
             epoch,
             next_seq: 1,
             last_append_ns: 0,
@@ -229,9 +229,9 @@ impl Log {
             subscribers: LogSubscribers::default(),
             publishers: Arc::clone(publishers),
             liveness: if is_stateful {
-                PublisherPresence::none_since(clock.now_ns())
+                PresenceTime::none_since(clock.now_ns())
             } else {
-                PublisherPresence::default()
+                PresenceTime::default()
             },
             upstream: OnceLock::new(),
             state: LogLock::new(state),
@@ -353,17 +353,17 @@ impl Log {
         next < self.warn_before.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> LogGuard<'_, State> {
+    fn lock(&self) -> LogGuard<'_, LogContents> {
         self.state.lock()
     }
 }
 
 /// Bytes of the records in the segment being written.
-fn written_bytes(writer: &Writer) -> u64 {
+fn written_bytes(writer: &SegmentWriter) -> u64 {
     u64::from(writer.written().bytes) + writer.by_ref_bytes()
 }
 
-impl State {
+impl LogContents {
     /// Payloads that the caller drops after it unlocks.
     #[inline(always)]
     fn take_remains(&mut self) -> Vec<Bytes> {
@@ -392,7 +392,7 @@ impl State {
     /// The oldest sequence in memory.
     fn oldest_held(&self) -> u64 {
         let held = self.held.front().map(|held| &held.segment);
-        held.or(self.writer.as_ref().map(Writer::segment)).map_or(self.next_seq, |s| s.first_seq)
+        held.or(self.writer.as_ref().map(SegmentWriter::segment)).map_or(self.next_seq, |s| s.first_seq)
     }
 
     /// The oldest sequence that subscribers can read.

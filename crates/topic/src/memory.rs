@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::segment::Pool;
+use crate::segment::BufferPool;
 
 /// A memory limit and the memory in use. A tenant's budget is a child of the node's.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub struct Budget {
     used: AtomicU64,
     limit: u64,
     parent: Option<Arc<Budget>>,
-    pool: Arc<Pool>,
+    pool: Arc<BufferPool>,
 }
 
 /// A budget refused a charge.
@@ -31,7 +31,7 @@ pub struct BudgetSpent {
 impl Budget {
     /// Creates a node's budget with a pool that keeps at most `idle_bytes_max` for reuse.
     pub fn node(limit: u64, idle_bytes_max: usize) -> Arc<Budget> {
-        let pool = Arc::new(Pool::new(idle_bytes_max));
+        let pool = Arc::new(BufferPool::new(idle_bytes_max));
         Arc::new(Budget { used: AtomicU64::new(0), limit, parent: None, pool })
     }
 
@@ -58,7 +58,7 @@ impl Budget {
     }
 
     /// The pool of the buffers charged to this budget.
-    pub(crate) fn pool(&self) -> &Pool {
+    pub(crate) fn pool(&self) -> &BufferPool {
         &self.pool
     }
 

@@ -8,13 +8,13 @@
 //! - The receipt of a retry names the position of the first attempt. A retry may use other batch boundaries, but
 //!   never mixes old records with new ones.
 //!
-//! Limits: [`Limits::producers_max`] and [`Limits::producer_outcomes_max`]. A forgotten producer counts as new: its
+//! Limits: [`LogLimits::producers_max`] and [`LogLimits::producer_outcomes_max`]. A forgotten producer counts as new: its
 //! retries are appended again.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::event::Position;
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 use crate::log::ProducerMark;
 use crate::publish::PublishError;
 
@@ -51,7 +51,7 @@ pub(crate) struct ProducerLimits {
 }
 
 impl ProducerLimits {
-    pub(crate) fn of(limits: &Limits) -> ProducerLimits {
+    pub(crate) fn of(limits: &LogLimits) -> ProducerLimits {
         ProducerLimits { producers_max: limits.producers_max, outcomes_max: limits.producer_outcomes_max }
     }
 }

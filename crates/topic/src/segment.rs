@@ -11,13 +11,13 @@
 //! Invariants:
 //! - A slice of the buffer exists only below a committed length that was loaded with `Acquire` (subscribers), below a
 //!   written length that was read inside the log's lock (the disk's store), or above every length ever stored or read
-//!   (the one [`Writer`]).
+//!   (the one [`SegmentWriter`]).
 //! - The buffer leaves the segment once, in [`Segment::retire`]. That needs `pins` to be 0 and sets `RETIRED` in the
 //!   same step; later pins see the bit and fail.
 //! - A read in progress holds a [`PinnedSegment`] segment. An idle cursor holds only the `Arc`, which keeps this header of
 //!   about 200 bytes, but not the buffer.
 //!
-//! A payload by reference is a [`Bytes`] in the buffer after its frame's meta. Only [`Writer::push_by_ref`] sets
+//! A payload by reference is a [`Bytes`] in the buffer after its frame's meta. Only [`SegmentWriter::push_by_ref`] sets
 //! [`FLAG_BY_REF`]; [`Frame::check`] refuses it in foreign bytes.
 //!
 //! Rejected alternatives: Epoch-based reclamation needs one more crate for one word of state. A reference count
@@ -38,7 +38,7 @@ use dunlin_frame::{FLAG_BY_REF, Frame, FrameLayout, HEAD_BYTES, Meta, padded};
 
 use crate::sync::{AtomicU32, AtomicU64, COMMIT_LOAD, COMMIT_STORE, Ordering, PIN, RETIRE, UNPIN};
 
-pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, Pool};
+pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, BufferPool};
 
 /// Bytes that a payload by reference takes in the buffer.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
@@ -102,7 +102,7 @@ unsafe impl Sync for Segment {}
 
 impl Segment {
     /// Creates an empty segment with its only writer.
-    pub(crate) fn create(buffer: Buffer, first_seq: u64) -> Writer {
+    pub(crate) fn create(buffer: Buffer, first_seq: u64) -> SegmentWriter {
         let capacity = buffer.len() as u32;
         let base = buffer.base();
         let segment = Arc::new(Segment {
@@ -119,7 +119,7 @@ impl Segment {
             #[cfg(loom)]
             accesses: (0..capacity / 8).map(|_| loom::cell::UnsafeCell::new(())).collect(),
         });
-        Writer { segment, base, capacity, written: Commit::default() }
+        SegmentWriter { segment, base, capacity, written: Commit::default() }
     }
 
     /// Bytes of memory, without payloads by reference.
@@ -192,7 +192,7 @@ impl Drop for Segment {
 
 /// The only writer of a segment. The writer stays inside the log's lock.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct SegmentWriter {
     segment: Arc<Segment>,
     base: *mut u8,
     capacity: u32,
@@ -200,9 +200,9 @@ pub(crate) struct Writer {
 }
 
 // SAFETY: the pointer is the segment's own, which the writer keeps alive.
-unsafe impl Send for Writer {}
+unsafe impl Send for SegmentWriter {}
 
-impl Writer {
+impl SegmentWriter {
     pub(crate) fn segment(&self) -> &Arc<Segment> {
         &self.segment
     }
@@ -226,7 +226,7 @@ impl Writer {
     }
 
     /// Lets `fill` write the next `bytes` bytes, which hold `count` whole frames. The records are invisible until
-    /// [`commit`](Writer::commit).
+    /// [`commit`](SegmentWriter::commit).
     ///
     /// # Panics
     /// If there is not enough room.
@@ -243,7 +243,7 @@ impl Writer {
         self.written.count += count;
     }
 
-    /// Bytes in the buffer that [`push_by_ref`](Writer::push_by_ref) takes.
+    /// Bytes in the buffer that [`push_by_ref`](SegmentWriter::push_by_ref) takes.
     pub(crate) fn by_ref_stride(encoded: FrameLayout) -> usize {
         padded(encoded.head_bytes()) + SLOT_BYTES
     }
@@ -260,7 +260,7 @@ impl Writer {
     ) {
         let slot_at = self.written.bytes as usize + padded(encoded.head_bytes());
         let payload_bytes = payload.len() as u64;
-        self.push(Writer::by_ref_stride(encoded), 1, |out| {
+        self.push(SegmentWriter::by_ref_stride(encoded), 1, |out| {
             meta.encode_head(encoded, append_ns, FLAG_BY_REF, out);
         });
         // SAFETY: `push` has checked that the slot lies inside the buffer. The slot is 8-aligned, like frames and the
@@ -302,11 +302,11 @@ impl Writer {
     }
 
     /// The frames pushed since `from`.
-    pub(crate) fn frames_since(&self, from: Commit) -> Frames<'_> {
+    pub(crate) fn frames_since(&self, from: Commit) -> SegmentFrames<'_> {
         let bytes = (self.written.bytes - from.bytes) as usize;
         // SAFETY: `push` has written them; only this writer could change them, which is borrowed.
         let rest = unsafe { std::slice::from_raw_parts(self.base.add(from.bytes as usize), bytes) };
-        Frames { rest }
+        SegmentFrames { rest }
     }
 
     /// Removes uncommitted frames pushed since `from`.
@@ -412,14 +412,14 @@ impl PinnedSegment {
 
     /// The frames from `from` up to the seen length.
     #[inline(always)]
-    pub(crate) fn frames(&self, from: u32) -> Frames<'_> {
-        Frames { rest: self.bytes(from) }
+    pub(crate) fn frames(&self, from: u32) -> SegmentFrames<'_> {
+        SegmentFrames { rest: self.bytes(from) }
     }
 }
 
 /// Iterates over the frames of a pinned segment.
 #[derive(Debug, Clone)]
-pub(crate) struct Frames<'a> {
+pub(crate) struct SegmentFrames<'a> {
     rest: &'a [u8],
 }
 
@@ -433,7 +433,7 @@ pub(crate) struct SegmentFrame<'a> {
     pub(crate) by_ref: Option<&'a Bytes>,
 }
 
-impl<'a> Iterator for Frames<'a> {
+impl<'a> Iterator for SegmentFrames<'a> {
     type Item = SegmentFrame<'a>;
 
     #[inline(always)]
@@ -452,15 +452,15 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-impl<'a> Frames<'a> {
+impl<'a> SegmentFrames<'a> {
     /// Iterates over the one frame in `bytes`.
     ///
     /// # Panics
     /// If its payload is by reference.
-    pub(crate) fn of_one(bytes: &'a [u8]) -> Frames<'a> {
+    pub(crate) fn of_one(bytes: &'a [u8]) -> SegmentFrames<'a> {
         // Only a segment can hold such a frame.
         assert!(bytes.get(5).is_none_or(|flags| flags & FLAG_BY_REF == 0));
-        Frames { rest: bytes }
+        SegmentFrames { rest: bytes }
     }
 
     /// The remaining bytes.

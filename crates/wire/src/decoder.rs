@@ -6,9 +6,9 @@
 use crate::error::WireError;
 use crate::from_client::FromClient;
 use crate::from_node::FromNode;
-use crate::header::{HEADER_BYTES, Kind, MessageHeader};
+use crate::header::{HEADER_BYTES, MessageHeader, MessageKind};
 use crate::layout::Fields;
-use crate::limits::Limits;
+use crate::limits::DecoderLimits;
 use crate::version::VERSION;
 
 /// A decoded message, or the number of missing bytes.
@@ -23,13 +23,13 @@ pub enum Decoded<M> {
 /// Decodes messages of one direction of a connection, after its preamble.
 #[derive(Debug, Clone, Copy)]
 pub struct Decoder {
-    limits: Limits,
+    limits: DecoderLimits,
     version: u8,
 }
 
 impl Decoder {
     /// A decoder of this release's version; [`set_version`](Decoder::set_version) sets the negotiated one.
-    pub fn new(limits: Limits) -> Decoder {
+    pub fn new(limits: DecoderLimits) -> Decoder {
         Decoder { limits, version: VERSION }
     }
 
@@ -44,7 +44,7 @@ impl Decoder {
     }
 
     /// The decoder's limits.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> DecoderLimits {
         self.limits
     }
 
@@ -56,7 +56,7 @@ impl Decoder {
             Decoded::Need(bytes) => return Ok(Decoded::Need(bytes)),
         };
         let message = FromClient::read(&mut fields, header.flags)?;
-        end(fields, header, matches!(fields.kind, Kind::Publish))?;
+        end(fields, header, matches!(fields.kind, MessageKind::Publish))?;
         let message = message.ok_or(WireError::UnknownKind(header.kind))?;
         Ok(Decoded::Message(message, header.len as usize))
     }
@@ -82,7 +82,7 @@ impl Decoder {
         from_client: bool,
     ) -> Result<Decoded<(MessageHeader, Fields<'a>)>, WireError> {
         let Some(header) = MessageHeader::parse(bytes)? else { return Ok(Decoded::Need(HEADER_BYTES)) };
-        let kind = Kind::from_number(header.kind)
+        let kind = MessageKind::from_number(header.kind)
             .filter(|&kind| ((kind as u8) < 64) == from_client && kind.since() <= self.version)
             .ok_or(WireError::UnknownKind(header.kind))?;
         let len = header.len as usize;
@@ -103,7 +103,9 @@ fn end(fields: Fields<'_>, header: MessageHeader, flags_known: bool) -> Result<(
     if header.flags != 0 && !flags_known {
         return Err(WireError::Flags { kind: fields.kind, flags: header.flags });
     }
-    if fields.rest.is_empty() || matches!(fields.kind, Kind::Hello | Kind::Welcome | Kind::Refused) {
+    if fields.rest.is_empty()
+        || matches!(fields.kind, MessageKind::Hello | MessageKind::Welcome | MessageKind::Refused)
+    {
         return Ok(());
     }
     fields.end()

@@ -1,7 +1,7 @@
 use dunlin_frame::FrameError;
 use thiserror::Error;
 
-use crate::header::Kind;
+use crate::header::MessageKind;
 
 /// The reason why bytes violate the protocol. The connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -25,7 +25,7 @@ pub enum WireError {
     #[error("{kind:?} of {bytes} bytes is over the limit of {bytes_max}")]
     TooLarge {
         /// The message's kind.
-        kind: Kind,
+        kind: MessageKind,
         /// The message's length.
         bytes: usize,
         /// The limit.
@@ -41,7 +41,7 @@ pub enum WireError {
     #[error("{kind:?} has unknown flags {flags:#010b}")]
     Flags {
         /// The message.
-        kind: Kind,
+        kind: MessageKind,
         /// The flags.
         flags: u8,
     },
@@ -49,7 +49,7 @@ pub enum WireError {
     #[error("{kind:?} ends inside its fields: {missing} bytes are missing")]
     Short {
         /// The message.
-        kind: Kind,
+        kind: MessageKind,
         /// Number of missing bytes.
         missing: usize,
     },
@@ -57,7 +57,7 @@ pub enum WireError {
     #[error("{kind:?} has {bytes} bytes after its last field")]
     Trailing {
         /// The message.
-        kind: Kind,
+        kind: MessageKind,
         /// Number of bytes.
         bytes: usize,
     },
@@ -65,7 +65,7 @@ pub enum WireError {
     #[error("{kind:?} has an unsound {what}")]
     Value {
         /// The message.
-        kind: Kind,
+        kind: MessageKind,
         /// The invalid field.
         what: &'static str,
     },
@@ -73,7 +73,7 @@ pub enum WireError {
     #[error("{kind:?}: {error}")]
     Frame {
         /// The message.
-        kind: Kind,
+        kind: MessageKind,
         /// The fault.
         error: FrameError,
     },
@@ -81,7 +81,7 @@ pub enum WireError {
     #[error("{kind:?} holds {found} records, its header says {count}")]
     Count {
         /// The message.
-        kind: Kind,
+        kind: MessageKind,
         /// Frames found.
         found: u32,
         /// Frames announced.

@@ -3,7 +3,7 @@
 use crate::control::Control;
 use crate::error::WireError;
 use crate::group::{Claim, JoinGroup, Nack, Settle};
-use crate::header::Kind;
+use crate::header::MessageKind;
 use crate::hello::{Hello, Ping};
 use crate::layout::{Fields, Layout};
 use crate::message::{finish, start};
@@ -48,34 +48,34 @@ pub enum FromClient<'a> {
 
 impl<'a> FromClient<'a> {
     /// The message's kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> MessageKind {
         match self {
-            FromClient::Hello(_) => Kind::Hello,
-            FromClient::Publish(_) => Kind::Publish,
-            FromClient::OpenPublisher(_) => Kind::OpenPublisher,
-            FromClient::ClosePublisher { .. } => Kind::ClosePublisher,
-            FromClient::Resume(_) => Kind::Resume,
-            FromClient::Subscribe(_) => Kind::Subscribe,
-            FromClient::Unsubscribe { .. } => Kind::Unsubscribe,
-            FromClient::Credit(_) => Kind::Credit,
-            FromClient::Ping(_) => Kind::Ping,
-            FromClient::CreateTopic(_) => Kind::CreateTopic,
-            FromClient::DeleteTopic(_) => Kind::DeleteTopic,
-            FromClient::ListTopics(_) => Kind::ListTopics,
-            FromClient::DescribeTopic(_) => Kind::DescribeTopic,
-            FromClient::JoinGroup(_) => Kind::JoinGroup,
-            FromClient::Claim(_) => Kind::Claim,
-            FromClient::Ack(_) => Kind::Ack,
-            FromClient::Nack(_) => Kind::Nack,
-            FromClient::Leave => Kind::Leave,
-            FromClient::Follow(_) => Kind::Follow,
-            FromClient::Resync(_) => Kind::Resync,
-            FromClient::CreateTopicWith(_) => Kind::CreateTopicWith,
-            FromClient::DescribeSettings(_) => Kind::DescribeSettings,
-            FromClient::Renew(_) => Kind::Renew,
-            FromClient::Control(_) => Kind::Control,
-            FromClient::Tasks(_) => Kind::Tasks,
-            FromClient::ExpectTopic(_) => Kind::ExpectTopic,
+            FromClient::Hello(_) => MessageKind::Hello,
+            FromClient::Publish(_) => MessageKind::Publish,
+            FromClient::OpenPublisher(_) => MessageKind::OpenPublisher,
+            FromClient::ClosePublisher { .. } => MessageKind::ClosePublisher,
+            FromClient::Resume(_) => MessageKind::Resume,
+            FromClient::Subscribe(_) => MessageKind::Subscribe,
+            FromClient::Unsubscribe { .. } => MessageKind::Unsubscribe,
+            FromClient::Credit(_) => MessageKind::Credit,
+            FromClient::Ping(_) => MessageKind::Ping,
+            FromClient::CreateTopic(_) => MessageKind::CreateTopic,
+            FromClient::DeleteTopic(_) => MessageKind::DeleteTopic,
+            FromClient::ListTopics(_) => MessageKind::ListTopics,
+            FromClient::DescribeTopic(_) => MessageKind::DescribeTopic,
+            FromClient::JoinGroup(_) => MessageKind::JoinGroup,
+            FromClient::Claim(_) => MessageKind::Claim,
+            FromClient::Ack(_) => MessageKind::Ack,
+            FromClient::Nack(_) => MessageKind::Nack,
+            FromClient::Leave => MessageKind::Leave,
+            FromClient::Follow(_) => MessageKind::Follow,
+            FromClient::Resync(_) => MessageKind::Resync,
+            FromClient::CreateTopicWith(_) => MessageKind::CreateTopicWith,
+            FromClient::DescribeSettings(_) => MessageKind::DescribeSettings,
+            FromClient::Renew(_) => MessageKind::Renew,
+            FromClient::Control(_) => MessageKind::Control,
+            FromClient::Tasks(_) => MessageKind::Tasks,
+            FromClient::ExpectTopic(_) => MessageKind::ExpectTopic,
         }
     }
 
@@ -118,35 +118,35 @@ impl<'a> FromClient<'a> {
     /// Decodes the body of a message; `None` for a node's kind.
     pub(crate) fn read(fields: &mut Fields<'a>, flags: u8) -> Result<Option<FromClient<'a>>, WireError> {
         Ok(Some(match fields.kind {
-            Kind::Publish => {
+            MessageKind::Publish => {
                 let header = PublishHeader::parse(fields, flags)?;
                 FromClient::Publish(Publish { flags, header, frames: std::mem::take(&mut fields.rest) })
             }
-            Kind::Hello => FromClient::Hello(Layout::read(fields)?),
-            Kind::OpenPublisher => FromClient::OpenPublisher(Layout::read(fields)?),
-            Kind::ClosePublisher => FromClient::ClosePublisher { publisher: Layout::read(fields)? },
-            Kind::Resume => FromClient::Resume(Layout::read(fields)?),
-            Kind::Subscribe => FromClient::Subscribe(Layout::read(fields)?),
-            Kind::Unsubscribe => FromClient::Unsubscribe { subscription: Layout::read(fields)? },
-            Kind::Credit => FromClient::Credit(Layout::read(fields)?),
-            Kind::Ping => FromClient::Ping(Layout::read(fields)?),
-            Kind::CreateTopic => FromClient::CreateTopic(Layout::read(fields)?),
-            Kind::DeleteTopic => FromClient::DeleteTopic(Layout::read(fields)?),
-            Kind::ListTopics => FromClient::ListTopics(Layout::read(fields)?),
-            Kind::DescribeTopic => FromClient::DescribeTopic(Layout::read(fields)?),
-            Kind::JoinGroup => FromClient::JoinGroup(Layout::read(fields)?),
-            Kind::Claim => FromClient::Claim(Layout::read(fields)?),
-            Kind::Ack => FromClient::Ack(Layout::read(fields)?),
-            Kind::Nack => FromClient::Nack(Layout::read(fields)?),
-            Kind::Leave => FromClient::Leave,
-            Kind::Follow => FromClient::Follow(Layout::read(fields)?),
-            Kind::Resync => FromClient::Resync(Layout::read(fields)?),
-            Kind::CreateTopicWith => FromClient::CreateTopicWith(Layout::read(fields)?),
-            Kind::DescribeSettings => FromClient::DescribeSettings(Layout::read(fields)?),
-            Kind::Renew => FromClient::Renew(Layout::read(fields)?),
-            Kind::Control => FromClient::Control(Layout::read(fields)?),
-            Kind::Tasks => FromClient::Tasks(Layout::read(fields)?),
-            Kind::ExpectTopic => FromClient::ExpectTopic(Layout::read(fields)?),
+            MessageKind::Hello => FromClient::Hello(Layout::read(fields)?),
+            MessageKind::OpenPublisher => FromClient::OpenPublisher(Layout::read(fields)?),
+            MessageKind::ClosePublisher => FromClient::ClosePublisher { publisher: Layout::read(fields)? },
+            MessageKind::Resume => FromClient::Resume(Layout::read(fields)?),
+            MessageKind::Subscribe => FromClient::Subscribe(Layout::read(fields)?),
+            MessageKind::Unsubscribe => FromClient::Unsubscribe { subscription: Layout::read(fields)? },
+            MessageKind::Credit => FromClient::Credit(Layout::read(fields)?),
+            MessageKind::Ping => FromClient::Ping(Layout::read(fields)?),
+            MessageKind::CreateTopic => FromClient::CreateTopic(Layout::read(fields)?),
+            MessageKind::DeleteTopic => FromClient::DeleteTopic(Layout::read(fields)?),
+            MessageKind::ListTopics => FromClient::ListTopics(Layout::read(fields)?),
+            MessageKind::DescribeTopic => FromClient::DescribeTopic(Layout::read(fields)?),
+            MessageKind::JoinGroup => FromClient::JoinGroup(Layout::read(fields)?),
+            MessageKind::Claim => FromClient::Claim(Layout::read(fields)?),
+            MessageKind::Ack => FromClient::Ack(Layout::read(fields)?),
+            MessageKind::Nack => FromClient::Nack(Layout::read(fields)?),
+            MessageKind::Leave => FromClient::Leave,
+            MessageKind::Follow => FromClient::Follow(Layout::read(fields)?),
+            MessageKind::Resync => FromClient::Resync(Layout::read(fields)?),
+            MessageKind::CreateTopicWith => FromClient::CreateTopicWith(Layout::read(fields)?),
+            MessageKind::DescribeSettings => FromClient::DescribeSettings(Layout::read(fields)?),
+            MessageKind::Renew => FromClient::Renew(Layout::read(fields)?),
+            MessageKind::Control => FromClient::Control(Layout::read(fields)?),
+            MessageKind::Tasks => FromClient::Tasks(Layout::read(fields)?),
+            MessageKind::ExpectTopic => FromClient::ExpectTopic(Layout::read(fields)?),
             _ => return Ok(None),
         }))
     }

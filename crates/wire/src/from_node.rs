@@ -6,7 +6,7 @@ use crate::code::Refusal;
 use crate::control::ControlResult;
 use crate::error::WireError;
 use crate::group::{Deliver, Settled};
-use crate::header::Kind;
+use crate::header::MessageKind;
 use crate::hello::{Goodbye, Ping, Welcome};
 use crate::layout::{Fields, Layout};
 use crate::message::{finish, start};
@@ -61,41 +61,41 @@ pub enum FromNode<'a> {
 
 impl<'a> FromNode<'a> {
     /// The message's kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> MessageKind {
         match self {
-            FromNode::Welcome(_) => Kind::Welcome,
-            FromNode::Refused(_) => Kind::Refused,
-            FromNode::Batch(_) => Kind::Batch,
-            FromNode::PublisherOpened(_) => Kind::PublisherOpened,
-            FromNode::PublisherRefused(_) => Kind::PublisherRefused,
-            FromNode::Published(_) => Kind::Published,
-            FromNode::PublishRefused(_) => Kind::PublishRefused,
-            FromNode::Log(_) => Kind::Log,
-            FromNode::Subscribed(_) => Kind::Subscribed,
-            FromNode::SubscriptionEnded(_) => Kind::SubscriptionEnded,
-            FromNode::Gap(_) => Kind::Gap,
-            FromNode::Lagging(_) => Kind::Lagging,
-            FromNode::EpochChanged(_) => Kind::EpochChanged,
-            FromNode::Advance(_) => Kind::Advance,
-            FromNode::Deleted(_) => Kind::Deleted,
-            FromNode::Heartbeat(_) => Kind::Heartbeat,
-            FromNode::Pong(_) => Kind::Pong,
-            FromNode::Done { .. } => Kind::Done,
-            FromNode::RequestRefused(_) => Kind::RequestRefused,
-            FromNode::Topics(_) => Kind::Topics,
-            FromNode::Topic(_) => Kind::Topic,
-            FromNode::Deliver(_) => Kind::Deliver,
-            FromNode::Settled(_) => Kind::Settled,
-            FromNode::Error(_) => Kind::Error,
-            FromNode::Goodbye(_) => Kind::Goodbye,
-            FromNode::Snapshot(_) => Kind::Snapshot,
-            FromNode::Checksum(_) => Kind::Checksum,
-            FromNode::Settings(_) => Kind::Settings,
-            FromNode::ControlResult(_) => Kind::ControlResult,
-            FromNode::TasksResult(_) => Kind::TasksResult,
-            FromNode::TaskOrders(_) => Kind::TaskOrders,
-            FromNode::PublisherTopic(_) => Kind::PublisherTopic,
-            FromNode::Publishers(_) => Kind::Publishers,
+            FromNode::Welcome(_) => MessageKind::Welcome,
+            FromNode::Refused(_) => MessageKind::Refused,
+            FromNode::Batch(_) => MessageKind::Batch,
+            FromNode::PublisherOpened(_) => MessageKind::PublisherOpened,
+            FromNode::PublisherRefused(_) => MessageKind::PublisherRefused,
+            FromNode::Published(_) => MessageKind::Published,
+            FromNode::PublishRefused(_) => MessageKind::PublishRefused,
+            FromNode::Log(_) => MessageKind::Log,
+            FromNode::Subscribed(_) => MessageKind::Subscribed,
+            FromNode::SubscriptionEnded(_) => MessageKind::SubscriptionEnded,
+            FromNode::Gap(_) => MessageKind::Gap,
+            FromNode::Lagging(_) => MessageKind::Lagging,
+            FromNode::EpochChanged(_) => MessageKind::EpochChanged,
+            FromNode::Advance(_) => MessageKind::Advance,
+            FromNode::Deleted(_) => MessageKind::Deleted,
+            FromNode::Heartbeat(_) => MessageKind::Heartbeat,
+            FromNode::Pong(_) => MessageKind::Pong,
+            FromNode::Done { .. } => MessageKind::Done,
+            FromNode::RequestRefused(_) => MessageKind::RequestRefused,
+            FromNode::Topics(_) => MessageKind::Topics,
+            FromNode::Topic(_) => MessageKind::Topic,
+            FromNode::Deliver(_) => MessageKind::Deliver,
+            FromNode::Settled(_) => MessageKind::Settled,
+            FromNode::Error(_) => MessageKind::Error,
+            FromNode::Goodbye(_) => MessageKind::Goodbye,
+            FromNode::Snapshot(_) => MessageKind::Snapshot,
+            FromNode::Checksum(_) => MessageKind::Checksum,
+            FromNode::Settings(_) => MessageKind::Settings,
+            FromNode::ControlResult(_) => MessageKind::ControlResult,
+            FromNode::TasksResult(_) => MessageKind::TasksResult,
+            FromNode::TaskOrders(_) => MessageKind::TaskOrders,
+            FromNode::PublisherTopic(_) => MessageKind::PublisherTopic,
+            FromNode::Publishers(_) => MessageKind::Publishers,
         }
     }
 
@@ -149,13 +149,13 @@ impl<'a> FromNode<'a> {
     /// Decodes the body of a message; `None` for a client's kind.
     #[inline]
     pub(crate) fn read(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireError> {
-        if fields.kind == Kind::Batch { read_run(fields).map(Some) } else { read_other(fields) }
+        if fields.kind == MessageKind::Batch { read_run(fields).map(Some) } else { read_other(fields) }
     }
 }
 
 #[inline]
 fn read_run<'a>(fields: &mut Fields<'a>) -> Result<FromNode<'a>, WireError> {
-    let frame_error = |error| WireError::Frame { kind: Kind::Batch, error };
+    let frame_error = |error| WireError::Frame { kind: MessageKind::Batch, error };
     let header = BatchHeader::parse(fields.take(BATCH_HEADER_BYTES)?).map_err(frame_error)?;
     let frames = std::mem::take(&mut fields.rest);
     if header.bytes as usize != frames.len() {
@@ -166,38 +166,38 @@ fn read_run<'a>(fields: &mut Fields<'a>) -> Result<FromNode<'a>, WireError> {
 
 fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireError> {
     Ok(Some(match fields.kind {
-        Kind::Welcome => FromNode::Welcome(Layout::read(fields)?),
-        Kind::Refused => FromNode::Refused(Layout::read(fields)?),
-        Kind::PublisherOpened => FromNode::PublisherOpened(Layout::read(fields)?),
-        Kind::PublisherRefused => FromNode::PublisherRefused(Layout::read(fields)?),
-        Kind::Published => FromNode::Published(Layout::read(fields)?),
-        Kind::PublishRefused => FromNode::PublishRefused(Layout::read(fields)?),
-        Kind::Log => FromNode::Log(Layout::read(fields)?),
-        Kind::Subscribed => FromNode::Subscribed(Layout::read(fields)?),
-        Kind::SubscriptionEnded => FromNode::SubscriptionEnded(Layout::read(fields)?),
-        Kind::Gap => FromNode::Gap(read_gap(fields)?),
-        Kind::Lagging => FromNode::Lagging(Layout::read(fields)?),
-        Kind::EpochChanged => FromNode::EpochChanged(Layout::read(fields)?),
-        Kind::Advance => FromNode::Advance(Layout::read(fields)?),
-        Kind::Deleted => FromNode::Deleted(Layout::read(fields)?),
-        Kind::Heartbeat => FromNode::Heartbeat(Layout::read(fields)?),
-        Kind::Pong => FromNode::Pong(Layout::read(fields)?),
-        Kind::Done => FromNode::Done { request: Layout::read(fields)? },
-        Kind::RequestRefused => FromNode::RequestRefused(Layout::read(fields)?),
-        Kind::Topics => FromNode::Topics(Layout::read(fields)?),
-        Kind::Topic => FromNode::Topic(Layout::read(fields)?),
-        Kind::Deliver => FromNode::Deliver(Deliver::parse(fields)?),
-        Kind::Settled => FromNode::Settled(Layout::read(fields)?),
-        Kind::Error => FromNode::Error(Layout::read(fields)?),
-        Kind::Goodbye => FromNode::Goodbye(Layout::read(fields)?),
-        Kind::Snapshot => FromNode::Snapshot(SnapshotPart::read(fields)?),
-        Kind::Checksum => FromNode::Checksum(Layout::read(fields)?),
-        Kind::Settings => FromNode::Settings(Layout::read(fields)?),
-        Kind::ControlResult => FromNode::ControlResult(Layout::read(fields)?),
-        Kind::TasksResult => FromNode::TasksResult(Layout::read(fields)?),
-        Kind::TaskOrders => FromNode::TaskOrders(Layout::read(fields)?),
-        Kind::PublisherTopic => FromNode::PublisherTopic(Layout::read(fields)?),
-        Kind::Publishers => FromNode::Publishers(Layout::read(fields)?),
+        MessageKind::Welcome => FromNode::Welcome(Layout::read(fields)?),
+        MessageKind::Refused => FromNode::Refused(Layout::read(fields)?),
+        MessageKind::PublisherOpened => FromNode::PublisherOpened(Layout::read(fields)?),
+        MessageKind::PublisherRefused => FromNode::PublisherRefused(Layout::read(fields)?),
+        MessageKind::Published => FromNode::Published(Layout::read(fields)?),
+        MessageKind::PublishRefused => FromNode::PublishRefused(Layout::read(fields)?),
+        MessageKind::Log => FromNode::Log(Layout::read(fields)?),
+        MessageKind::Subscribed => FromNode::Subscribed(Layout::read(fields)?),
+        MessageKind::SubscriptionEnded => FromNode::SubscriptionEnded(Layout::read(fields)?),
+        MessageKind::Gap => FromNode::Gap(read_gap(fields)?),
+        MessageKind::Lagging => FromNode::Lagging(Layout::read(fields)?),
+        MessageKind::EpochChanged => FromNode::EpochChanged(Layout::read(fields)?),
+        MessageKind::Advance => FromNode::Advance(Layout::read(fields)?),
+        MessageKind::Deleted => FromNode::Deleted(Layout::read(fields)?),
+        MessageKind::Heartbeat => FromNode::Heartbeat(Layout::read(fields)?),
+        MessageKind::Pong => FromNode::Pong(Layout::read(fields)?),
+        MessageKind::Done => FromNode::Done { request: Layout::read(fields)? },
+        MessageKind::RequestRefused => FromNode::RequestRefused(Layout::read(fields)?),
+        MessageKind::Topics => FromNode::Topics(Layout::read(fields)?),
+        MessageKind::Topic => FromNode::Topic(Layout::read(fields)?),
+        MessageKind::Deliver => FromNode::Deliver(Deliver::parse(fields)?),
+        MessageKind::Settled => FromNode::Settled(Layout::read(fields)?),
+        MessageKind::Error => FromNode::Error(Layout::read(fields)?),
+        MessageKind::Goodbye => FromNode::Goodbye(Layout::read(fields)?),
+        MessageKind::Snapshot => FromNode::Snapshot(SnapshotPart::read(fields)?),
+        MessageKind::Checksum => FromNode::Checksum(Layout::read(fields)?),
+        MessageKind::Settings => FromNode::Settings(Layout::read(fields)?),
+        MessageKind::ControlResult => FromNode::ControlResult(Layout::read(fields)?),
+        MessageKind::TasksResult => FromNode::TasksResult(Layout::read(fields)?),
+        MessageKind::TaskOrders => FromNode::TaskOrders(Layout::read(fields)?),
+        MessageKind::PublisherTopic => FromNode::PublisherTopic(Layout::read(fields)?),
+        MessageKind::Publishers => FromNode::Publishers(Layout::read(fields)?),
         _ => return Ok(None),
     }))
 }

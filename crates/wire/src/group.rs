@@ -6,7 +6,7 @@
 use dunlin_frame::Frame;
 
 use crate::error::WireError;
-use crate::header::Kind;
+use crate::header::MessageKind;
 use crate::layout::{Fields, Layout, choice, layout};
 use crate::list::List;
 use crate::subscribe::{Position, StartAt};
@@ -176,7 +176,7 @@ impl<'a> ClaimedRecords<'a> {
             let (claim, frames) = rest.split_at_checked(CLAIM_BYTES)?;
             let (frame, taken) = Frame::split(frames)?;
             rest = frames.get(taken..).unwrap_or(&[]);
-            read_claim(&mut Fields { kind: Kind::Deliver, rest: claim, version: 0 }, frame).ok()
+            read_claim(&mut Fields { kind: MessageKind::Deliver, rest: claim, version: 0 }, frame).ok()
         })
     }
 }
@@ -201,7 +201,7 @@ fn read_claim<'a>(fields: &mut Fields<'a>, frame: Frame<'a>) -> Result<ClaimedRe
 
 impl<'a> Deliver<'a> {
     pub(crate) fn parse(fields: &mut Fields<'a>) -> Result<Deliver<'a>, WireError> {
-        let kind = Kind::Deliver;
+        let kind = MessageKind::Deliver;
         let (channel, count) = (u32::read(fields)?, u32::read(fields)?);
         let (bytes, zero) = (u32::read(fields)?, u32::read(fields)?);
         let all = std::mem::take(&mut fields.rest);
@@ -256,7 +256,8 @@ impl<'a> Deliver<'a> {
         let len = out.len() - start;
         let fields = start + crate::header::HEADER_BYTES;
         let bytes = len - crate::header::HEADER_BYTES - DELIVER_FIELDS_BYTES;
-        let header = crate::header::MessageHeader { len: len as u32, kind: Kind::Deliver as u8, flags: 0 };
+        let header =
+            crate::header::MessageHeader { len: len as u32, kind: MessageKind::Deliver as u8, flags: 0 };
         out[start..fields].copy_from_slice(&header.to_bytes());
         out[fields + 4..fields + 8].copy_from_slice(&count.to_le_bytes());
         out[fields + 8..fields + 12].copy_from_slice(&(bytes as u32).to_le_bytes());

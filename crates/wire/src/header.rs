@@ -19,7 +19,7 @@ pub const MESSAGE_ALIGN: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KindRow {
     /// The kind.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// The kind's name.
     pub name: &'static str,
     /// Whether the client sends it.
@@ -31,20 +31,20 @@ macro_rules! kinds {
         /// The kind of a message. Numbers below 64 come from the client, the others from the node.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
-        pub enum Kind {
+        pub enum MessageKind {
             $($(#[$doc])* $kind = $number,)*
         }
 
         /// Every kind, in order of its number.
         pub const KINDS: &[KindRow] =
-            &[$(KindRow { kind: Kind::$kind, name: $name, from_client: $number < 64 },)*];
+            &[$(KindRow { kind: MessageKind::$kind, name: $name, from_client: $number < 64 },)*];
 
-        impl Kind {
+        impl MessageKind {
             /// The kind with this number.
             #[inline]
-            pub fn from_number(number: u8) -> Option<Kind> {
+            pub fn from_number(number: u8) -> Option<MessageKind> {
                 match number {
-                    $($number => Some(Kind::$kind),)*
+                    $($number => Some(MessageKind::$kind),)*
                     _ => None,
                 }
             }
@@ -174,20 +174,20 @@ kinds! {
     Publishers = 97, "PUBLISHERS";
 }
 
-impl Kind {
+impl MessageKind {
     /// Whether messages of this kind carry records or values, and so have the larger limit.
     #[inline]
     pub fn carries_records(self) -> bool {
         matches!(
             self,
-            Kind::Publish
-                | Kind::Batch
-                | Kind::Deliver
-                | Kind::Control
-                | Kind::ControlResult
-                | Kind::Tasks
-                | Kind::TasksResult
-                | Kind::TaskOrders
+            MessageKind::Publish
+                | MessageKind::Batch
+                | MessageKind::Deliver
+                | MessageKind::Control
+                | MessageKind::ControlResult
+                | MessageKind::Tasks
+                | MessageKind::TasksResult
+                | MessageKind::TaskOrders
         )
     }
 

@@ -6,12 +6,12 @@
 
 use crate::code::ErrorCode;
 use crate::error::WireError;
-use crate::header::Kind;
+use crate::header::MessageKind;
 
 /// The unread fields of a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: MessageKind,
     pub(crate) rest: &'a [u8],
     /// The protocol version, for layouts that differ between versions.
     #[allow(dead_code)] // Version 2 only added kinds: no layout differs.

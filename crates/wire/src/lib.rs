@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - Decoding borrows: a message points into the bytes it was read from, lists included.
-//! - Each length from the peer is checked against [`Limits`] before it is used, and no memory is allocated in
+//! - Each length from the peer is checked against [`DecoderLimits`] before it is used, and no memory is allocated in
 //!   proportion to it.
 //! - Decoding any bytes ends in a message, in [`Decoded::Need`] or in a [`WireError`].
 //! - `decode(encode(m)) == m`, and `tests/golden` holds the bytes of each message.
@@ -44,10 +44,10 @@ pub use from_node::FromNode;
 pub use group::{
     Claim, ClaimedRecord, ClaimedRecords, Deliver, GroupKind, JoinGroup, Nack, NackedToken, Settle, Settled,
 };
-pub use header::{HEADER_BYTES, KINDS, Kind, KindRow, MESSAGE_ALIGN, MessageHeader};
+pub use header::{HEADER_BYTES, KINDS, KindRow, MESSAGE_ALIGN, MessageHeader, MessageKind};
 pub use hello::{ALL_ANSWERED, Goodbye, Hello, NO_CLUSTER, Ping, Welcome};
 pub use layout::OptionalText;
-pub use limits::Limits;
+pub use limits::DecoderLimits;
 pub use list::List;
 pub use publish::{
     AckKind, ExpectTopic, FLAG_ACK, FLAG_EXPECT, FLAG_QUIET, LastAcknowledged, NO_PRODUCER, OpenPublisher,

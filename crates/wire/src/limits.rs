@@ -1,14 +1,14 @@
 /// Limits of a decoder. A larger message is refused when its header is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct DecoderLimits {
     /// Largest message with records, bytes, header included.
     pub run_bytes_max: usize,
     /// Largest other message, bytes, header included.
     pub control_bytes_max: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { run_bytes_max: 16 << 20, control_bytes_max: 64 << 10 }
+impl Default for DecoderLimits {
+    fn default() -> DecoderLimits {
+        DecoderLimits { run_bytes_max: 16 << 20, control_bytes_max: 64 << 10 }
     }
 }

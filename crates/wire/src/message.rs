@@ -1,9 +1,9 @@
 //! The header and padding of control messages.
 
-use crate::header::{HEADER_BYTES, Kind, MESSAGE_ALIGN, MessageHeader};
+use crate::header::{HEADER_BYTES, MESSAGE_ALIGN, MessageHeader, MessageKind};
 
 /// Reserves space for the header; returns the position for [`finish`].
-pub(crate) fn start(out: &mut Vec<u8>, kind: Kind) -> usize {
+pub(crate) fn start(out: &mut Vec<u8>, kind: MessageKind) -> usize {
     let at = out.len();
     out.extend_from_slice(&MessageHeader { len: 0, kind: kind as u8, flags: 0 }.to_bytes());
     debug_assert_eq!(out.len() - at, HEADER_BYTES);

@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //! - Reading borrows: an operation points into the bytes it was read from, and nothing is allocated.
-//! - A line is at most [`Limits::line_bytes_max`] and a payload with its headers at most
-//!   [`Limits::payload_bytes_max`]; longer input is never buffered.
+//! - A line is at most [`NatsDecoderLimits::line_bytes_max`] and a payload with its headers at most
+//!   [`NatsDecoderLimits::payload_bytes_max`]; longer input is never buffered.
 //! - Reading any bytes ends in an operation, in [`Decoded::Need`](crate::Decoded::Need) or in a [`Violation`] with
 //!   nats-server's text.
 //!
@@ -21,20 +21,20 @@ mod violation;
 pub use connect::Connect;
 pub use headers::{HEADERS_MAX, HeaderBlock, STATUS_HEADER, header_lines, put_header};
 pub use info::Info;
-pub use operation::{Operation, PublishOperation, next};
-pub use say::{Message, OK, PING, PONG, put_decimal, refuse};
+pub use operation::{NatsOperation, PublishOperation, next};
+pub use say::{NatsMessageHead, OK, PING, PONG, put_decimal, refuse};
 pub use violation::Violation;
 
 /// Limits of a client's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct NatsDecoderLimits {
     /// Longest line, bytes.
     pub line_bytes_max: usize,
     /// Largest payload with its headers, bytes.
     pub payload_bytes_max: usize,
 }
 
-impl Limits {
+impl NatsDecoderLimits {
     /// The longest line that nats-server takes.
     pub const LINE_BYTES_MAX: usize = 4096;
 }

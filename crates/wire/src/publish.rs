@@ -2,7 +2,7 @@
 
 use crate::code::Refusal;
 use crate::error::WireError;
-use crate::header::Kind;
+use crate::header::MessageKind;
 use crate::layout::{Fields, Layout, choice, layout};
 use crate::subscribe::Position;
 
@@ -135,7 +135,7 @@ impl PublishHeader {
     pub fn of_unfinished(message: &[u8]) -> Option<PublishHeader> {
         let head = crate::MessageHeader::parse(message).ok()??;
         let run = dunlin_frame::BatchHeader::parse(message.get(crate::HEADER_BYTES..)?).ok()?;
-        let sound = head.kind == Kind::Publish as u8 && run.count > 0 && run.first_seq > 0;
+        let sound = head.kind == MessageKind::Publish as u8 && run.count > 0 && run.first_seq > 0;
         let end = run.first_seq.checked_add(u64::from(run.count));
         (sound && end.is_some()).then_some(PublishHeader {
             publisher: run.topic_id,
@@ -159,7 +159,7 @@ impl PublishHeader {
         if flags & !(FLAG_ACK | FLAG_QUIET | FLAG_EXPECT) != 0
             || flags & FLAG_ACK != 0 && flags & FLAG_QUIET != 0
         {
-            return Err(WireError::Flags { kind: Kind::Publish, flags });
+            return Err(WireError::Flags { kind: MessageKind::Publish, flags });
         }
         if header.count == 0 || header.producer_seq == 0 {
             return Err(fields.unsound("count or producer sequence of zero"));

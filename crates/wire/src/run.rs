@@ -4,7 +4,7 @@
 
 use dunlin_frame::{BATCH_HEADER_BYTES, BatchHeader};
 
-use crate::header::{HEADER_BYTES, Kind, MessageHeader};
+use crate::header::{HEADER_BYTES, MessageHeader, MessageKind};
 use crate::publish::PublishHeader;
 
 /// Bytes before the frames of RUN and PUBLISH.
@@ -22,17 +22,17 @@ pub struct Batch<'a> {
 /// The bytes before the frames of a RUN. `header.bytes` bytes of frames must follow.
 #[inline]
 pub fn run_head(header: &BatchHeader) -> [u8; RUN_HEAD_BYTES] {
-    head(Kind::Batch, 0, header.bytes, header.to_bytes())
+    head(MessageKind::Batch, 0, header.bytes, header.to_bytes())
 }
 
 /// The bytes before the frames of a PUBLISH. `header.bytes` bytes of frames must follow.
 #[inline]
 pub fn publish_head(header: &PublishHeader, flags: u8) -> [u8; RUN_HEAD_BYTES] {
-    head(Kind::Publish, flags, header.bytes, header.to_bytes())
+    head(MessageKind::Publish, flags, header.bytes, header.to_bytes())
 }
 
 #[inline]
-fn head(kind: Kind, flags: u8, bytes: u32, header: [u8; BATCH_HEADER_BYTES]) -> [u8; RUN_HEAD_BYTES] {
+fn head(kind: MessageKind, flags: u8, bytes: u32, header: [u8; BATCH_HEADER_BYTES]) -> [u8; RUN_HEAD_BYTES] {
     let mut out = [0; RUN_HEAD_BYTES];
     let first = MessageHeader { len: bytes + RUN_HEAD_BYTES as u32, kind: kind as u8, flags };
     out[..HEADER_BYTES].copy_from_slice(&first.to_bytes());

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::error::WireError;
-use crate::header::{HEADER_BYTES, Kind, MESSAGE_ALIGN, MessageHeader};
+use crate::header::{HEADER_BYTES, MESSAGE_ALIGN, MessageHeader, MessageKind};
 use crate::layout::{Fields, Layout, layout};
 use crate::subscribe::Position;
 
@@ -97,7 +97,7 @@ impl<'a> SnapshotPart<'a> {
     pub fn head(&self) -> [u8; SNAPSHOT_HEAD_BYTES] {
         let mut out = Vec::with_capacity(SNAPSHOT_HEAD_BYTES);
         let len = (SNAPSHOT_HEAD_BYTES + self.bytes.len()).next_multiple_of(MESSAGE_ALIGN) as u32;
-        out.extend_from_slice(&MessageHeader { len, kind: Kind::Snapshot as u8, flags: 0 }.to_bytes());
+        out.extend_from_slice(&MessageHeader { len, kind: MessageKind::Snapshot as u8, flags: 0 }.to_bytes());
         self.channel.write(&mut out);
         self.position.write(&mut out);
         for number in [self.checksum, self.total, self.offset, self.bytes.len() as u64] {

@@ -6,7 +6,7 @@
 use crate::code::Refusal;
 use crate::control::LongBytes;
 use crate::error::WireError;
-use crate::header::Kind;
+use crate::header::MessageKind;
 use crate::layout::{Fields, Layout, choice, layout};
 
 choice! {
@@ -82,7 +82,7 @@ impl<'a> TaskCommandResult<'a> {
 
     /// Decodes all results; ends with an error at invalid bytes.
     pub fn read_all(bytes: &'a [u8]) -> impl Iterator<Item = Result<TaskCommandResult<'a>, WireError>> {
-        let mut fields = Fields { kind: Kind::TasksResult, rest: bytes, version: crate::VERSION };
+        let mut fields = Fields { kind: MessageKind::TasksResult, rest: bytes, version: crate::VERSION };
         std::iter::from_fn(move || {
             if fields.rest.is_empty() {
                 return None;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use dunlin_control::{Event, Events};
+use dunlin_control::{KeyEvent, KeyEvents};
 
 use crate::history::{Operation, key};
 use crate::locks::LockHistory;
@@ -100,11 +100,11 @@ pub fn watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> 
 }
 
 fn told_of(bytes: &[u8], operation: &Operation) -> Result<()> {
-    let told: Vec<(Vec<u8>, Option<Vec<u8>>)> = Events::new(bytes)?
+    let told: Vec<(Vec<u8>, Option<Vec<u8>>)> = KeyEvents::new(bytes)?
         .map(|event| {
             Ok(match event? {
-                Event::Put { key, item } => (key.to_vec(), Some(item.value.to_vec())),
-                Event::Deleted { key } => (key.to_vec(), None),
+                KeyEvent::Put { key, item } => (key.to_vec(), Some(item.value.to_vec())),
+                KeyEvent::Deleted { key } => (key.to_vec(), None),
             })
         })
         .collect::<Result<_>>()?;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dunlin_control::{
-    Command, Compare, Comparison, Found, Operation as Step, Outcome, Refusal, Reply, Target, prefix_end,
+    Compare, ComparedProperty, Comparison, ControlCommand, ControlRefusal, ControlReply, FoundKeys,
+    KeyOperation as Step, OperationOutcome, prefix_end,
 };
 use dunlin_replica::seed::Seed;
 
@@ -103,7 +104,7 @@ impl KeyClient {
         let call = self.clock.now();
         let answered = match self.send(&group, &asked) {
             Some(CommandResult::Done(reply)) => Some(answered(&asked, reply)),
-            Some(CommandResult::Refused(Refusal::Mismatch { modified })) => {
+            Some(CommandResult::Refused(ControlRefusal::Mismatch { modified })) => {
                 Some(KeyResponse { revision: modified, ..KeyResponse::default() })
             }
             Some(CommandResult::Refused(refusal)) => panic!("group {group} refused {asked:?}: {refusal}"),
@@ -130,16 +131,18 @@ impl KeyClient {
         let command = match asked {
             KeyRequest::Get(at) => return read(&mut self.replica_client, &keys[*at]),
             KeyRequest::Range => return read(&mut self.replica_client, format!("{group}/").as_bytes()),
-            KeyRequest::Put(at, value) => Command::Put { key: &keys[*at], value: value.as_bytes(), lease: 0 },
-            KeyRequest::Cas(at, value, expect) => {
-                Command::PutIf { key: &keys[*at], value: value.as_bytes(), lease: 0, expect: *expect }
+            KeyRequest::Put(at, value) => {
+                ControlCommand::Put { key: &keys[*at], value: value.as_bytes(), lease: 0 }
             }
-            KeyRequest::Delete(at) => Command::Delete { key: &keys[*at] },
+            KeyRequest::Cas(at, value, expect) => {
+                ControlCommand::PutIf { key: &keys[*at], value: value.as_bytes(), lease: 0, expect: *expect }
+            }
+            KeyRequest::Delete(at) => ControlCommand::Delete { key: &keys[*at] },
             KeyRequest::Move(at, other, value, expect) => {
                 let put = |at: usize| Step::Put { key: &keys[at], value: value.as_bytes(), lease: 0 };
                 let get = |at: usize| Step::Get { key: &keys[at] };
-                let target = Target::Modified { revision: *expect };
-                Command::Transaction {
+                let target = ComparedProperty::Modified { revision: *expect };
+                ControlCommand::Transaction {
                     compare: vec![Compare { key: &keys[*at], is: Comparison::Equal, target }],
                     then: vec![put(*at), put(*other)],
                     otherwise: vec![get(*at), get(*other)],
@@ -165,7 +168,7 @@ impl KeyClient {
     }
 }
 
-fn answered(asked: &KeyRequest, reply: Reply) -> KeyResponse {
+fn answered(asked: &KeyRequest, reply: ControlReply) -> KeyResponse {
     match (asked, reply) {
         (KeyRequest::Get(at), reply) => {
             KeyResponse { items: items(&[*at], &[read(reply)]), ..KeyResponse::default() }
@@ -173,9 +176,11 @@ fn answered(asked: &KeyRequest, reply: Reply) -> KeyResponse {
         (KeyRequest::Range, reply) => {
             KeyResponse { items: items(&[0, 1, 2], &[read(reply)]), ..KeyResponse::default() }
         }
-        (_, Reply::Changed { revision, keys }) => KeyResponse { revision, done: keys > 0, items: vec![] },
-        (KeyRequest::Move(at, other, ..), Reply::Transaction { revision, succeeded, results }) => {
-            let found: Vec<Found> = results.into_iter().filter_map(of_read).collect();
+        (_, ControlReply::Changed { revision, keys }) => {
+            KeyResponse { revision, done: keys > 0, items: vec![] }
+        }
+        (KeyRequest::Move(at, other, ..), ControlReply::Transaction { revision, succeeded, results }) => {
+            let found: Vec<FoundKeys> = results.into_iter().filter_map(of_read).collect();
             let items = if succeeded { vec![] } else { items(&[*at, *other], &found) };
             KeyResponse { revision, done: succeeded, items }
         }
@@ -183,22 +188,24 @@ fn answered(asked: &KeyRequest, reply: Reply) -> KeyResponse {
     }
 }
 
-fn of_read(outcome: Outcome) -> Option<Found> {
+fn of_read(outcome: OperationOutcome) -> Option<FoundKeys> {
     match outcome {
-        Outcome::Found { found } => Some(found),
-        Outcome::Changed { .. } => None,
+        OperationOutcome::Found { found } => Some(found),
+        OperationOutcome::Changed { .. } => None,
     }
 }
 
-fn read(reply: Reply) -> Found {
+fn read(reply: ControlReply) -> FoundKeys {
     match reply {
-        Reply::Transaction { results, .. } => results.into_iter().find_map(of_read).unwrap_or_default(),
-        _ => Found::default(),
+        ControlReply::Transaction { results, .. } => {
+            results.into_iter().find_map(of_read).unwrap_or_default()
+        }
+        _ => FoundKeys::default(),
     }
 }
 
 /// The values of these keys in a read.
-fn items(keys: &[usize], found: &[Found]) -> Vec<KeyState> {
+fn items(keys: &[usize], found: &[FoundKeys]) -> Vec<KeyState> {
     let pairs = found.iter().flat_map(|found| &found.items);
     let held: HashMap<Option<u8>, KeyState> = pairs
         .map(|pair| {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dunlin_control::{Command, Compare, Comparison, LOCKS, Operation as Step, Reply, Target};
+use dunlin_control::{
+    Compare, ComparedProperty, Comparison, ControlCommand, ControlReply, KeyOperation as Step, LOCKS,
+};
 use dunlin_replica::seed::Seed;
 
 use crate::going::ClientProgress;
@@ -106,16 +108,18 @@ impl LockClient {
     fn grant(&mut self) -> Option<Lease> {
         let ttl_ms = self.seed.between(300, 1_200);
         let until = self.clock.now() + ttl_ms * 1_000_000;
-        match self.replica_client.change(&Command::Grant { ttl_ms }) {
-            CommandResult::Done(Reply::Granted { lease, ttl_ms }) => Some(Lease { id: lease, ttl_ms, until }),
+        match self.replica_client.change(&ControlCommand::Grant { ttl_ms }) {
+            CommandResult::Done(ControlReply::Granted { lease, ttl_ms }) => {
+                Some(Lease { id: lease, ttl_ms, until })
+            }
             _ => None,
         }
     }
 
     fn keep_alive(&mut self, lease: &mut Lease) -> bool {
         let until = self.clock.now() + lease.ttl_ms * 1_000_000;
-        match self.replica_client.change(&Command::KeepAlive { leases: vec![lease.id] }) {
-            CommandResult::Done(Reply::KeptAlive { ended }) if ended.is_empty() => lease.until = until,
+        match self.replica_client.change(&ControlCommand::KeepAlive { leases: vec![lease.id] }) {
+            CommandResult::Done(ControlReply::KeptAlive { ended }) if ended.is_empty() => lease.until = until,
             CommandResult::Done(_) => return false,
             _ => {}
         }
@@ -126,9 +130,10 @@ impl LockClient {
     fn acquire(&mut self, lock: u64, lease: &mut Lease, stop: &AtomicBool) -> Option<u64> {
         let (name, wait) = (lock.to_string(), self.seed.between(0, 3) > 0);
         while !stop.load(Ordering::Relaxed) {
-            let command = Command::Acquire { name: name.as_bytes(), lease: lease.id, value: b"", wait };
+            let command =
+                ControlCommand::Acquire { name: name.as_bytes(), lease: lease.id, value: b"", wait };
             match self.replica_client.change(&command) {
-                CommandResult::Done(Reply::Held { token }) => return Some(token),
+                CommandResult::Done(ControlReply::Held { token }) => return Some(token),
                 CommandResult::Refused(_) => return None,
                 _ => {}
             }
@@ -158,7 +163,7 @@ impl LockClient {
         } else {
             held.until = held.until.min(self.clock.now());
             let name = lock.to_string();
-            self.replica_client.change(&Command::Release { name: name.as_bytes(), lease: lease.id });
+            self.replica_client.change(&ControlCommand::Release { name: name.as_bytes(), lease: lease.id });
         }
         self.history.held.push(held);
     }
@@ -167,16 +172,16 @@ impl LockClient {
     fn write_guarded(&mut self, lock: u64, token: u64) {
         let (key, guarded) = ([LOCKS, lock.to_string().as_bytes()].concat(), format!("guarded/{lock}"));
         let value = token.to_string();
-        let command = Command::Transaction {
+        let command = ControlCommand::Transaction {
             compare: vec![Compare {
                 key: &key,
                 is: Comparison::Equal,
-                target: Target::Created { revision: token },
+                target: ComparedProperty::Created { revision: token },
             }],
             then: vec![Step::Put { key: guarded.as_bytes(), value: value.as_bytes(), lease: 0 }],
             otherwise: vec![],
         };
-        if let CommandResult::Done(Reply::Transaction { revision, succeeded, .. }) =
+        if let CommandResult::Done(ControlReply::Transaction { revision, succeeded, .. }) =
             self.replica_client.change(&command)
         {
             let revision = succeeded.then_some(revision);

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use dunlin_control::{Command, Found, Outcome, Refusal, Reply};
+use dunlin_control::{ControlCommand, ControlRefusal, ControlReply, FoundKeys, OperationOutcome};
 use dunlin_replica::protocol::{GREETING, ReplicaRequest, ReplicaResponse, read_frame, write_frame};
 use dunlin_replica::seed::Seed;
 
@@ -19,9 +19,9 @@ const SEARCH: Duration = Duration::from_millis(1_500);
 #[derive(Debug, Clone, PartialEq)]
 pub enum CommandResult {
     /// The command was done.
-    Done(Reply),
+    Done(ControlReply),
     /// The replicas refused the command.
-    Refused(Refusal),
+    Refused(ControlRefusal),
     /// The command was not done, and will not be.
     NotDone,
     /// The outcome is unknown.
@@ -70,7 +70,7 @@ impl ReplicaClient {
     }
 
     /// Sends a command until a node accepts it, within the time limit.
-    pub fn change(&mut self, command: &Command<'_>) -> CommandResult {
+    pub fn change(&mut self, command: &ControlCommand<'_>) -> CommandResult {
         match self.search(&ReplicaRequest::change(command)) {
             Some(ReplicaResponse::Done(reply)) => CommandResult::Done(reply),
             Some(ReplicaResponse::Refused(refusal)) => CommandResult::Refused(refusal),
@@ -81,13 +81,13 @@ impl ReplicaClient {
 
     /// Reads keys, linearizably; `None` if no node responds in time. The client may send the request to any
     /// node first: a deposed leader must know that it no longer leads.
-    pub fn read(&mut self, start: &[u8], end: &[u8]) -> Option<Found> {
+    pub fn read(&mut self, start: &[u8], end: &[u8]) -> Option<FoundKeys> {
         if self.seed.between(0, 1) == 0 {
             self.leader = self.anybody();
         }
         match self.search(&ReplicaRequest::Read(start.to_vec(), end.to_vec()))? {
-            ReplicaResponse::Done(Reply::Transaction { mut results, .. }) => match results.pop() {
-                Some(Outcome::Found { found }) => Some(found),
+            ReplicaResponse::Done(ControlReply::Transaction { mut results, .. }) => match results.pop() {
+                Some(OperationOutcome::Found { found }) => Some(found),
                 _ => None,
             },
             _ => None,

@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_raft::{Member, RequestLane, ResponseFuture, Transport};
+use dunlin_raft::{RaftMember, RequestLane, ResponseFuture, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -45,7 +45,7 @@ impl Links {
 }
 
 impl Transport for Links {
-    fn ask(&self, member: &Member, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
+    fn ask(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let request = Bytes::from(request.concat());
         let (sender, answered) = oneshot::channel();
         let sent = self.0.get(&(member.id, lane)).map(|link| link.send((request, sender)));

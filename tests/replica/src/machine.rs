@@ -3,20 +3,20 @@
 use std::io;
 
 use bytes::Bytes;
-use dunlin_control::{Change, Command, Effects, State, StateRestorer};
-use dunlin_raft::{Frozen, Machine};
+use dunlin_control::{Change, ControlCommand, ControlEffects, ControlState, StateRestorer};
+use dunlin_raft::{Frozen, StateMachine};
 
 /// The state and its changes since the start of the process or the last snapshot.
 #[derive(Debug, Default)]
 pub struct Replica {
-    state: State,
-    effects: Effects,
+    state: ControlState,
+    effects: ControlEffects,
     changes: Vec<Change>,
 }
 
 impl Replica {
     /// The state, as far as this node knows it.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &ControlState {
         &self.state
     }
 
@@ -38,7 +38,7 @@ impl Replica {
     }
 }
 
-impl Machine for Replica {
+impl StateMachine for Replica {
     fn advance(&mut self, now_ms: u64) {
         self.state.advance(now_ms, &mut self.effects);
         self.keep_changes();
@@ -53,11 +53,11 @@ impl Machine for Replica {
     }
 
     fn grows(command: &[u8]) -> bool {
-        Command::decode(command).is_ok_and(|command| command.grows())
+        ControlCommand::decode(command).is_ok_and(|command| command.grows())
     }
 
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
-        let command = Command::decode(command).expect("the listener refuses what is none");
+        let command = ControlCommand::decode(command).expect("the listener refuses what is none");
         let mut answer = Vec::new();
         match self.state.apply(&command, &mut self.effects) {
             Ok(reply) => {

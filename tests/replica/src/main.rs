@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dunlin_raft::{Group, Limits};
+use dunlin_raft::{GroupHandle, RaftLimits};
 use dunlin_replica::{DiskFaults, Links, PowerDisk, Replica, answer_peers, serve};
 use tokio::net::TcpListener;
 
@@ -29,13 +29,14 @@ fn main() -> Result<()> {
     };
     let ways: BTreeMap<u64, SocketAddr> = arguments[4..].iter().filter_map(way).collect();
     let log = arguments[4..].iter().find_map(|argument| argument.strip_prefix("log="));
-    let defaults = Limits::default();
-    let limits = Limits { log_bytes_max: log.map_or(Ok(defaults.log_bytes_max), str::parse)?, ..defaults };
+    let defaults = RaftLimits::default();
+    let limits =
+        RaftLimits { log_bytes_max: log.map_or(Ok(defaults.log_bytes_max), str::parse)?, ..defaults };
     let orders = Arc::new(DiskFaults::default());
     let disk = Arc::new(PowerDisk::new(Arc::clone(&orders)));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let links = runtime.block_on(async { Links::start(ways) });
-    let group = Group::start(id, disk, Path::new(&arguments[3]), Replica::default(), links, limits)?;
+    let group = GroupHandle::start(id, disk, Path::new(&arguments[3]), Replica::default(), links, limits)?;
     let group = Arc::new(group);
     runtime.block_on(async {
         let (peers, clients) = (TcpListener::bind(peers).await?, TcpListener::bind(clients).await?);

@@ -2,7 +2,9 @@
 
 use std::io::{self, Read, Write};
 
-use dunlin_control::{Change, Command, DecodeError, Found, Outcome, Refusal, Reply};
+use dunlin_control::{
+    Change, ControlCommand, ControlDecodeError, ControlRefusal, ControlReply, FoundKeys, OperationOutcome,
+};
 use serde_json::Value;
 
 /// The largest frame.
@@ -31,9 +33,9 @@ pub enum ReplicaRequest {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplicaResponse {
     /// The command was applied, or the keys were read.
-    Done(Reply),
+    Done(ControlReply),
     /// The command was refused, by all nodes alike.
-    Refused(Refusal),
+    Refused(ControlRefusal),
     /// Nothing was done; the number is the leader's, if known.
     NotLeader(u64),
     /// Nothing was done, for this reason.
@@ -47,8 +49,12 @@ pub enum ReplicaResponse {
 }
 
 /// A reply with the keys of a range.
-pub fn found(found: Found) -> Reply {
-    Reply::Transaction { revision: 0, succeeded: true, results: vec![Outcome::Found { found }] }
+pub fn found(found: FoundKeys) -> ControlReply {
+    ControlReply::Transaction {
+        revision: 0,
+        succeeded: true,
+        results: vec![OperationOutcome::Found { found }],
+    }
 }
 
 /// Writes a frame.
@@ -71,7 +77,7 @@ pub fn read_frame(from: &mut impl Read) -> io::Result<Vec<u8>> {
 
 impl ReplicaRequest {
     /// A request to apply a command.
-    pub fn change(command: &Command<'_>) -> ReplicaRequest {
+    pub fn change(command: &ControlCommand<'_>) -> ReplicaRequest {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         ReplicaRequest::Change(bytes)
@@ -147,10 +153,10 @@ impl ReplicaResponse {
     /// Decodes a response.
     pub fn decode(bytes: &[u8]) -> Option<ReplicaResponse> {
         let (kind, rest) = bytes.split_first()?;
-        let ok = |answer: Result<ReplicaResponse, DecodeError>| answer.ok();
+        let ok = |answer: Result<ReplicaResponse, ControlDecodeError>| answer.ok();
         match kind {
-            1 => ok(Reply::decode(rest).map(ReplicaResponse::Done)),
-            2 => ok(Refusal::decode(rest).map(ReplicaResponse::Refused)),
+            1 => ok(ControlReply::decode(rest).map(ReplicaResponse::Done)),
+            2 => ok(ControlRefusal::decode(rest).map(ReplicaResponse::Refused)),
             3 => Some(ReplicaResponse::NotLeader(u64::from_le_bytes(*rest.first_chunk()?))),
             4 => Some(ReplicaResponse::NotDone(String::from_utf8_lossy(rest).into_owned())),
             5 => Some(ReplicaResponse::Unknown),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use dunlin_control::{Command, Refusal, Reply};
-use dunlin_raft::{Group, GroupError, Member};
+use dunlin_control::{ControlCommand, ControlRefusal, ControlReply};
+use dunlin_raft::{GroupHandle, RaftGroupError, RaftMember};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,14 +19,14 @@ use super::protocol::{FRAME_BYTES_MAX, GREETING, ReplicaRequest, ReplicaResponse
 const CHANGES: usize = 1_000;
 
 /// Serves forever.
-pub async fn serve(listener: TcpListener, group: Arc<Group<Replica>>) {
+pub async fn serve(listener: TcpListener, group: Arc<GroupHandle<Replica>>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
         tokio::spawn(converse(stream, Arc::clone(&group)));
     }
 }
 
-async fn converse(mut stream: TcpStream, group: Arc<Group<Replica>>) -> io::Result<()> {
+async fn converse(mut stream: TcpStream, group: Arc<GroupHandle<Replica>>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.write_all(&[GREETING]).await?;
     loop {
@@ -42,7 +42,7 @@ async fn converse(mut stream: TcpStream, group: Arc<Group<Replica>>) -> io::Resu
     }
 }
 
-async fn answer(question: ReplicaRequest, group: &Group<Replica>) -> ReplicaResponse {
+async fn answer(question: ReplicaRequest, group: &GroupHandle<Replica>) -> ReplicaResponse {
     match question {
         ReplicaRequest::Change(command) => change(command, group).await,
         ReplicaRequest::Read(start, end) => match group.catch_up().await {
@@ -56,40 +56,42 @@ async fn answer(question: ReplicaRequest, group: &Group<Replica>) -> ReplicaResp
             ReplicaResponse::Changes(group.with(|replica| replica.changes(from, CHANGES).map(<[_]>::to_vec)))
         }
         ReplicaRequest::Begin(members) => {
-            let members: Vec<Member> =
-                members.into_iter().map(|(id, address)| Member { id, address }).collect();
-            group.begin(&members).await.map_or_else(not_done, |()| ReplicaResponse::Done(Reply::Done))
+            let members: Vec<RaftMember> =
+                members.into_iter().map(|(id, address)| RaftMember { id, address }).collect();
+            group.begin(&members).await.map_or_else(not_done, |()| ReplicaResponse::Done(ControlReply::Done))
         }
     }
 }
 
-async fn change(command: Vec<u8>, group: &Group<Replica>) -> ReplicaResponse {
-    if let Err(error) = Command::decode(&command) {
+async fn change(command: Vec<u8>, group: &GroupHandle<Replica>) -> ReplicaResponse {
+    if let Err(error) = ControlCommand::decode(&command) {
         return ReplicaResponse::NotDone(error.to_string());
     }
     let answered = match group.propose(Bytes::from(command)).await {
         Ok(answered) => answered,
         // Raft stopped while the command was on its way.
-        Err(GroupError::Unknown | GroupError::Stopped(_)) => return ReplicaResponse::Unknown,
+        Err(RaftGroupError::Unknown | RaftGroupError::Stopped(_)) => return ReplicaResponse::Unknown,
         Err(error) => return not_done(error),
     };
     let (done, rest) = answered.split_first().expect("the machine answers");
     let decoded = if *done == 1 {
-        Reply::decode(rest).map(ReplicaResponse::Done)
+        ControlReply::decode(rest).map(ReplicaResponse::Done)
     } else {
-        Refusal::decode(rest).map(ReplicaResponse::Refused)
+        ControlRefusal::decode(rest).map(ReplicaResponse::Refused)
     };
     decoded.expect("the machine's answers are read")
 }
 
-fn not_done(error: GroupError) -> ReplicaResponse {
+fn not_done(error: RaftGroupError) -> ReplicaResponse {
     match error {
-        GroupError::NotLeader { leader } => ReplicaResponse::NotLeader(leader.map_or(0, |leader| leader.id)),
+        RaftGroupError::NotLeader { leader } => {
+            ReplicaResponse::NotLeader(leader.map_or(0, |leader| leader.id))
+        }
         other => ReplicaResponse::NotDone(other.to_string()),
     }
 }
 
-fn status(group: &Group<Replica>) -> serde_json::Value {
+fn status(group: &GroupHandle<Replica>) -> serde_json::Value {
     let status = group.status();
     let (revision, now_ms, oldest, digest) = group.with(|replica| {
         let state = replica.state();

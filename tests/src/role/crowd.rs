@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use dunlin_client::topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
-use dunlin_client::{Client, Limits, Options, Subscriber};
+use dunlin_client::{Client, ClientLimits, ClientOptions, Subscriber};
 
 use crate::content::Content;
 
@@ -56,8 +56,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
 }
 
 fn join(url: &str, subject: &str) -> Result<Subscriber> {
-    let limits = Limits { chunk_bytes: 4 << 10, credit_bytes: 16 << 10, ..Limits::default() };
-    let client = Client::connect(url, Options { limits, ..Options::default() })?;
+    let limits = ClientLimits { chunk_bytes: 4 << 10, credit_bytes: 16 << 10, ..ClientLimits::default() };
+    let client = Client::connect(url, ClientOptions { limits, ..ClientOptions::default() })?;
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     Ok(client.subscribe(subject, options)?)
 }

@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
-use dunlin::raft::Limits;
-use dunlin::state::Command;
+use dunlin::raft::RaftLimits;
+use dunlin::state::ControlCommand;
 use dunlin::{
     Config, Consistency, Control, ControlError, ControlLimits, Node, OwnershipLimits, TasksLimits, block_on,
 };
@@ -105,16 +105,16 @@ pub fn run(arguments: &[String]) -> Result<()> {
     std::process::exit(0)
 }
 
-fn raft(arguments: &[String]) -> Result<Limits> {
-    let usual = Limits::default();
-    Ok(Limits { heartbeat_ms: option(arguments, "heartbeat", usual.heartbeat_ms)?, ..usual })
+fn raft(arguments: &[String]) -> Result<RaftLimits> {
+    let usual = RaftLimits::default();
+    Ok(RaftLimits { heartbeat_ms: option(arguments, "heartbeat", usual.heartbeat_ms)?, ..usual })
 }
 
 fn answer(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         ["put", key, value] => {
-            let put = Command::Put { key: key.as_bytes(), value: value.as_bytes(), lease: 0 };
+            let put = ControlCommand::Put { key: key.as_bytes(), value: value.as_bytes(), lease: 0 };
             match block_on(control.ask(&put)) {
                 Ok(_) => format!("put {key} {value} done"),
                 Err(ControlError::Unknown) => format!("put {key} {value} unknown"),
@@ -122,8 +122,9 @@ fn answer(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> Stri
             }
         }
         ["get", key] => {
-            let look =
-                |state: &dunlin::state::State| state.get(key.as_bytes()).map(|item| item.value.clone());
+            let look = |state: &dunlin::state::ControlState| {
+                state.get(key.as_bytes()).map(|item| item.value.clone())
+            };
             match block_on(control.read(Consistency::Linearizable, look)) {
                 Ok(value) => {
                     let value = value.map(|value| String::from_utf8_lossy(&value).into_owned());

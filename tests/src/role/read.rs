@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use dunlin_client::topic::{Event, Notice, Start, Subscribe, SubscribeError, SubscribeOptions};
-use dunlin_client::{Client, Limits, Options, Subscriber};
+use dunlin_client::{Client, ClientLimits, ClientOptions, Subscriber};
 
 use crate::content::Content;
 use crate::seed::Seed;
@@ -29,9 +29,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let (sender, lines) = channel();
     for asked in &arguments[1..] {
         let slow = asked.contains("=slow");
-        let credit_bytes = if slow { SLOW_CREDIT } else { Limits::default().credit_bytes };
-        let limits = Limits { credit_bytes, ..Limits::default() };
-        let client = Client::connect(&arguments[0], Options { limits, ..Options::default() })?;
+        let credit_bytes = if slow { SLOW_CREDIT } else { ClientLimits::default().credit_bytes };
+        let limits = ClientLimits { credit_bytes, ..ClientLimits::default() };
+        let client = Client::connect(&arguments[0], ClientOptions { limits, ..ClientOptions::default() })?;
         for asked in asked.split(',') {
             let (name, rest) = asked.split_once('=').context("NAME=KIND@PATTERN")?;
             let (kind, pattern) = rest.split_once('@').context("KIND@PATTERN")?;

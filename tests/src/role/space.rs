@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::space::behaviour::Walk;
 use dunlin::space::{
-    Authority, Entity, HandoverTiming, Host, Morton, Partition, RegionId, RegionSetup, StandbyMode, Takeover,
-    TickContext, World,
+    Entity, HandoverTiming, Host, Morton, Partition, RegionAuthority, RegionId, RegionSetup, StandbyMode,
+    Takeover, TickContext, WorldBox,
 };
-use dunlin_server::space::{Peer, Secret, Space, SpaceConfig, SpaceLimits, TickPace};
+use dunlin_server::space::{Secret, Space, SpaceConfig, SpaceLimits, TickPace, WorldPeer};
 
 use super::option;
 
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The setup of all regions in the tests' world.
 pub fn setup(standby: bool) -> RegionSetup<3> {
-    let world = World::<3>::cube(EDGE).expect("the world has an extent");
+    let world = WorldBox::<3>::cube(EDGE).expect("the world has an extent");
     let mut setup = RegionSetup::new(RegionId(0), world, 2.0);
     setup.sort_every = 7;
     if standby {
@@ -40,7 +40,7 @@ pub fn setup(standby: bool) -> RegionSetup<3> {
 
 /// A random entity of a seed, with a velocity.
 pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
-    let world = World::<3>::cube(EDGE).expect("the world has an extent");
+    let world = WorldBox::<3>::cube(EDGE).expect("the world has an extent");
     let moment = TickContext { tick: 0, seconds: 0.0, world, seed };
     let swing = |which| moment.swing(dunlin::space::EntityId(id), which);
     let place = std::array::from_fn(|axis| (swing(axis as u64) + 1.0) * EDGE / 2.0);
@@ -69,7 +69,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
         world: option(arguments, "world", "tests".to_owned())?,
         process: number.into(),
         listen: loopback(0),
-        peers: others.map(|other| Peer { process: other.into(), address: loopback(port(other)) }).collect(),
+        peers: others
+            .map(|other| WorldPeer { process: other.into(), address: loopback(port(other)) })
+            .collect(),
         pace: TickPace::Hold,
         lockstep,
         balance: None,
@@ -78,7 +80,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         limits: SpaceLimits::default(),
     };
     let mut host = Host::new(setup(standby), WALK, partition(count), None);
-    host.begin(RegionId(number), Authority { epoch: 1, until_ns: u64::MAX })?;
+    host.begin(RegionId(number), RegionAuthority { epoch: 1, until_ns: u64::MAX })?;
     let space = Space::start(config, host)?;
     println!("listens {}", space.address().port());
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -177,7 +179,7 @@ fn take(space: &Process, region: RegionId, epoch: u64) -> Result<()> {
     let took = space.ask(move |runner| {
         let peers: Vec<_> = runner.elsewhere().iter().map(|(region, _, epoch)| (*region, *epoch)).collect();
         let peers: Vec<_> = peers.into_iter().filter(|(peer, _)| *peer != region).collect();
-        let authority = Authority { epoch, until_ns: u64::MAX };
+        let authority = RegionAuthority { epoch, until_ns: u64::MAX };
         let now_ns = dunlin_server::space::monotonic_ns();
         runner.take_over(region, &Takeover { authority, peers: &peers, now_ns })
     })??;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use dunlin_client::{Client, Options, TaskUsage, WorkerOptions};
+use dunlin_client::{Client, ClientOptions, TaskUsage, WorkerOptions};
 
 use super::option;
 
@@ -17,7 +17,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let slots: u32 = option(arguments, "slots", 4)?;
     let work = Duration::from_millis(option(arguments, "work", 0)?);
     let die: String = option(arguments, "die", String::new())?;
-    let client = Client::connect(&arguments[0], Options { name: "worker".to_owned(), ..Options::default() })?;
+    let client = Client::connect(
+        &arguments[0],
+        ClientOptions { name: "worker".to_owned(), ..ClientOptions::default() },
+    )?;
     let options = WorkerOptions {
         name: format!("process {}", std::process::id()),
         kinds: vec![option(arguments, "kind", "work".to_owned())?],

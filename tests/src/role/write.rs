@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use dunlin_client::topic::{Draft, Publish, PublishError, Receipt};
-use dunlin_client::{Client, Identity, Options, Publisher, PublisherOptions};
+use dunlin_client::{Client, ClientOptions, Identity, Publisher, PublisherOptions};
 
 use super::{option, stop_when_told};
 use crate::content::{BYTES_MIN, Content};
@@ -29,7 +29,7 @@ struct Writer {
 /// Publishes.
 pub fn run(arguments: &[String]) -> Result<()> {
     let stop = stop_when_told();
-    let client = Client::connect(&arguments[0], Options::default())?;
+    let client = Client::connect(&arguments[0], ClientOptions::default())?;
     let producer: u64 = option(arguments, "producer", 0)?;
     let identity = (producer > 0).then_some(Identity { producer, epoch: 1 });
     let publisher =

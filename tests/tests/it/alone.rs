@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dunlin_client::topic::{
     Event, Notice, Publish, PublishError, Start, Subscribe, SubscribeError, SubscribeOptions,
 };
-use dunlin_client::{CallError, Client, Options, RequestError, Subscriber};
+use dunlin_client::{CallError, Client, ClientOptions, RequestError, Subscriber};
 use dunlin_system_tests::port;
 
 use crate::stage::{HEARTBEAT, Node, SHORT_HEARTBEAT, url};
@@ -48,7 +48,7 @@ fn next(subscriber: &mut Subscriber) -> String {
 }
 
 fn connect(node: &Node) -> Client {
-    Client::connect(&node.url(), Options::default()).unwrap()
+    Client::connect(&node.url(), ClientOptions::default()).unwrap()
 }
 
 fn earliest() -> SubscribeOptions {
@@ -148,7 +148,7 @@ fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
     for _ in 0..2 {
         assert_all_fail_soon(&clients[3], &mut subscriber, &mut publisher, &mut requester);
     }
-    let refused = soon("connect", || Client::connect(&url(address), Options::default()).err());
+    let refused = soon("connect", || Client::connect(&url(address), ClientOptions::default()).err());
     assert!(refused.is_some(), "connected to a node that is dead");
 }
 

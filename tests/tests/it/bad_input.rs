@@ -5,8 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use dunlin::wire::{
-    Decoded, Decoder, ErrorCode, FromClient, FromNode, Hello, Kind, Limits, MessageHeader, OnGap, Ping,
-    Preamble, StartAt, Subscribe,
+    Decoded, Decoder, DecoderLimits, ErrorCode, FromClient, FromNode, Hello, MessageHeader, MessageKind,
+    OnGap, Ping, Preamble, StartAt, Subscribe,
 };
 use dunlin_system_tests::process::PATIENCE;
 use dunlin_system_tests::seed::Seed;
@@ -58,7 +58,7 @@ fn told(mut stream: TcpStream) -> Option<ErrorCode> {
     // A node that closes with unread bytes resets the connection. Data that the node sent before counts.
     let _ = stream.read_to_end(&mut received);
     let mut at = 8;
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     let mut code = None;
     while let Ok(Decoded::Message(message, taken)) = decoder.next_from_node(received.get(at..)?) {
         if let FromNode::Refused(refusal) | FromNode::Error(refusal) = message {
@@ -77,10 +77,14 @@ fn offenders_are_told_why(node: SocketAddr) {
     let cases = [
         ("garbage", garbage, ErrorCode::Protocol),
         ("a version of the future", future, ErrorCode::Version),
-        ("an oversized publish", behind_greeting(header(!7, Kind::Publish as u8, 0)), ErrorCode::Protocol),
+        (
+            "an oversized publish",
+            behind_greeting(header(!7, MessageKind::Publish as u8, 0)),
+            ErrorCode::Protocol,
+        ),
         (
             "an oversized request",
-            behind_greeting(header(1 << 30, Kind::Subscribe as u8, 0)),
+            behind_greeting(header(1 << 30, MessageKind::Subscribe as u8, 0)),
             ErrorCode::Protocol,
         ),
         ("an unknown message", behind_greeting(header(16, 250, 0)), ErrorCode::Protocol),

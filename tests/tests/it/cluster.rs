@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin::journal::RealDisk;
-use dunlin::state::Command;
+use dunlin::state::ControlCommand;
 use dunlin::topic::{Event, Position, Start, Subscribe, SubscribeOptions};
 use dunlin::{Config, Node, block_on};
 use dunlin_client::scheduler::{NewTask, TaskStage};
@@ -304,7 +304,7 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     std::fs::create_dir_all(&data).unwrap();
     {
         let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), &data).expect("a node");
-        let put = Command::Put { key: b"key", value: b"alone", lease: 0 };
+        let put = ControlCommand::Put { key: b"key", value: b"alone", lease: 0 };
         block_on(node.control().unwrap().ask(&put)).unwrap();
         node.stop();
     }

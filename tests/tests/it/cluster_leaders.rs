@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dunlin_client::{Client, ErrorCode, KvError, Options, Transaction};
+use dunlin_client::{Client, ClientOptions, ErrorCode, KvError, Transaction};
 use dunlin_system_tests::port;
 use dunlin_system_tests::proxy::Proxy;
 use tempfile::TempDir;
@@ -114,7 +114,7 @@ fn ended_node_leaves_no_write_unknown() {
         .map(|writer| {
             let (url, is_over) = (format!("dunlin://{}", listeners.join(",")), Arc::clone(&is_over));
             std::thread::spawn(move || {
-                let client = Client::connect(&url, Options::default()).expect("a node is there");
+                let client = Client::connect(&url, ClientOptions::default()).expect("a node is there");
                 let (kv, mut count) = (client.kv(), 0_u64);
                 while !is_over.load(Ordering::Relaxed) {
                     count += 1;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::{PATIENCE, Process};
@@ -30,7 +30,8 @@ impl Member {
     }
 
     pub fn connect(&self) -> Client {
-        let options = Options { name: format!("test of node {}", self.number), ..Options::default() };
+        let options =
+            ClientOptions { name: format!("test of node {}", self.number), ..ClientOptions::default() };
         Client::connect(&format!("dunlin://{}", self.listener("tcp")), options)
             .expect("the node accepts connections")
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use dunlin_client::topic::Publish;
-use dunlin_client::{Client, Options, Publisher};
+use dunlin_client::{Client, ClientOptions, Publisher};
 use dunlin_system_tests::content::Content;
 use dunlin_system_tests::process::Process;
 use dunlin_system_tests::proxy::Proxy;
@@ -54,7 +54,7 @@ impl Crowd {
 }
 
 fn publisher(address: SocketAddr) -> (Client, Publisher) {
-    let client = Client::connect(&url(address), Options::default()).unwrap();
+    let client = Client::connect(&url(address), ClientOptions::default()).unwrap();
     let publisher = client.publisher("t").unwrap();
     (client, publisher)
 }

@@ -3,7 +3,7 @@
 use dunlin_client::topic::{
     Draft, Publish, PublishError, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
 };
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_system_tests::process::PATIENCE;
 
 use crate::stage::{Node, role};
@@ -17,14 +17,14 @@ fn second_node_on_a_used_port_fails_with_the_address() {
     let errors = second.errors();
     assert!(errors.contains(&format!("listen on {}", node.address)), "{errors}");
     assert!(!errors.contains("panicked"), "{errors}");
-    Client::connect(&node.url(), Options::default()).unwrap();
+    Client::connect(&node.url(), ClientOptions::default()).unwrap();
 }
 
 #[test]
 fn publisher_over_the_memory_budget_is_refused_alone() {
     // A long heartbeat, so that a paused machine does not count as a dead node.
     let node = Node::anywhere(&["memory=4194304", "heartbeat=30000"]);
-    let client = Client::connect(&node.url(), Options::default()).unwrap();
+    let client = Client::connect(&node.url(), ClientOptions::default()).unwrap();
     let retention = Retention { bytes: 1 << 30, ..Retention::default() };
     let config = TopicConfig { retention, record_bytes_max: 8 << 20, ..TopicConfig::default() };
     client.create_topic("greedy", &config, false).unwrap();

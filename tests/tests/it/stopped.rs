@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dunlin_client::topic::{Reliable, Retention, TopicConfig};
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_system_tests::port;
 use dunlin_system_tests::seed::Seed;
 
@@ -13,7 +13,7 @@ use crate::tier;
 /// The topic retains 64 KiB, and its publisher waits for registered subscribers. Registered subscribers keep
 /// up, so effects of the other subscribers are visible.
 pub fn create_reliable(url: &str, topic: &str) {
-    let client = Client::connect(url, Options::default()).unwrap();
+    let client = Client::connect(url, ClientOptions::default()).unwrap();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let reliable =
         Some(Reliable { subscribers_max: 8, wait_max: Duration::from_secs(30), ..Reliable::default() });

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_client::scheduler::{Backoff, NewTask, Retry, TaskStage, TaskView, TenantTotals, shard_of_tenant};
-use dunlin_client::{Client, Options, Tasks, TasksError};
+use dunlin_client::scheduler::{
+    Backoff, NewTask, RetryPolicy, TaskStage, TaskView, TenantTotals, shard_of_tenant,
+};
+use dunlin_client::{Client, ClientOptions, Tasks, TasksError};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_wait::until;
@@ -19,7 +21,7 @@ use crate::tier;
 const MS: Duration = Duration::from_millis(1);
 
 fn connect(url: &str) -> Client {
-    Client::connect(url, Options { name: "test".to_owned(), ..Options::default() })
+    Client::connect(url, ClientOptions { name: "test".to_owned(), ..ClientOptions::default() })
         .expect("the node accepts connections")
 }
 
@@ -216,7 +218,7 @@ fn submitting(
         let (mut ids, mut sent) = (Vec::new(), 0);
         while !stop.load(Ordering::Relaxed) {
             let keys: Vec<String> = (0..10).map(|number| format!("{sent}-{number}")).collect();
-            let retry = Some(Retry { retries: 100, backoff: Backoff::Fixed { delay_ms: 10 } });
+            let retry = Some(RetryPolicy { retries: 100, backoff: Backoff::Fixed { delay_ms: 10 } });
             let new = keys.iter().map(|key| NewTask {
                 idempotency_key: key.as_bytes(),
                 retry,

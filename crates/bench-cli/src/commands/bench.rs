@@ -2,23 +2,25 @@
 
 use anyhow::{Result, bail};
 use dunlin_bench::child::ChildProgram;
-use dunlin_bench::{RawFeedOptions, RawOptions, Request};
+use dunlin_bench::{BenchRequest, RawFeedOptions, RawOptions};
 use dunlin_cli::arguments::Global;
 use dunlin_cli::commands::bench::{Arguments, FeedArguments};
 use dunlin_cli::commands::feed::read_instruments;
 use dunlin_cli::connect::tls;
-use dunlin_cli::outcome::Refusal;
+use dunlin_cli::outcome::CommandRefusal;
 
 pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
     let (with_peers, suite) = match arguments.words.as_slice() {
         [peers, suite] if peers == "peers" => (true, suite),
         [suite] if suite != "peers" => (false, suite),
         words => {
-            return Err(Refusal(format!("expected SUITE or peers SUITE, not {:?}", words.join(" "))).into());
+            return Err(
+                CommandRefusal(format!("expected SUITE or peers SUITE, not {:?}", words.join(" "))).into()
+            );
         }
     };
     let typed = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-    let request = Request {
+    let request = BenchRequest {
         suite: suite.clone(),
         with_peers,
         options: options(arguments, global)?,
@@ -57,11 +59,11 @@ fn feed_options(arguments: &FeedArguments) -> Result<RawFeedOptions> {
 
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
-pub struct ChildArguments {
+pub struct BenchChildArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
-pub fn run_child(child: &ChildArguments) -> Result<()> {
+pub fn run_child(child: &BenchChildArguments) -> Result<()> {
     dunlin_bench::child_main(&child.arguments)
 }

@@ -12,13 +12,13 @@ use dunlin_cli::arguments::Global;
 use dunlin_cli::commands::demo::{Arguments, Speed};
 use dunlin_cli::commands::dev::url_argument;
 use dunlin_cli::commands::{parse, serve};
-use dunlin_cli::config::{Config, RawConfig};
+use dunlin_cli::config::{NodeConfig, RawConfig};
 use dunlin_cli::connect::{connect, connect_slow};
 use dunlin_cli::console::{Console, grouped};
 use dunlin_cli::running::RunningNode;
 use dunlin_cli::signals::StopFlag;
 
-use crate::demo::{DemoOptions, Source, child, flock, world};
+use crate::demo::{DemoOptions, ReplaySource, child, flock, world};
 use together::{CombinedDemo, WorkProgram};
 
 const SPEED_DEFAULT: Speed = Speed::Within(Duration::from_secs(55));
@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         let flock = arguments.flock.unwrap_or(FLOCK);
         return world::run(&arguments.data, flock, arguments.allow_generated, console, &stop);
     }
-    let mut source = Source::load(&arguments.data, arguments.allow_generated)?;
+    let mut source = ReplaySource::load(&arguments.data, arguments.allow_generated)?;
     if let Some(lines) = arguments.lines {
         source.recordings.iter_mut().for_each(|recording| recording.cut(lines as usize));
     }
@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     }
     let running = start_node(&stop)?;
     let url = running.url();
-    let lines: usize = source.recordings.iter().map(crate::demo::Recording::len).sum();
+    let lines: usize = source.recordings.iter().map(crate::demo::MarketRecording::len).sum();
     let markets = source.recordings.len();
     narration.say(&format!("node at {url}; {markets} markets, {} lines", grouped(lines as u64)))?;
     let speed = arguments.speed.unwrap_or(SPEED_DEFAULT);
@@ -69,10 +69,15 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
 }
 
 /// The demo of a cluster ends with its table. `dunlin dev --nodes` starts a cluster to explore.
-fn over_nodes(arguments: &Arguments, source: &Source, console: &Console, stop: &StopFlag) -> Result<()> {
+fn over_nodes(
+    arguments: &Arguments,
+    source: &ReplaySource,
+    console: &Console,
+    stop: &StopFlag,
+) -> Result<()> {
     let mut narration = Narration { console };
     let Arguments { nodes, kills, .. } = *arguments;
-    let mut nodes = flock::Nodes::start(nodes as usize, flock::NodeExtras::default(), stop)?;
+    let mut nodes = flock::DemoNodes::start(nodes as usize, flock::NodeExtras::default(), stop)?;
     narration.say(&format!("a cluster of {}: {}", nodes.count(), nodes.urls().join(", ")))?;
     let speed = arguments.speed.unwrap_or(SPEED_DEFAULT);
     let kills = flock::KillPlan::Among(kills as usize);
@@ -89,7 +94,7 @@ fn over_nodes(arguments: &Arguments, source: &Source, console: &Console, stop: &
     ended.map_or(Ok(()), |ended| ended.check())
 }
 
-fn together(arguments: &Arguments, source: &Source, console: &Console, stop: &StopFlag) -> Result<()> {
+fn together(arguments: &Arguments, source: &ReplaySource, console: &Console, stop: &StopFlag) -> Result<()> {
     let program = |directory: &PathBuf| -> Result<WorkProgram> {
         let directory = std::path::absolute(directory)?;
         Ok(WorkProgram { python: arguments.python.clone(), directory })
@@ -114,13 +119,18 @@ fn together(arguments: &Arguments, source: &Source, console: &Console, stop: &St
 
 /// Starts a node at the default port, or at a random port if that is taken.
 fn start_node(stop: &StopFlag) -> Result<RunningNode> {
-    let mut config = Config::try_from(&RawConfig::defaults())?;
+    let mut config = NodeConfig::try_from(&RawConfig::defaults())?;
     let reserved = flock::usual_or_any(flock::USUAL_TCP)?;
     config.listen = Some(reserved.address());
     RunningNode::start(&config, stop)
 }
 
-fn invite(narration: &mut Narration<'_>, data: &std::path::Path, source: &Source, url: &str) -> Result<()> {
+fn invite(
+    narration: &mut Narration<'_>,
+    data: &std::path::Path,
+    source: &ReplaySource,
+    url: &str,
+) -> Result<()> {
     let url_argument = url_argument(url);
     narration.say(&format!("\nThe node at {url} stays up, with all markets. Try:"))?;
     let mut commands =
@@ -163,7 +173,7 @@ impl Narration<'_> {
 }
 
 #[derive(Debug, clap::Args)]
-pub struct ChildArguments {
+pub struct DemoChildArguments {
     /// Name of the subscriber
     #[arg(long)]
     name: String,
@@ -172,7 +182,7 @@ pub struct ChildArguments {
     sleep: Option<Duration>,
 }
 
-pub fn run_child(arguments: &ChildArguments, global: &Global) -> Result<()> {
+pub fn run_child(arguments: &DemoChildArguments, global: &Global) -> Result<()> {
     let connect = if arguments.sleep.is_some() { connect_slow } else { connect };
     let client = connect(global, &format!("demo: {}", arguments.name))?;
     child::run(&arguments.name, arguments.sleep, |pattern, options| client.subscribe(pattern, options))

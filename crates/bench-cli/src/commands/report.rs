@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use dunlin_cli::commands::report::Arguments;
 use dunlin_cli::console::Console;
-use dunlin_cli::outcome::Refusal;
+use dunlin_cli::outcome::CommandRefusal;
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let runs = arguments.runs.display();
@@ -13,7 +13,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         let said = format!(
             "the directory {runs} does not exist: run `dunlin bench` first, or name another directory with --runs"
         );
-        return Err(Refusal(said).into());
+        return Err(CommandRefusal(said).into());
     }
     let made = dunlin_bench::report::write(&arguments.runs, &arguments.out)?;
     for refused in made.refused {

@@ -47,7 +47,7 @@ fn demand(asked: &LoadArguments) -> Result<Demand> {
 
 /// The prices with the names of the table.
 fn as_json(prices: &Prices) -> serde_json::Value {
-    let machine = |machine: &dunlin_scale::Machine| {
+    let machine = |machine: &dunlin_scale::MachineType| {
         json!({
             "name": machine.name, "cpus": machine.cpus, "memory_gib": machine.memory_gib,
             "per_hour": machine.per_hour, "spot_per_hour": machine.spot_per_hour,

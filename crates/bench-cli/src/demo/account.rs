@@ -9,15 +9,15 @@ use dunlin_topic::{EpochChanged, Event, Gap, Notice, Position};
 /// FNV-1a (64 bits) over lines with a newline after each. The state is one number, so that another reader can
 /// continue for a killed one. The hash detects mistakes, not forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Content(pub u64);
+pub struct ContentDigest(pub u64);
 
-impl Default for Content {
-    fn default() -> Content {
-        Content(0xcbf2_9ce4_8422_2325)
+impl Default for ContentDigest {
+    fn default() -> ContentDigest {
+        ContentDigest(0xcbf2_9ce4_8422_2325)
     }
 }
 
-impl Content {
+impl ContentDigest {
     pub fn add(&mut self, line: &[u8]) {
         for &byte in line.iter().chain(b"\n") {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -40,13 +40,13 @@ impl MissedRecords {
 
 /// One reader's account of one log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Account {
+pub struct LogAccount {
     /// The position up to which every record is accounted for.
     pub through: Position,
     /// Records received.
     pub seen: u64,
     /// The hash of the received lines.
-    pub content: Content,
+    pub content: ContentDigest,
     /// Reported gaps, in order.
     pub missed: Vec<MissedRecords>,
     /// Warnings about possible gaps.
@@ -56,10 +56,10 @@ pub struct Account {
 }
 
 /// A reader's accounts, by topic.
-pub type Accounts = BTreeMap<String, Account>;
+pub type LogAccounts = BTreeMap<String, LogAccount>;
 
 /// Adds an event to its account.
-pub fn book(accounts: &mut Accounts, event: &Event<'_>) {
+pub fn book(accounts: &mut LogAccounts, event: &Event<'_>) {
     let topic = match event {
         Event::Record(record) => &record.log.topic,
         Event::Notice(notice) => match notice {
@@ -72,14 +72,14 @@ pub fn book(accounts: &mut Accounts, event: &Event<'_>) {
     };
     // The key is mostly present; `entry` would copy the name for every record.
     if !accounts.contains_key(topic) {
-        accounts.insert(topic.clone(), Account::default());
+        accounts.insert(topic.clone(), LogAccount::default());
     }
     if let Some(account) = accounts.get_mut(topic) {
         account.event(event);
     }
 }
 
-impl Account {
+impl LogAccount {
     fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Record(record) => self.record(record.position, record.payload()),
@@ -147,14 +147,14 @@ mod tests {
 
     #[test]
     fn consecutive_records_and_gaps_are_no_fault() {
-        let mut account = Account::default();
+        let mut account = LogAccount::default();
         account.gap(&gap(1, 4));
         account.record(at(5), b"a");
         account.record(at(6), b"b");
         account.gap(&gap(7, 9));
         assert_eq!((account.seen, account.missed_records(), account.through), (2, 7, at(9)));
         assert!(account.faults.is_empty(), "{:?}", account.faults);
-        let mut content = Content::default();
+        let mut content = ContentDigest::default();
         content.add(b"a");
         content.add(b"b");
         assert_eq!(account.content, content);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn holes_repeated_records_and_new_epochs_are_faults() {
-        let mut account = Account::default();
+        let mut account = LogAccount::default();
         account.record(at(2), b"");
         account.record(at(2), b"");
         account.gap(&gap(9, 9));
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn content_depends_on_where_each_line_ends() {
         let content = |lines: &[&[u8]]| {
-            let mut content = Content::default();
+            let mut content = ContentDigest::default();
             lines.iter().for_each(|line| content.add(line));
             content
         };

@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use dunlin::Node;
-use dunlin_feed::recording::{Item, RecordedBook, Recording, RecordingFormat, RecordingOptions};
+use dunlin_feed::recording::{RecordedBook, Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use dunlin_topic::frame::Meta;
 use dunlin_topic::{Draft, Payload, Publish, Publisher, ReducerConfig, Retention, TopicConfig};
 
-use super::recording::Recording as Lines;
-pub use oracle::{Levels, Oracle};
-use reader::{PLANS, Plan};
+use super::recording::MarketRecording as Lines;
+pub use oracle::{Oracle, SizeByPrice};
+use reader::{PLANS, ReplicaPlan};
 pub use reader::{ReplicaResult, add, levels};
-pub use verdict::Verdicts;
+pub use verdict::ReplicaVerdicts;
 
 /// A short retention, so that slow readers fall behind.
 const RETENTION_BYTES: u64 = 256 << 10;
@@ -38,7 +38,7 @@ pub struct Books {
     node: Node,
     markets: Vec<Market>,
     stage: Arc<PlayProgress>,
-    readers: Vec<(&'static Plan, JoinHandle<Result<ReplicaResult>>)>,
+    readers: Vec<(&'static ReplicaPlan, JoinHandle<Result<ReplicaResult>>)>,
     lines: u64,
     lines_all: u64,
 }
@@ -67,7 +67,7 @@ impl Books {
     pub fn open(node: &Node, url: &str, recordings: &[Lines]) -> Result<Books> {
         let stage = Arc::new(PlayProgress::default());
         let markets = recordings.iter().map(Market::new).collect::<Result<_>>()?;
-        let start = |plan: &'static Plan| {
+        let start = |plan: &'static ReplicaPlan| {
             let (node, url, stage) = (node.clone(), url.to_owned(), Arc::clone(&stage));
             (plan, std::thread::spawn(move || reader::run(plan, &node, &url, &stage)))
         };
@@ -77,7 +77,7 @@ impl Books {
     }
 
     /// Describes each replica in a line.
-    pub fn introduction() -> impl Iterator<Item = String> {
+    pub fn introduction() -> impl Iterator<RecordingItem = String> {
         PLANS.iter().map(|plan| format!("  {:<12} {}", plan.name, plan.about))
     }
 
@@ -93,7 +93,7 @@ impl Books {
     }
 
     /// Waits for the readers after the last line, and judges them.
-    pub fn close(mut self) -> Result<Verdicts> {
+    pub fn close(mut self) -> Result<ReplicaVerdicts> {
         let mut ends = BTreeMap::new();
         for market in &mut self.markets {
             market.end(&self.node)?;
@@ -109,7 +109,7 @@ impl Books {
         }
         self.stage.over.store(true, Ordering::Release);
         let truth = self.truth();
-        let mut verdicts = Verdicts::default();
+        let mut verdicts = ReplicaVerdicts::default();
         for (plan, reader) in self.readers {
             let told = reader.join().map_err(|_| anyhow!("subscriber {:?} panicked", plan.name))?;
             let told = told.with_context(|| format!("subscriber {:?} failed", plan.name))?;
@@ -119,7 +119,7 @@ impl Books {
     }
 
     /// The oracle's books by topic.
-    fn truth(&self) -> HashMap<String, Levels> {
+    fn truth(&self) -> HashMap<String, SizeByPrice> {
         self.markets.iter().flat_map(|market| market.oracle.books()).collect()
     }
 }
@@ -176,9 +176,9 @@ struct Records {
 }
 
 impl Records {
-    fn take(&mut self, item: Item<'_>) {
+    fn take(&mut self, item: RecordingItem<'_>) {
         // `dunlin feed import` reports the other contents of recordings.
-        if let Item::Record { book, event_time_ns, payload } = item {
+        if let RecordingItem::Record { book, event_time_ns, payload } = item {
             self.bytes.extend_from_slice(payload);
             self.made.push((book, event_time_ns, self.bytes.len()));
         }

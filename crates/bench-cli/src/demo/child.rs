@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dunlin_topic::{OnGap, Position, Start, Subscribe, SubscribeError, SubscribeOptions};
 
-use super::account::Account;
-use super::reader::Reader;
+use super::account::LogAccount;
+use super::reader::DemoReader;
 use super::report::{AccountLine, ChildOrder, ChildReport, Reporter};
 
 const REPORTS_EVERY: Duration = Duration::from_millis(50);
@@ -23,7 +23,7 @@ pub fn run<S: Subscribe + Send + 'static>(
     subscribe: impl Fn(&str, SubscribeOptions) -> Result<S, SubscribeError>,
 ) -> Result<()> {
     let orders = orders();
-    let reader = Arc::new(Reader::slowed(sleep));
+    let reader = Arc::new(DemoReader::slowed(sleep));
     let mut reporter = Reporter::default();
     loop {
         let (pattern, start) =
@@ -51,15 +51,15 @@ pub fn run<S: Subscribe + Send + 'static>(
 }
 
 /// Continues the account of another process. This process does not report that account again.
-fn resume(reader: &Reader, reporter: &mut Reporter, topic: &str, standing: &AccountLine) {
+fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, standing: &AccountLine) {
     let mut accounts = reader.accounts();
-    let mut account = Account::default();
+    let mut account = LogAccount::default();
     standing.apply(&mut account);
     accounts.insert(topic.to_owned(), account);
     reporter.changes(&accounts);
 }
 
-fn report(reader: &Reader, reporter: &mut Reporter, orders: &Receiver<ChildOrder>) -> Result<()> {
+fn report(reader: &DemoReader, reporter: &mut Reporter, orders: &Receiver<ChildOrder>) -> Result<()> {
     let mut ends: BTreeMap<String, Position> = BTreeMap::new();
     let mut all_told = false;
     loop {

@@ -10,7 +10,7 @@ use dunlin_cli::console::{Console, grouped};
 
 /// A line of the display.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
+pub struct ProgressLine {
     pub name: &'static str,
     pub done: u64,
     pub of: u64,
@@ -47,7 +47,7 @@ impl Display {
     }
 
     /// Shows the progress of all.
-    pub fn show(&mut self, lines: &[Progress]) -> Result<()> {
+    pub fn show(&mut self, lines: &[ProgressLine]) -> Result<()> {
         match self {
             Display::Bars { all, bars } => show_bars(all, bars, lines),
             Display::Lines { start, due, .. } => {
@@ -70,7 +70,7 @@ impl Display {
     }
 }
 
-fn show_bars(all: &MultiProgress, bars: &mut Vec<ProgressBar>, lines: &[Progress]) {
+fn show_bars(all: &MultiProgress, bars: &mut Vec<ProgressBar>, lines: &[ProgressLine]) {
     let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
     while bars.len() < lines.len() {
         bars.push(all.add(ProgressBar::new(0).with_style(style.clone())));
@@ -83,8 +83,8 @@ fn show_bars(all: &MultiProgress, bars: &mut Vec<ProgressBar>, lines: &[Progress
     }
 }
 
-fn one_line(elapsed: Duration, lines: &[Progress]) -> String {
-    let one = |line: &Progress| {
+fn one_line(elapsed: Duration, lines: &[ProgressLine]) -> String {
+    let one = |line: &ProgressLine| {
         let remark = if line.remark.is_empty() { String::new() } else { format!(" ({})", line.remark) };
         format!("{} {} of {}{remark}", line.name, grouped(line.done), grouped(line.of))
     };
@@ -98,8 +98,8 @@ mod tests {
     #[test]
     fn progress_without_a_terminal_is_one_line() {
         let lines = [
-            Progress { name: "published", done: 1000, of: 2000, remark: String::new() },
-            Progress { name: "slow", done: 900, of: 1000, remark: "3 gaps".into() },
+            ProgressLine { name: "published", done: 1000, of: 2000, remark: String::new() },
+            ProgressLine { name: "slow", done: 900, of: 1000, remark: "3 gaps".into() },
         ];
         let text = one_line(Duration::from_secs(5), &lines);
         assert_eq!(text, "   5 s  published 1,000 of 2,000, slow 900 of 1,000 (3 gaps)");

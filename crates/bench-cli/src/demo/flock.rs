@@ -26,18 +26,18 @@ use anyhow::{Result, anyhow, bail};
 use dunlin_cli::commands::demo::Speed;
 use dunlin_cli::console::Console;
 use dunlin_cli::signals::StopFlag;
-use dunlin_client::{CallError, Client, Options};
+use dunlin_client::{CallError, Client, ClientOptions};
 use dunlin_topic::ReducerConfig;
 use dunlin_wire::ErrorCode;
 
-use super::books::{Levels, Verdicts as BookVerdicts};
-use super::recording::Recording;
-use market::{Market, patiently};
-pub use nodes::{NodeExtras, Nodes, USUAL_TCP, usual_or_any};
+use super::books::{ReplicaVerdicts as BookVerdicts, SizeByPrice};
+use super::recording::MarketRecording;
+use market::{PublishedMarket, patiently};
+pub use nodes::{DemoNodes, NodeExtras, USUAL_TCP, usual_or_any};
 use reader::NodeReaders;
 pub use strike::KillPlan;
 use strike::{NodeKill, seconds};
-use verdict::Verdicts;
+use verdict::NodeVerdicts;
 
 /// The longest time without progress, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -47,7 +47,7 @@ const WHOLE: u64 = 1_000;
 
 /// The recordings that the demo plays, their speed, and when it kills nodes.
 pub struct ClusterDemo<'a> {
-    pub recordings: &'a [Recording],
+    pub recordings: &'a [MarketRecording],
     pub speed: Speed,
     pub kills: KillPlan,
 }
@@ -123,13 +123,13 @@ impl ClusterDemoState {
 struct MarketResult {
     /// The number of records of each topic.
     ends: BTreeMap<String, u64>,
-    books: Vec<(String, Levels)>,
+    books: Vec<(String, SizeByPrice)>,
 }
 
 /// The result of the demo.
 pub struct ClusterDemoResult {
     strikes: Vec<NodeKill>,
-    lines: Verdicts,
+    lines: NodeVerdicts,
     books: BookVerdicts,
     /// The topics of the demo.
     topics: Vec<String>,
@@ -139,7 +139,7 @@ impl ClusterDemo<'_> {
     /// Plays all lines and waits for all copies. Returns `None` if interrupted.
     pub fn run(
         &self,
-        nodes: &mut Nodes,
+        nodes: &mut DemoNodes,
         stop: &StopFlag,
         say: &dyn Fn(&str) -> Result<()>,
     ) -> Result<Option<ClusterDemoResult>> {
@@ -150,7 +150,7 @@ impl ClusterDemo<'_> {
             let players = self.recordings.iter().enumerate().map(|(at, recording)| {
                 let (stage, url, speed) = (&stage, urls[at % urls.len()].as_str(), self.speed);
                 // If a market fails, the demo cannot succeed, and kills no more nodes.
-                let play = move || Market::new(recording, url, stage)?.play(speed, stop);
+                let play = move || PublishedMarket::new(recording, url, stage)?.play(speed, stop);
                 scope.spawn(move || play().inspect_err(|_| stage.end()))
             });
             let players: Vec<_> = players.collect();
@@ -177,7 +177,7 @@ impl ClusterDemo<'_> {
     /// Stops nodes with SIGKILL at their times, and restarts them.
     fn strike(
         &self,
-        nodes: &mut Nodes,
+        nodes: &mut DemoNodes,
         stage: &ClusterDemoState,
         stop: &StopFlag,
         say: &dyn Fn(&str) -> Result<()>,
@@ -215,7 +215,7 @@ impl ClusterDemo<'_> {
     }
 
     /// Every second kill hits the leader.
-    fn victim(&self, kill: usize, nodes: &Nodes) -> usize {
+    fn victim(&self, kill: usize, nodes: &DemoNodes) -> usize {
         let leader = if kill.is_multiple_of(2) { nodes.leader() } else { None };
         leader.unwrap_or((kill / 2) % nodes.count())
     }
@@ -227,7 +227,8 @@ impl ClusterDemo<'_> {
         strikes: Vec<NodeKill>,
         played: Vec<MarketResult>,
     ) -> Result<ClusterDemoResult> {
-        let truth: HashMap<String, Levels> = played.iter().flat_map(|market| market.books.clone()).collect();
+        let truth: HashMap<String, SizeByPrice> =
+            played.iter().flat_map(|market| market.books.clone()).collect();
         let ends: BTreeMap<String, u64> = played.into_iter().flat_map(|market| market.ends).collect();
         // Only this line sets the value.
         let _ = stage.ends.set(ends.clone());
@@ -236,7 +237,7 @@ impl ClusterDemo<'_> {
             std::thread::sleep(LOOK);
         }
         stage.end();
-        let (mut lines, mut books) = (Verdicts::default(), BookVerdicts::default());
+        let (mut lines, mut books) = (NodeVerdicts::default(), BookVerdicts::default());
         for (at, reading) in readings.into_iter().enumerate() {
             let name = format!("node {}", at + 1);
             let (copies, told) = reading.join()?;
@@ -288,7 +289,8 @@ impl ClusterDemoResult {
 
     /// Deletes the topics, so that the demo can run again.
     pub fn forget(&self, url: &str) -> Result<()> {
-        let options = Options { name: "demo: between two rounds".to_owned(), ..Options::default() };
+        let options =
+            ClientOptions { name: "demo: between two rounds".to_owned(), ..ClientOptions::default() };
         let client = patiently(|| Ok(Client::connect(url, options.clone())?))?;
         self.topics.iter().try_for_each(|topic| patiently(|| delete(&client, topic)))
     }

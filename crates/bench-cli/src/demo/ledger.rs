@@ -2,24 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use super::account::{Account, Content, MissedRecords};
-use super::recording::Recording;
+use super::account::{ContentDigest, LogAccount, MissedRecords};
+use super::recording::MarketRecording;
 
 /// For each topic, the lines that were published and their number.
 #[derive(Debug, Default)]
-pub struct Ledger<'a> {
+pub struct LineLedger<'a> {
     topics: BTreeMap<String, Entry<'a>>,
 }
 
 #[derive(Debug)]
 struct Entry<'a> {
-    recording: &'a Recording,
+    recording: &'a MarketRecording,
     published: u64,
 }
 
 /// The result of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct AccountVerdict {
     pub published: u64,
     pub seen: u64,
     pub gaps: usize,
@@ -40,9 +40,9 @@ pub enum Bytes {
     Different,
 }
 
-impl<'a> Ledger<'a> {
+impl<'a> LineLedger<'a> {
     /// Adds a topic with this recording's lines.
-    pub fn open(&mut self, topic: &str, recording: &'a Recording) {
+    pub fn open(&mut self, topic: &str, recording: &'a MarketRecording) {
         self.topics.insert(topic.to_owned(), Entry { recording, published: 0 });
     }
 
@@ -63,7 +63,7 @@ impl<'a> Ledger<'a> {
 
     /// Compares an account: every record must be received once or reported missing once, and the contents
     /// must be equal.
-    pub fn judge(&self, topic: &str, account: &Account) -> Verdict {
+    pub fn judge(&self, topic: &str, account: &LogAccount) -> AccountVerdict {
         let published = self.count(topic);
         let missed = account.missed_records();
         let told = account.seen.saturating_add(missed);
@@ -76,7 +76,7 @@ impl<'a> Ledger<'a> {
             _ => Bytes::Different,
         };
         let at_least = account.faults.len() as u64 + u64::from(bytes == Bytes::Different);
-        Verdict {
+        AccountVerdict {
             published,
             seen: account.seen,
             gaps: account.missed.len(),
@@ -90,8 +90,8 @@ impl<'a> Ledger<'a> {
 
 impl Entry<'_> {
     /// The hash of all published lines except these, even if the gaps overlap.
-    fn without(&self, missed: &[MissedRecords]) -> Content {
-        let mut content = Content::default();
+    fn without(&self, missed: &[MissedRecords]) -> ContentDigest {
+        let mut content = ContentDigest::default();
         let mut gaps = missed.iter().peekable();
         for seq in 1..=self.published {
             while gaps.peek().is_some_and(|gap| gap.last < seq) {
@@ -109,17 +109,17 @@ impl Entry<'_> {
 mod tests {
     use dunlin_topic::Position;
 
-    use super::super::recording::Layout;
+    use super::super::recording::TimeLayout;
     use super::*;
 
-    fn recording() -> Recording {
+    fn recording() -> MarketRecording {
         let text: String = (0..10).map(|at| format!("{{\"pt\":{at},\"mc\":[{{\"id\":\"1\"}}]}}\n")).collect();
-        Recording::parse("a", text.into_bytes(), Layout::Betfair).unwrap()
+        MarketRecording::parse("a", text.into_bytes(), TimeLayout::Betfair).unwrap()
     }
 
     /// The account of a reader that received these lines and gaps.
-    fn account(recording: &Recording, seen: &[u64], missed: &[(u64, u64)]) -> Account {
-        let mut account = Account { seen: seen.len() as u64, ..Account::default() };
+    fn account(recording: &MarketRecording, seen: &[u64], missed: &[(u64, u64)]) -> LogAccount {
+        let mut account = LogAccount { seen: seen.len() as u64, ..LogAccount::default() };
         seen.iter().for_each(|&seq| account.content.add(recording.line(seq as usize - 1)));
         account.missed = missed.iter().map(|&(first, last)| MissedRecords { first, last }).collect();
         let last = seen.iter().copied().chain(missed.iter().map(|gap| gap.1)).max().unwrap_or(0);
@@ -127,9 +127,9 @@ mod tests {
         account
     }
 
-    fn judge(seen: &[u64], missed: &[(u64, u64)]) -> Verdict {
+    fn judge(seen: &[u64], missed: &[(u64, u64)]) -> AccountVerdict {
         let recording = recording();
-        let mut ledger = Ledger::default();
+        let mut ledger = LineLedger::default();
         ledger.open("t", &recording);
         (0..10).for_each(|_| assert!(ledger.published("t") > 0));
         ledger.judge("t", &account(&recording, seen, missed))

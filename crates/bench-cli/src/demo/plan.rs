@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A subscriber of the demo.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub struct SubscriberPlan {
     pub name: &'static str,
     pub about: &'static str,
     pub place: SubscriberPlace,
@@ -50,8 +50,8 @@ pub const SHORT_TOPIC: &str = "short.market.bitstamp.btcusd";
 pub const SHORT_BYTES: u64 = 1 << 20;
 pub const MARKETS: &str = "market.>";
 
-pub const PLANS: [Plan; 6] = [
-    Plan {
+pub const PLANS: [SubscriberPlan; 6] = [
+    SubscriberPlan {
         name: "in process",
         about: "in the node's own process",
         place: SubscriberPlace::InProcess,
@@ -59,7 +59,7 @@ pub const PLANS: [Plan; 6] = [
         sleep: None,
         cues: &[(0.0, PlanStep::Join)],
     },
-    Plan {
+    SubscriberPlan {
         name: "over TCP",
         about: "in a process of its own",
         place: SubscriberPlace::Process,
@@ -67,7 +67,7 @@ pub const PLANS: [Plan; 6] = [
         sleep: None,
         cues: &[(0.0, PlanStep::Join)],
     },
-    Plan {
+    SubscriberPlan {
         name: "late",
         about: "joins half-way and wants everything from the start",
         place: SubscriberPlace::Process,
@@ -75,7 +75,7 @@ pub const PLANS: [Plan; 6] = [
         sleep: None,
         cues: &[(0.5, PlanStep::Join)],
     },
-    Plan {
+    SubscriberPlan {
         name: "killed",
         about: "is killed with SIGKILL; a new process goes on from the last position it told",
         place: SubscriberPlace::Process,
@@ -83,7 +83,7 @@ pub const PLANS: [Plan; 6] = [
         sleep: None,
         cues: &[(0.0, PlanStep::Join), (0.3, PlanStep::Kill), (0.45, PlanStep::Join)],
     },
-    Plan {
+    SubscriberPlan {
         name: "brisk",
         about: "keeps up with a topic whose history is short",
         place: SubscriberPlace::Process,
@@ -91,7 +91,7 @@ pub const PLANS: [Plan; 6] = [
         sleep: None,
         cues: &[(0.0, PlanStep::Join)],
     },
-    Plan {
+    SubscriberPlan {
         name: "slow",
         about: "sleeps 1 ms after each record of that topic, and cannot keep up",
         place: SubscriberPlace::Process,
@@ -101,7 +101,7 @@ pub const PLANS: [Plan; 6] = [
     },
 ];
 
-impl Plan {
+impl SubscriberPlan {
     /// The steps between two shares; those at 0 happen before the first line.
     pub fn due(&self, after: f64, through: f64) -> impl Iterator<Item = PlanStep> {
         self.cues.iter().filter(move |cue| after < cue.0 && cue.0 <= through).map(|cue| cue.1)

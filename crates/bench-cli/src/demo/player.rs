@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use anyhow::{Context, Result, ensure};
 use dunlin_topic::{Position, Publish};
 
-use super::ledger::Ledger;
-use super::recording::Recording;
+use super::ledger::LineLedger;
+use super::recording::MarketRecording;
 use super::schedule::ScheduledLine;
 
 /// A topic with the lines of one recording.
 #[derive(Debug)]
-pub struct Stream<P> {
+pub struct TopicStream<P> {
     pub topic: String,
     /// The index of the recording.
     pub recording: usize,
@@ -22,10 +22,10 @@ pub struct Stream<P> {
 ///
 /// Returns the node's count of each topic, after comparing it with the ledger's.
 pub fn play<P: Publish>(
-    recordings: &[Recording],
+    recordings: &[MarketRecording],
     schedule: impl Iterator<Item = ScheduledLine>,
-    streams: &mut [Stream<P>],
-    ledger: &mut Ledger<'_>,
+    streams: &mut [TopicStream<P>],
+    ledger: &mut LineLedger<'_>,
     mut before: impl FnMut(ScheduledLine) -> Result<ControlFlow<()>>,
 ) -> Result<Vec<(String, Position)>> {
     for due in schedule {
@@ -42,7 +42,7 @@ pub fn play<P: Publish>(
     streams.iter_mut().map(|stream| end(stream, ledger)).collect()
 }
 
-fn end<P: Publish>(stream: &mut Stream<P>, ledger: &Ledger<'_>) -> Result<(String, Position)> {
+fn end<P: Publish>(stream: &mut TopicStream<P>, ledger: &LineLedger<'_>) -> Result<(String, Position)> {
     let topic = &stream.topic;
     let receipt = stream.publisher.flush().with_context(|| format!("cannot publish to {topic}"))?;
     let last = receipt.map_or(Position::default(), |receipt| receipt.position);
@@ -67,17 +67,17 @@ mod tests {
     };
 
     use super::super::ledger::Bytes;
-    use super::super::reader::Reader;
-    use super::super::recording::Layout;
+    use super::super::reader::DemoReader;
+    use super::super::recording::TimeLayout;
     use super::super::schedule::schedule;
     use super::*;
     use dunlin_cli::commands::demo::Speed;
     use dunlin_cli::commands::parse::unix_ns;
 
-    fn recording(lines: usize) -> Recording {
+    fn recording(lines: usize) -> MarketRecording {
         let text: String =
             (0..lines).map(|at| format!("{{\"pt\":{at},\"mc\":[{{\"id\":\"1.5\"}}]}}\n")).collect();
-        Recording::parse("a", text.into_bytes(), Layout::Betfair).unwrap()
+        MarketRecording::parse("a", text.into_bytes(), TimeLayout::Betfair).unwrap()
     }
 
     fn topic(name: &str, bytes: u64) -> Arc<Topic> {
@@ -102,10 +102,10 @@ mod tests {
         let (whole, short) = (topic("whole", 16 << 20), topic("short", 64 << 10));
         let stream = |topic: &Arc<Topic>| {
             let publisher = topic.publisher(topic.name());
-            Stream { topic: topic.name().to_owned(), recording: 0, publisher }
+            TopicStream { topic: topic.name().to_owned(), recording: 0, publisher }
         };
         let mut streams = [stream(&whole), stream(&short)];
-        let mut ledger = Ledger::default();
+        let mut ledger = LineLedger::default();
         ["whole", "short"].iter().for_each(|topic| ledger.open(topic, &recordings[0]));
 
         // A subscriber that reads only after the last record, so that the short retention loses records.
@@ -115,7 +115,7 @@ mod tests {
             play(&recordings, plan, &mut streams, &mut ledger, |_| Ok(ControlFlow::Continue(()))).unwrap();
         let ends: BTreeMap<_, _> = ends.into_iter().collect();
 
-        let reader = Reader::default();
+        let reader = DemoReader::default();
         std::thread::scope(|scope| {
             for subscriber in subscribers {
                 scope.spawn(|| reader.read(subscriber, &[]));
@@ -137,8 +137,8 @@ mod tests {
         let recordings = [recording(10)];
         let topic = topic("whole", 1 << 20);
         let mut streams =
-            [Stream { topic: "whole".into(), recording: 0, publisher: topic.publisher("whole") }];
-        let mut ledger = Ledger::default();
+            [TopicStream { topic: "whole".into(), recording: 0, publisher: topic.publisher("whole") }];
+        let mut ledger = LineLedger::default();
         ledger.open("whole", &recordings[0]);
         let until = |due: ScheduledLine| {
             Ok(if due.line < 4 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })

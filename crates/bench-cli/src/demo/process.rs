@@ -1,7 +1,7 @@
 //! A subscriber in a separate process of this binary, controlled by pipes.
 //!
 //! The process ends when its standard input ends early, so that none outlives this process. After
-//! [`Process::kill`], all its reports have been read.
+//! [`DemoProcess::kill`], all its reports have been read.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -12,23 +12,28 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::reader::Reader;
+use super::reader::DemoReader;
 use super::report::{ChildOrder, ChildReport};
 
 /// How long a new process may take to subscribe.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
-pub struct Process {
+pub struct DemoProcess {
     child: Child,
     orders: Option<ChildStdin>,
     listener: Option<JoinHandle<()>>,
     ready: Receiver<()>,
 }
 
-impl Process {
+impl DemoProcess {
     /// Starts the process; its reports go to `reader`.
-    pub fn start(url: &str, name: &str, orders: &[ChildOrder], reader: &Arc<Reader>) -> Result<Process> {
+    pub fn start(
+        url: &str,
+        name: &str,
+        orders: &[ChildOrder],
+        reader: &Arc<DemoReader>,
+    ) -> Result<DemoProcess> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.args(["demo-child", "--url", url, "--name", name]);
@@ -42,7 +47,7 @@ impl Process {
             let reader = Arc::clone(reader);
             thread::spawn(move || listen(reports, &reader, &told))
         });
-        let mut process = Process { orders: child.stdin.take(), child, listener, ready };
+        let mut process = DemoProcess { orders: child.stdin.take(), child, listener, ready };
         process.tell(orders.iter().chain([&ChildOrder::Go]));
         Ok(process)
     }
@@ -90,13 +95,13 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for DemoProcess {
     fn drop(&mut self) {
         self.finish();
     }
 }
 
-fn listen(reports: ChildStdout, reader: &Reader, ready: &Sender<()>) {
+fn listen(reports: ChildStdout, reader: &DemoReader, ready: &Sender<()>) {
     let mut reports = BufReader::new(reports);
     let mut line = String::new();
     // An incomplete last line was cut off by the kill.

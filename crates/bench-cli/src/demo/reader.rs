@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use dunlin_topic::{Event, Position, Subscribe, SubscribeError};
 
-use super::account::{Accounts, book};
+use super::account::{LogAccounts, book};
 
 /// State that the subscriptions of a reader share.
 #[derive(Debug, Default)]
-pub struct Reader {
-    accounts: Mutex<Accounts>,
+pub struct DemoReader {
+    accounts: Mutex<LogAccounts>,
     stop: AtomicBool,
     /// The pause after each record, as in a slow reader.
     pub sleep: Option<Duration>,
@@ -24,12 +24,12 @@ const IDLE: Duration = Duration::from_millis(50);
 /// Events handled before other threads may read the accounts.
 const EVENTS_MAX: usize = 512;
 
-impl Reader {
-    pub fn slowed(sleep: Option<Duration>) -> Reader {
-        Reader { sleep, ..Reader::default() }
+impl DemoReader {
+    pub fn slowed(sleep: Option<Duration>) -> DemoReader {
+        DemoReader { sleep, ..DemoReader::default() }
     }
 
-    pub fn accounts(&self) -> MutexGuard<'_, Accounts> {
+    pub fn accounts(&self) -> MutexGuard<'_, LogAccounts> {
         // Handling an event never panics, so that the accounts are always valid.
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// A market's recording in memory.
 #[derive(Debug)]
-pub struct Recording {
+pub struct MarketRecording {
     /// The topic for its lines.
     pub topic: String,
     /// The file, or the generator.
@@ -29,7 +29,7 @@ struct Line {
 
 /// The file format, which determines where the times are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub enum TimeLayout {
     /// Betfair's stream: a JSON object per line, published at `pt`, of the market `mc[0].id`.
     Betfair,
     /// Bitstamp's orders: comma-separated, with a heading, and the exchange's time in the third column.
@@ -37,17 +37,17 @@ pub enum Layout {
 }
 
 /// The five recordings that `cargo xtask data` fetches.
-pub const FILES: [(&str, Layout); 5] = [
-    ("SELF-1.181223994", Layout::Betfair),
-    ("PRO-1.170258213", Layout::Betfair),
-    ("SELF-1.181223995", Layout::Betfair),
-    ("1.200806927", Layout::Betfair),
-    ("orders.csv", Layout::Bitstamp),
+pub const FILES: [(&str, TimeLayout); 5] = [
+    ("SELF-1.181223994", TimeLayout::Betfair),
+    ("PRO-1.170258213", TimeLayout::Betfair),
+    ("SELF-1.181223995", TimeLayout::Betfair),
+    ("1.200806927", TimeLayout::Betfair),
+    ("orders.csv", TimeLayout::Bitstamp),
 ];
 
-impl Recording {
+impl MarketRecording {
     /// Splits a file into lines and reads their times.
-    pub fn parse(source: &str, bytes: Vec<u8>, layout: Layout) -> Result<Recording> {
+    pub fn parse(source: &str, bytes: Vec<u8>, layout: TimeLayout) -> Result<MarketRecording> {
         ensure!(u32::try_from(bytes.len()).is_ok(), "{source} is over 4 GiB");
         ensure!(bytes.last() == Some(&b'\n'), "{source} does not end with a whole line: it was cut short");
         let mut lines = Vec::new();
@@ -65,7 +65,7 @@ impl Recording {
             heading.time_ms = first.time_ms;
         }
         let topic = layout.topic(&bytes[lines[0].range()]).with_context(|| format!("{source}:1"))?;
-        Ok(Recording { topic, source: source.to_owned(), bytes, lines })
+        Ok(MarketRecording { topic, source: source.to_owned(), bytes, lines })
     }
 
     /// Keeps the first `lines` lines.
@@ -116,14 +116,14 @@ fn line_ranges(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-impl Layout {
+impl TimeLayout {
     fn time_ms(self, line: &[u8]) -> Result<Option<u64>> {
         match self {
-            Layout::Betfair => {
+            TimeLayout::Betfair => {
                 let message: Value = serde_json::from_slice(line).context("the line is not JSON")?;
                 message["pt"].as_u64().context("the line has no publish time `pt`").map(Some)
             }
-            Layout::Bitstamp => {
+            TimeLayout::Bitstamp => {
                 let field = line
                     .split(|&byte| byte == b',')
                     .nth(2)
@@ -139,12 +139,12 @@ impl Layout {
 
     fn topic(self, first_line: &[u8]) -> Result<String> {
         match self {
-            Layout::Betfair => {
+            TimeLayout::Betfair => {
                 let message: Value = serde_json::from_slice(first_line).context("the line is not JSON")?;
                 let id = message["mc"][0]["id"].as_str().context("the line has no market id `mc[0].id`")?;
                 Ok(format!("market.betfair.{id}"))
             }
-            Layout::Bitstamp => Ok("market.bitstamp.btcusd".to_owned()),
+            TimeLayout::Bitstamp => Ok("market.bitstamp.btcusd".to_owned()),
         }
     }
 }
@@ -157,13 +157,13 @@ mod tests {
         "{\"op\":\"mcm\",\"pt\":1000,\"mc\":[{\"id\":\"1.5\"}]}\n{\"pt\":1500}\n{\"pt\":1400}\n";
     const BITSTAMP: &str = "id,timestamp,exchange_timestamp,price\r\n1,9,1000,5\r\n2,8,1250,6\r\n";
 
-    fn parse(text: &str, layout: Layout) -> Result<Recording> {
-        Recording::parse("a file", text.as_bytes().to_vec(), layout)
+    fn parse(text: &str, layout: TimeLayout) -> Result<MarketRecording> {
+        MarketRecording::parse("a file", text.as_bytes().to_vec(), layout)
     }
 
     #[test]
     fn lines_with_their_newlines_equal_the_file() {
-        for (text, layout) in [(BETFAIR, Layout::Betfair), (BITSTAMP, Layout::Bitstamp)] {
+        for (text, layout) in [(BETFAIR, TimeLayout::Betfair), (BITSTAMP, TimeLayout::Bitstamp)] {
             let recording = parse(text, layout).unwrap();
             let mut again = Vec::new();
             for at in 0..recording.len() {
@@ -176,10 +176,10 @@ mod tests {
 
     #[test]
     fn times_come_from_the_lines_and_never_go_back() {
-        let betfair = parse(BETFAIR, Layout::Betfair).unwrap();
+        let betfair = parse(BETFAIR, TimeLayout::Betfair).unwrap();
         assert_eq!(betfair.topic, "market.betfair.1.5");
         assert_eq!([0, 1, 2].map(|at| betfair.offset_ms(at)), [0, 500, 500]);
-        let bitstamp = parse(BITSTAMP, Layout::Bitstamp).unwrap();
+        let bitstamp = parse(BITSTAMP, TimeLayout::Bitstamp).unwrap();
         assert_eq!([0, 1, 2].map(|at| bitstamp.offset_ms(at)), [0, 0, 250]);
         assert_eq!(bitstamp.span_ms(), 250);
     }
@@ -187,13 +187,13 @@ mod tests {
     #[test]
     fn damaged_recording_is_refused_with_its_line_number() {
         let error = |text: &str, layout| format!("{:#}", parse(text, layout).unwrap_err());
-        assert!(error("", Layout::Betfair).contains("cut short"));
-        assert!(error("{\"pt\":1}\n{\"pt\":", Layout::Betfair).contains("cut short"));
+        assert!(error("", TimeLayout::Betfair).contains("cut short"));
+        assert!(error("{\"pt\":1}\n{\"pt\":", TimeLayout::Betfair).contains("cut short"));
         assert!(
-            error("{\"pt\":1,\"mc\":[{\"id\":\"1\"}]}\n{\"op\":1}\n", Layout::Betfair)
+            error("{\"pt\":1,\"mc\":[{\"id\":\"1\"}]}\n{\"op\":1}\n", TimeLayout::Betfair)
                 .starts_with("a file:2: no publish")
         );
-        assert!(error("1,2\n", Layout::Bitstamp).starts_with("a file:1: fewer than three"));
-        assert!(error("1,2,x\n", Layout::Bitstamp).starts_with("a file:1: no time"));
+        assert!(error("1,2\n", TimeLayout::Bitstamp).starts_with("a file:1: fewer than three"));
+        assert!(error("1,2,x\n", TimeLayout::Bitstamp).starts_with("a file:1: no time"));
     }
 }

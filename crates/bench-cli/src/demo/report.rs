@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use dunlin_topic::Position;
 
-use super::account::{Account, Accounts, Content, MissedRecords};
+use super::account::{ContentDigest, LogAccount, LogAccounts, MissedRecords};
 
 /// From the demo to a reading process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,14 +45,14 @@ pub enum ChildReport {
 pub struct AccountLine {
     pub through: Position,
     pub seen: u64,
-    pub content: Content,
+    pub content: ContentDigest,
     pub warnings: u64,
     pub missed: Vec<MissedRecords>,
 }
 
 impl AccountLine {
     /// The part of `account` after the reported gaps.
-    pub fn of(account: &Account, gaps_told: usize) -> AccountLine {
+    pub fn of(account: &LogAccount, gaps_told: usize) -> AccountLine {
         AccountLine {
             through: account.through,
             seen: account.seen,
@@ -63,7 +63,7 @@ impl AccountLine {
     }
 
     /// Updates an account.
-    pub fn apply(&self, account: &mut Account) {
+    pub fn apply(&self, account: &mut LogAccount) {
         account.through = self.through;
         account.seen = self.seen;
         account.content = self.content;
@@ -75,11 +75,11 @@ impl AccountLine {
 /// Reports the changes since the last report.
 #[derive(Debug, Default)]
 pub struct Reporter {
-    told: Accounts,
+    told: LogAccounts,
 }
 
 impl Reporter {
-    pub fn changes(&mut self, accounts: &Accounts) -> Vec<ChildReport> {
+    pub fn changes(&mut self, accounts: &LogAccounts) -> Vec<ChildReport> {
         let mut reports = Vec::new();
         for (topic, account) in accounts {
             let told = self.told.entry(topic.clone()).or_default();
@@ -115,7 +115,7 @@ impl FromStr for AccountLine {
             let mut words = text.split(' ');
             let through = words.next()?.parse().ok()?;
             let seen = words.next()?.parse().ok()?;
-            let content = Content(u64::from_str_radix(words.next()?, 16).ok()?);
+            let content = ContentDigest(u64::from_str_radix(words.next()?, 16).ok()?);
             let warnings = words.next()?.parse().ok()?;
             let gap = |word: &str| {
                 let (first, last) = word.split_once('-')?;
@@ -218,7 +218,7 @@ mod tests {
 
     fn standing() -> AccountLine {
         let missed = vec![MissedRecords { first: 2, last: 4 }, MissedRecords { first: 9, last: 9 }];
-        AccountLine { through: position(10), seen: 6, content: Content(0xab), warnings: 1, missed }
+        AccountLine { through: position(10), seen: 6, content: ContentDigest(0xab), warnings: 1, missed }
     }
 
     #[test]
@@ -248,8 +248,8 @@ mod tests {
     #[test]
     fn reports_add_up_to_the_account_without_repeated_gaps() {
         let (mut reporter, mut accounts, mut copy) =
-            (Reporter::default(), Accounts::new(), Account::default());
-        let mut tell = |accounts: &Accounts| {
+            (Reporter::default(), LogAccounts::new(), LogAccount::default());
+        let mut tell = |accounts: &LogAccounts| {
             for report in reporter.changes(accounts) {
                 match report {
                     ChildReport::At { standing, .. } => standing.apply(&mut copy),
@@ -258,8 +258,8 @@ mod tests {
             }
             copy.clone()
         };
-        accounts.insert("t".into(), Account::default());
-        let account = |accounts: &mut Accounts, missed, seq| {
+        accounts.insert("t".into(), LogAccount::default());
+        let account = |accounts: &mut LogAccounts, missed, seq| {
             let account = accounts.get_mut("t").unwrap();
             account.missed.push(MissedRecords { first: missed, last: missed });
             account.record(position(seq), b"x");

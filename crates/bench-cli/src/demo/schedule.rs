@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use dunlin_cli::commands::demo::Speed;
 
-use super::recording::Recording;
+use super::recording::MarketRecording;
 
 /// The duration of a recording's replay.
-pub fn duration(speed: Speed, recording: &Recording) -> Duration {
+pub fn duration(speed: Speed, recording: &MarketRecording) -> Duration {
     due(speed, recording, recording.len() - 1)
 }
 
 /// The factor of a recording's replay.
-pub fn factor(speed: Speed, recording: &Recording) -> f64 {
+pub fn factor(speed: Speed, recording: &MarketRecording) -> f64 {
     match speed {
         Speed::Within(within) => recording.span_ms() as f64 / 1e3 / within.as_secs_f64(),
         Speed::Times(times) => times,
@@ -23,7 +23,7 @@ pub fn factor(speed: Speed, recording: &Recording) -> f64 {
 }
 
 /// The time at which a line is due, from the start of its recording.
-fn due(speed: Speed, recording: &Recording, line: usize) -> Duration {
+fn due(speed: Speed, recording: &MarketRecording, line: usize) -> Duration {
     let offset_ms = recording.offset_ms(line) as f64;
     let factor = factor(speed, recording);
     // If all lines have one time, the factor is 0.
@@ -40,7 +40,7 @@ pub struct ScheduledLine {
 }
 
 /// All lines of all recordings in order of time; a recording's lines stay in order.
-pub fn schedule(recordings: &[Recording], speed: Speed) -> impl Iterator<Item = ScheduledLine> {
+pub fn schedule(recordings: &[MarketRecording], speed: Speed) -> impl Iterator<Item = ScheduledLine> {
     let mut next = vec![0; recordings.len()];
     std::iter::from_fn(move || {
         let waiting = (0..recordings.len()).filter(|&at| next[at] < recordings[at].len());
@@ -53,14 +53,14 @@ pub fn schedule(recordings: &[Recording], speed: Speed) -> impl Iterator<Item = 
 
 #[cfg(test)]
 mod tests {
-    use super::super::recording::Layout;
+    use super::super::recording::TimeLayout;
     use super::*;
 
-    fn recordings() -> Vec<Recording> {
+    fn recordings() -> Vec<MarketRecording> {
         let lines = |times: &[u64]| {
             let text: String =
                 times.iter().map(|t| format!("{{\"pt\":{t},\"mc\":[{{\"id\":\"1\"}}]}}\n")).collect();
-            Recording::parse("a", text.into_bytes(), Layout::Betfair).unwrap()
+            MarketRecording::parse("a", text.into_bytes(), TimeLayout::Betfair).unwrap()
         };
         vec![lines(&[1_000, 2_000, 5_000]), lines(&[70_000, 70_000, 170_000])]
     }

@@ -5,37 +5,39 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use dunlin_cli::outcome::Refusal;
+use dunlin_cli::outcome::CommandRefusal;
 
-use super::recording::{FILES, Layout, Recording};
+use super::recording::{FILES, MarketRecording, TimeLayout};
 
 /// The recordings to replay.
 #[derive(Debug)]
-pub struct Source {
-    pub recordings: Vec<Recording>,
+pub struct ReplaySource {
+    pub recordings: Vec<MarketRecording>,
     /// Whether the recordings are generated, because files were missing and generated data was allowed.
     pub generated: bool,
 }
 
-impl Source {
+impl ReplaySource {
     /// Loads all recordings of `directory`; generates them if a file is missing and `allow_generated` is set.
-    pub fn load(directory: &Path, allow_generated: bool) -> Result<Source> {
+    pub fn load(directory: &Path, allow_generated: bool) -> Result<ReplaySource> {
         let mut recordings = Vec::new();
         for (file, layout) in FILES {
             let path = directory.join(file);
             match std::fs::read(&path) {
-                Ok(bytes) => recordings.push(Recording::parse(&path.display().to_string(), bytes, layout)?),
+                Ok(bytes) => {
+                    recordings.push(MarketRecording::parse(&path.display().to_string(), bytes, layout)?)
+                }
                 Err(error) if error.kind() == ErrorKind::NotFound && allow_generated => return generate(),
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing(&path)),
                 Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
             }
         }
-        Ok(Source { recordings, generated: false })
+        Ok(ReplaySource { recordings, generated: false })
     }
 }
 
 fn missing(path: &Path) -> anyhow::Error {
-    Refusal(format!(
+    CommandRefusal(format!(
         "the recording {} does not exist. `cargo xtask data` downloads all five; --data names their directory; \
          --allow-generated replays generated markets instead",
         path.display()
@@ -44,7 +46,7 @@ fn missing(path: &Path) -> anyhow::Error {
 }
 
 /// Generates changes in the recordings' formats, the same in every run.
-fn generate() -> Result<Source> {
+fn generate() -> Result<ReplaySource> {
     const BETFAIR: [(&str, usize); 4] =
         [("1.900000001", 44_000), ("1.900000002", 22_000), ("1.900000003", 22_000), ("1.900000004", 18_000)];
     const BITSTAMP_LINES: usize = 314_000;
@@ -52,11 +54,15 @@ fn generate() -> Result<Source> {
     let mut recordings = Vec::new();
     for (id, lines) in BETFAIR {
         let text = betfair(id, lines, &mut random)?;
-        recordings.push(Recording::parse(&format!("generated {id}"), text.into_bytes(), Layout::Betfair)?);
+        recordings.push(MarketRecording::parse(
+            &format!("generated {id}"),
+            text.into_bytes(),
+            TimeLayout::Betfair,
+        )?);
     }
     let text = bitstamp(BITSTAMP_LINES, &mut random)?;
-    recordings.push(Recording::parse("generated orders", text.into_bytes(), Layout::Bitstamp)?);
-    Ok(Source { recordings, generated: true })
+    recordings.push(MarketRecording::parse("generated orders", text.into_bytes(), TimeLayout::Bitstamp)?);
+    Ok(ReplaySource { recordings, generated: true })
 }
 
 fn betfair(id: &str, lines: usize, random: &mut Random) -> Result<String> {
@@ -114,11 +120,11 @@ mod tests {
     #[test]
     fn generated_markets_need_permission() {
         let nowhere = Path::new("/nonexistent");
-        let error = Source::load(nowhere, false).unwrap_err();
-        assert!(error.is::<Refusal>() && error.to_string().contains("cargo xtask data"), "{error}");
-        let source = Source::load(nowhere, true).unwrap();
+        let error = ReplaySource::load(nowhere, false).unwrap_err();
+        assert!(error.is::<CommandRefusal>() && error.to_string().contains("cargo xtask data"), "{error}");
+        let source = ReplaySource::load(nowhere, true).unwrap();
         assert!(source.generated);
-        let lines: Vec<_> = source.recordings.iter().map(Recording::len).collect();
+        let lines: Vec<_> = source.recordings.iter().map(MarketRecording::len).collect();
         assert_eq!(lines, [44_000, 22_000, 22_000, 18_000, 314_001]);
         let minutes = source.recordings[4].span_ms() / 60_000;
         assert!((20..40).contains(&minutes), "{minutes}");

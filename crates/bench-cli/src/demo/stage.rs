@@ -16,14 +16,14 @@ use dunlin_cli::console::grouped;
 use dunlin_cli::signals::StopFlag;
 use dunlin_topic::{OnGap, Position, Start, SubscribeOptions};
 
-use super::display::{Display, Progress};
-use super::ledger::Ledger;
-use super::plan::{PLANS, Plan, PlanStep, SubscriberPlace};
-use super::process::Process;
-use super::reader::Reader;
+use super::display::{Display, ProgressLine};
+use super::ledger::LineLedger;
+use super::plan::{PLANS, PlanStep, SubscriberPlace, SubscriberPlan};
+use super::process::DemoProcess;
+use super::reader::DemoReader;
 use super::report::{AccountLine, ChildOrder};
 use super::schedule::ScheduledLine;
-use super::verdicts::Verdicts;
+use super::verdicts::SubscriberVerdicts;
 
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 /// The longest sleep before the next check of signals and the display.
@@ -46,10 +46,10 @@ pub struct DemoRun {
 }
 
 struct Member {
-    plan: &'static Plan,
+    plan: &'static SubscriberPlan,
     topics: Vec<String>,
-    reader: Arc<Reader>,
-    process: Option<Process>,
+    reader: Arc<DemoReader>,
+    process: Option<DemoProcess>,
     remark: &'static str,
 }
 
@@ -62,10 +62,10 @@ impl DemoRun {
         display: Display,
         stop: StopFlag,
     ) -> DemoRun {
-        let member = |plan: &'static Plan| Member {
+        let member = |plan: &'static SubscriberPlan| Member {
             plan,
             topics: plan.topics(recordings.iter().flat_map(|recording| &recording.1).map(String::as_str)),
-            reader: Arc::new(Reader::slowed(plan.sleep)),
+            reader: Arc::new(DemoReader::slowed(plan.sleep)),
             process: None,
             remark: "",
         };
@@ -141,8 +141,8 @@ impl DemoRun {
         Ok(())
     }
 
-    pub fn judge(&self, ledger: &Ledger<'_>) -> Verdicts {
-        let mut verdicts = Verdicts::default();
+    pub fn judge(&self, ledger: &LineLedger<'_>) -> SubscriberVerdicts {
+        let mut verdicts = SubscriberVerdicts::default();
         for member in &self.members {
             verdicts.judge(member.plan.name, &member.topics, &member.reader, ledger);
         }
@@ -176,8 +176,8 @@ impl DemoRun {
         }
         self.shown = Instant::now();
         let published =
-            Progress { name: "published", done: self.lines, of: self.lines_all, remark: String::new() };
-        let progress: Vec<Progress> = [published]
+            ProgressLine { name: "published", done: self.lines, of: self.lines_all, remark: String::new() };
+        let progress: Vec<ProgressLine> = [published]
             .into_iter()
             .chain(self.members.iter().map(|member| member.progress(&self.published)))
             .collect();
@@ -194,7 +194,7 @@ impl Member {
         }
         let orders = self.orders();
         let resumes = orders.iter().any(|order| matches!(order, ChildOrder::Resume { .. }));
-        let process = Process::start(url, self.plan.name, &orders, &self.reader)?;
+        let process = DemoProcess::start(url, self.plan.name, &orders, &self.reader)?;
         let pid = process.pid();
         self.process = Some(process);
         let told = grouped(self.told());
@@ -253,7 +253,7 @@ impl Member {
         self.reader.accounts().values().map(|account| account.seen + account.missed_records()).sum()
     }
 
-    fn progress(&self, published: &[(u64, Vec<String>)]) -> Progress {
+    fn progress(&self, published: &[(u64, Vec<String>)]) -> ProgressLine {
         let mine = |topics: &Vec<String>| topics.iter().any(|topic| self.topics.contains(topic));
         let (mut done, mut gaps, mut missed) = (0, 0, 0);
         for account in self.reader.accounts().values() {
@@ -266,6 +266,6 @@ impl Member {
             _ => format!("{} gaps, {} records missed and reported", grouped(gaps), grouped(missed)),
         };
         let of = published.iter().filter(|recording| mine(&recording.1)).map(|recording| recording.0).sum();
-        Progress { name: self.plan.name, done, of, remark }
+        ProgressLine { name: self.plan.name, done, of, remark }
     }
 }

@@ -3,24 +3,24 @@
 use std::io::{self, Write};
 
 use dunlin_cli::console::{Console, grouped};
-use dunlin_cli::table::Table;
+use dunlin_cli::table::TextTable;
 use serde_json::json;
 
-use super::account::Account;
-use super::ledger::{Bytes, Ledger, Verdict};
-use super::reader::Reader;
+use super::account::LogAccount;
+use super::ledger::{AccountVerdict, Bytes, LineLedger};
+use super::reader::DemoReader;
 
 /// A verdict for each subscriber and topic.
 #[derive(Debug, Default)]
-pub struct Verdicts {
-    rows: Vec<(String, String, Verdict)>,
+pub struct SubscriberVerdicts {
+    rows: Vec<(String, String, AccountVerdict)>,
 }
 
-impl Verdicts {
+impl SubscriberVerdicts {
     /// Compares a subscriber's accounts of these topics with the ledger.
-    pub fn judge(&mut self, name: &str, topics: &[String], reader: &Reader, ledger: &Ledger<'_>) {
+    pub fn judge(&mut self, name: &str, topics: &[String], reader: &DemoReader, ledger: &LineLedger<'_>) {
         let accounts = reader.accounts();
-        let nothing = Account::default();
+        let nothing = LogAccount::default();
         for topic in topics {
             let verdict = ledger.judge(topic, accounts.get(topic).unwrap_or(&nothing));
             self.rows.push((name.to_owned(), topic.clone(), verdict));
@@ -35,7 +35,7 @@ impl Verdicts {
         if console.json {
             return self.write_json(out);
         }
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             "SUBSCRIBER",
             "TOPIC",
             "PUBLISHED",
@@ -67,7 +67,7 @@ impl Verdicts {
     }
 
     fn write_sum(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
-        let sum = |of: fn(&Verdict) -> u64| self.rows.iter().map(|row| of(&row.2)).sum::<u64>();
+        let sum = |of: fn(&AccountVerdict) -> u64| self.rows.iter().map(|row| of(&row.2)).sum::<u64>();
         let (published, seen, missed) = (sum(|v| v.published), sum(|v| v.seen), sum(|v| v.missed));
         let told = format!(
             "{} records were due to subscribers: {} seen, {} reported missing, ",

@@ -19,12 +19,12 @@ use anyhow::{Context, Result, bail, ensure};
 use dunlin_cli::commands::space::spec::{LoadedWorld, WorldSpec};
 use dunlin_cli::commands::space::watch::Watcher;
 use dunlin_cli::console::{Console, grouped};
-use dunlin_cli::outcome::Refusal;
+use dunlin_cli::outcome::CommandRefusal;
 use dunlin_cli::signals::StopFlag;
-use dunlin_client::{Client, Kv, Options};
+use dunlin_client::{Client, ClientOptions, Kv};
 use serde_json::Value;
 
-use accounts::{Accounts, pairs};
+use accounts::{EntityCount, pairs};
 
 const WORLD: &str = "demo";
 const PROCESSES: usize = 3;
@@ -102,7 +102,7 @@ pub type Narrator<'a> = &'a dyn Fn(&str) -> Result<()>;
 
 /// The options of a world.
 #[derive(Debug)]
-pub struct World<'a> {
+pub struct DemoWorld<'a> {
     pub data: &'a Path,
     pub flock: u64,
     /// Run without aircraft if their recording is missing.
@@ -113,7 +113,7 @@ pub struct World<'a> {
 
 /// A running world.
 pub struct WorldDemo<'a> {
-    world: &'a World<'a>,
+    world: &'a DemoWorld<'a>,
     stop: &'a StopFlag,
     say: Narrator<'a>,
     members: Vec<Member>,
@@ -144,7 +144,7 @@ pub fn run(
         }
         Ok(out.flush()?)
     };
-    let world = World { data, flock, without_aircraft, nodes: &[] };
+    let world = DemoWorld { data, flock, without_aircraft, nodes: &[] };
     let mut show = world.begin(stop, &say)?;
     show.go_on(SPAN)?;
     show.count("after a while")?;
@@ -154,13 +154,13 @@ pub fn run(
     say(&told)
 }
 
-impl World<'_> {
+impl DemoWorld<'_> {
     /// Starts the processes. Waits until all regions have owners and the demo follows them.
     pub fn begin<'a>(&'a self, stop: &'a StopFlag, say: Narrator<'a>) -> Result<WorldDemo<'a>> {
         let recording = self.data.join(RECORDING);
         let aircraft = recording.is_file();
         if !aircraft && !self.without_aircraft {
-            return Err(Refusal(format!(
+            return Err(CommandRefusal(format!(
                 "{} does not exist: `cargo xtask data` downloads it (--allow-generated shows only birds)",
                 recording.display()
             ))
@@ -183,7 +183,10 @@ impl World<'_> {
         for nth in 1..PROCESSES {
             members.push(patiently(|| self.join(nth, &members[0], &said))?);
         }
-        let client = Client::connect(&url, Options { name: "dunlin demo".to_owned(), ..Options::default() })?;
+        let client = Client::connect(
+            &url,
+            ClientOptions { name: "dunlin demo".to_owned(), ..ClientOptions::default() },
+        )?;
         let kv = client.kv();
         let spec = WorldSpec::read(&kv, WORLD)?;
         let made = spec.make()?;
@@ -310,20 +313,20 @@ impl WorldDemo<'_> {
     }
 
     /// Counts all entities while the ticks are stopped.
-    pub fn count(&mut self, when: &str) -> Result<Accounts> {
+    pub fn count(&mut self, when: &str) -> Result<EntityCount> {
         let key = format!("space/{WORLD}/hold/0");
         patiently(|| self.kv.put(&key, b"1"))?;
         let (mut before, mut since) = (Vec::new(), Instant::now());
         self.until("the world stood still", |show| {
             let now = show.ticks();
             let states = show.watcher.states().map(|(_, state)| state);
-            let under_way = Accounts::of(states, std::iter::empty()).under_way;
+            let under_way = EntityCount::of(states, std::iter::empty()).under_way;
             if now != before || under_way > 0 || show.whole() < PROCESSES {
                 (before, since) = (now, Instant::now());
             }
             since.elapsed() > Duration::from_millis(600)
         })?;
-        let accounts = Accounts::of(self.watcher.states().map(|(_, state)| state), self.made.ids());
+        let accounts = EntityCount::of(self.watcher.states().map(|(_, state)| state), self.made.ids());
         if !accounts.are_right() {
             bail!(
                 "{when}: {} entities are lost ({:?} …), {} duplicated ({:?} …), {} unknown",

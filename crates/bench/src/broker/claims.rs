@@ -2,13 +2,13 @@
 //! document counts deliveries to subscribers that are processes of the same virtual machine. Its publisher
 //! fills one topic after another. The document has no delays.
 
-use crate::goal::Claim;
+use crate::goal::ClaimedFigure;
 use crate::row::RowPattern;
 
 type Pairs = &'static [(&'static str, &'static str)];
 
-const fn claim(what: &'static str, figure: f64, params: Pairs, metric: &'static str) -> Claim {
-    Claim { what, figure, ours: RowPattern { target: "dunlin", case: "stress", params, metric } }
+const fn claim(what: &'static str, figure: f64, params: Pairs, metric: &'static str) -> ClaimedFigure {
+    ClaimedFigure { what, figure, ours: RowPattern { target: "dunlin", case: "stress", params, metric } }
 }
 
 const SMALL: Pairs = &[("messages", "100000"), ("topics", "100"), ("subscribers", "10")];
@@ -19,14 +19,18 @@ const ULTIMATE: Pairs = &[("messages", "1000000"), ("topics", "1000"), ("subscri
 const BASELINE: Pairs = &[("topics", "1"), ("subscribers", "50")];
 const REALISTIC: Pairs = &[("topics", "10"), ("subscribers", "2000")];
 
-const fn internal(what: &'static str, figure: f64, metric: &'static str) -> Claim {
-    Claim { what, figure, ours: RowPattern { target: "dunlin", case: "protocols", params: INTERNAL, metric } }
+const fn internal(what: &'static str, figure: f64, metric: &'static str) -> ClaimedFigure {
+    ClaimedFigure {
+        what,
+        figure,
+        ours: RowPattern { target: "dunlin", case: "protocols", params: INTERNAL, metric },
+    }
 }
 
 const INTERNAL: Pairs = &[("transport", "inproc"), ("pattern", "one_in_flight")];
 
 /// Figures of the document.
-pub const CLAIMS: &[Claim] = &[
+pub const CLAIMS: &[ClaimedFigure] = &[
     claim("small scale, 100K × 100 × 10", 196_850.0, SMALL, "msgs_per_s"),
     claim("small scale, memory", 71e6, SMALL, "rss_bytes"),
     claim("medium scale, 1M × 100 × 10", 198_531.0, MEDIUM, "msgs_per_s"),

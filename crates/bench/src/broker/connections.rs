@@ -7,40 +7,44 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, Group, Point, Sample, Unavailable, target};
-use crate::pubsub::{Broker, CROWD, Lane, fanout, throughput};
+use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, Unavailable, target};
+use crate::pubsub::{Broker, CROWD, SubscribedConnection, fanout, throughput};
 
 const MESSAGES: u64 = 5;
 /// Open files of a process besides its connections.
 const FILES_BESIDE: u64 = 200;
 
 /// Points of Dunlin, with nats-server beside it.
-pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let connections = options.count(10_000, 100);
     let point = |target: &'static str| {
         let params =
             Params::new().with("transport", "nats").with("driver", "raw").with("clients", connections);
-        Point::new("connections", target, params, move |bench: &Bench| measure(bench, target, connections))
+        MeasuringPoint::new("connections", target, params, move |bench: &Bench| {
+            measure(bench, target, connections)
+        })
     };
     let targets: &[&'static str] =
         if with_peers { &[target::DUNLIN, target::NATS] } else { &[target::DUNLIN] };
     vec![targets.iter().map(|target| point(target)).collect()]
 }
 
-fn measure(bench: &Bench, target: &str, connections: u64) -> Result<Sample> {
+fn measure(bench: &Bench, target: &str, connections: u64) -> Result<RunSample> {
     allow_files(connections + FILES_BESIDE)?;
     let broker = Broker::start(bench, target, Pin::Free)?;
     let served = broker.served();
     let idle = broker.memory("VmRSS")?;
     let start_ns = monotonic_ns();
-    let mut lanes = (0..connections).map(|_| Lane::subscribe(served, CROWD)).collect::<Result<Vec<_>>>()?;
+    let mut lanes = (0..connections)
+        .map(|_| SubscribedConnection::subscribe(served, CROWD))
+        .collect::<Result<Vec<_>>>()?;
     let setup_ns = monotonic_ns() - start_ns;
     let resident = broker.memory("VmRSS")?;
     let start_ns = throughput::publish(served, CROWD, 64, MESSAGES)?;
     let end_ns = fanout::receive(&mut lanes, MESSAGES)?;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("rss_bytes", resident as f64)
         .with("connection_bytes", resident.saturating_sub(idle) as f64 / connections as f64)
         .with("peak_bytes", broker.memory("VmHWM")? as f64)

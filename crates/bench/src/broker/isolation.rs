@@ -16,9 +16,9 @@ use dunlin_server::Protocol;
 
 use super::use_cases::{UseCase, run};
 use crate::child::{Child, PATIENCE};
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, Group, Point, Sample, target};
+use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
 use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::protocols::route::{TOPIC, nats_ends};
 use crate::pubsub::{Broker, BrokerEndpoint, RawClient};
@@ -50,7 +50,7 @@ const HISTORY_BYTES: u64 = 64 << 20;
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// A group for each kind of offender.
-pub fn groups(options: &Options) -> Vec<Group> {
+pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
     let (pairs, records) = (options.count(PAIRS, 1), options.count(RECORDS, 50));
     let point = |kind: &'static str| {
         let params = Params::new()
@@ -58,14 +58,14 @@ pub fn groups(options: &Options) -> Vec<Group> {
             .with("driver", "raw")
             .with("rate", OTHERS.per_s)
             .with("offender", kind);
-        Point::new("isolation", target::DUNLIN, params, move |bench: &Bench| {
+        MeasuringPoint::new("isolation", target::DUNLIN, params, move |bench: &Bench| {
             measure(bench, kind, pairs, records)
         })
     };
     KINDS.map(|kind| vec![point(kind)]).into()
 }
 
-fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<Sample> {
+fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<RunSample> {
     let topics =
         vec![TopicSetup::volatile(TOPIC, HISTORY_BYTES), TopicSetup::volatile(OFFENDED, HISTORY_BYTES)];
     let protocols = vec![Protocol::Nats.name().to_owned()];
@@ -73,7 +73,7 @@ fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<Sample
     let users = Some(format!("{USERS}{limits}"));
     let node = ListenerNode::start(bench, &NodeSetup { protocols, topics, users, ..NodeSetup::default() })?;
     let served = Broker::nats_listener(&node)?.with_token(OTHERS_TOKEN);
-    let mut sampled: Vec<(Sample, Sample)> = Vec::new();
+    let mut sampled: Vec<(RunSample, RunSample)> = Vec::new();
     for _ in 0..pairs {
         let alone = others(served, records)?;
         let offender = offender(bench, kind, served)?;
@@ -81,14 +81,16 @@ fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<Sample
         drop(offender);
         sampled.push((alone, beside));
     }
-    let median = |of: &dyn Fn(&(Sample, Sample)) -> Option<f64>| {
+    let median = |of: &dyn Fn(&(RunSample, RunSample)) -> Option<f64>| {
         let values: Vec<f64> = sampled.iter().filter_map(of).collect();
         Summary::of(&values).map(|summary| summary.median)
     };
     let times = |metric: &'static str| {
-        move |(alone, beside): &(Sample, Sample)| Some(beside.get(metric)? / alone.get(metric)?.max(1.0))
+        move |(alone, beside): &(RunSample, RunSample)| {
+            Some(beside.get(metric)? / alone.get(metric)?.max(1.0))
+        }
     };
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("pairs", sampled.len() as f64)
         .with_known("alone_p50_ns", median(&|(alone, _)| alone.get("p50_ns")))
         .with_known("p50_ns", median(&|(_, beside)| beside.get("p50_ns")))
@@ -99,7 +101,7 @@ fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<Sample
 }
 
 /// Measures the others once, over new connections.
-fn others(served: BrokerEndpoint, records: u64) -> Result<Sample> {
+fn others(served: BrokerEndpoint, records: u64) -> Result<RunSample> {
     let (source, sink) = nats_ends(served)?;
     run(source, sink, &OTHERS, records, || ())
 }

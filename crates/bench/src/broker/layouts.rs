@@ -1,11 +1,11 @@
 //! Tables of suite `broker`: the document's columns, then ours.
 
-use crate::layout::Cell::{Metric, Param, Range, Share};
-use crate::layout::Layout;
+use crate::layout::CaseLayout;
+use crate::layout::ColumnValue::{Metric, Param, Range, Share};
 
 /// The layouts.
-pub const LAYOUTS: &[Layout] = &[
-    Layout {
+pub const LAYOUTS: &[CaseLayout] = &[
+    CaseLayout {
         case: "stress",
         title: "Stress test, messages × topics × subscribers",
         columns: &[
@@ -23,7 +23,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("p99", Metric("p99_ns")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "protocols",
         title: "Internal against each protocol",
         columns: &[
@@ -35,7 +35,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Efficiency", Share("msgs_per_s", "dunlin", "inproc")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "use_cases",
         title: "Use cases at a fixed rate: latency from the due time of a record until it is read",
         columns: &[
@@ -51,7 +51,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("P99 lowest … highest", Range("p99_ns")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "connections",
         title: "NATS connections with one subscription each",
         columns: &[
@@ -63,7 +63,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Deliveries", Metric("deliveries_per_s")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "isolation",
         title: "Latency of other clients, alone and beside one misbehaving client (medians of pairs)",
         columns: &[
@@ -77,7 +77,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Times", Metric("p99_times_alone")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "nats_listener",
         title: "The NATS listener beside nats-server and Redis",
         columns: &[

@@ -1,13 +1,13 @@
 //! Listener NATS, nats-server and Redis, with the same raw client and with nats.go.
 
 use crate::cores::Pin;
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, Group, Point, Sample, target};
+use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
 use crate::pubsub::{Broker, fanout, go, request, throughput};
 use crate::raw;
-use crate::sockets::Transport;
-use crate::timed::{Timed, document_count, sustained};
+use crate::sockets::SocketKind;
+use crate::timed::{TimedTransfer, document_count, sustained};
 
 /// Name of the case.
 const CASE: &str = "nats_listener";
@@ -21,10 +21,10 @@ const IN_FLIGHT: u64 = 256;
 const FLOOR_BYTES: usize = 65536;
 
 /// All groups.
-pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let targets: &[&'static str] =
         if with_peers { &[target::DUNLIN, target::NATS, target::REDIS] } else { &[target::DUNLIN] };
-    let mut groups: Vec<Group> = STREAM_BYTES.map(|bytes| stream(bytes, targets)).into();
+    let mut groups: Vec<PointGroup> = STREAM_BYTES.map(|bytes| stream(bytes, targets)).into();
     if with_peers {
         groups[STREAM_BYTES.len() - 1].push(floor());
     }
@@ -51,19 +51,19 @@ fn params(pattern: &str, driver: &str, bytes: usize) -> Params {
         .with("bytes", bytes)
 }
 
-fn stream(bytes: usize, targets: &[&'static str]) -> Group {
+fn stream(bytes: usize, targets: &[&'static str]) -> PointGroup {
     let point = |target: &'static str| {
         let mut measure = sustained(
             move |bench| document_count(bytes, bench.options.quick),
             move |bench, count| throughput::measure(Broker::start(bench, target, Pin::Free)?, bytes, count),
         );
         let params = params("stream", "raw", bytes).with("subscribers", 1u64);
-        Point::new(CASE, target, params, move |bench: &Bench| Ok(measure(bench)?.sample()))
+        MeasuringPoint::new(CASE, target, params, move |bench: &Bench| Ok(measure(bench)?.sample()))
     };
     targets.iter().map(|target| point(target)).collect()
 }
 
-fn fan(subscribers: usize, targets: &[&'static str]) -> Group {
+fn fan(subscribers: usize, targets: &[&'static str]) -> PointGroup {
     let bytes = 64;
     let point = |target: &'static str| {
         let mut measure = sustained(
@@ -73,12 +73,12 @@ fn fan(subscribers: usize, targets: &[&'static str]) -> Group {
             },
         );
         let params = params("fanout", "raw", bytes).with("subscribers", subscribers);
-        Point::new(CASE, target, params, move |bench: &Bench| Ok(deliveries(&measure(bench)?)))
+        MeasuringPoint::new(CASE, target, params, move |bench: &Bench| Ok(deliveries(&measure(bench)?)))
     };
     targets.iter().map(|target| point(target)).collect()
 }
 
-fn by_nats_go(bytes: usize, subscribers: usize) -> Group {
+fn by_nats_go(bytes: usize, subscribers: usize) -> PointGroup {
     let point = |target: &'static str| {
         let mut measure = sustained(
             move |bench| bench.options.count(100_000, 2_000) / subscribers as u64,
@@ -88,36 +88,36 @@ fn by_nats_go(bytes: usize, subscribers: usize) -> Group {
         );
         let pattern = if subscribers == 1 { "stream" } else { "fanout" };
         let params = params(pattern, "nats.go", bytes).with("subscribers", subscribers);
-        Point::new(CASE, target, params, move |bench: &Bench| Ok(deliveries(&measure(bench)?)))
+        MeasuringPoint::new(CASE, target, params, move |bench: &Bench| Ok(deliveries(&measure(bench)?)))
     };
     [target::DUNLIN, target::NATS].map(point).into()
 }
 
 /// Counts transferred messages as deliveries.
-fn deliveries(timed: &Timed) -> Sample {
+fn deliveries(timed: &TimedTransfer) -> RunSample {
     let mut sample = timed.sample();
     sample.figures.retain(|(metric, _)| *metric != "msgs_per_s");
     sample.with("deliveries_per_s", timed.rate())
 }
 
-fn ask(wait: &'static str, target: &'static str, requests: u64) -> Point {
+fn ask(wait: &'static str, target: &'static str, requests: u64) -> MeasuringPoint {
     let params = params("request", "raw", 64)
         .with("wait", wait)
         .with("in_flight", 1u64)
         .with("pin", Pin::Apart.name());
-    Point::new(CASE, target, params, move |bench: &Bench| {
+    MeasuringPoint::new(CASE, target, params, move |bench: &Bench| {
         let asked =
             request::measure(asked_broker(bench, target, wait, Pin::Apart)?, Pin::Apart, 64, requests, 1)?;
         Ok(rate_and_times(&asked))
     })
 }
 
-fn ask_many(target: &'static str, requests: u64) -> Point {
+fn ask_many(target: &'static str, requests: u64) -> MeasuringPoint {
     let params = params("request", "raw", 64)
         .with("wait", "parked")
         .with("in_flight", IN_FLIGHT)
         .with("pin", Pin::Free.name());
-    Point::new(CASE, target, params, move |bench: &Bench| {
+    MeasuringPoint::new(CASE, target, params, move |bench: &Bench| {
         let broker = Broker::start(bench, target, Pin::Free)?;
         Ok(rate_and_times(&request::measure(broker, Pin::Free, 64, requests, IN_FLIGHT)?))
     })
@@ -131,17 +131,17 @@ fn asked_broker(bench: &Bench, target: &str, wait: &str, pin: Pin) -> anyhow::Re
     Broker::node(bench, true)
 }
 
-fn rate_and_times(asked: &request::RequestTimes) -> Sample {
+fn rate_and_times(asked: &request::RequestTimes) -> RunSample {
     let rate = asked.requests as f64 * 1e9 / asked.elapsed_ns.max(1) as f64;
-    Sample::new().with("msgs_per_s", rate).and(asked.latencies.sample())
+    RunSample::new().with("msgs_per_s", rate).and(asked.latencies.sample())
 }
 
 /// Throughput of a raw socket, by which peers are judged.
-fn floor() -> Point {
+fn floor() -> MeasuringPoint {
     let mut measure = sustained(
         |bench| document_count(FLOOR_BYTES, bench.options.quick),
-        |bench, count| raw::stream::measure(bench, Transport::Tcp, FLOOR_BYTES, count),
+        |bench, count| raw::stream::measure(bench, SocketKind::Tcp, FLOOR_BYTES, count),
     );
     let params = Params::new().with("transport", "tcp").with("bytes", FLOOR_BYTES);
-    Point::new(CASE, target::RAW, params, move |bench: &Bench| Ok(measure(bench)?.sample()))
+    MeasuringPoint::new(CASE, target::RAW, params, move |bench: &Bench| Ok(measure(bench)?.sample()))
 }

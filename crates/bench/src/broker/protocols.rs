@@ -10,20 +10,20 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use super::line::{BYTES, SequencePayload};
 use crate::clock::monotonic_ns;
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, Group, Point, Sample};
+use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample};
 use crate::protocols::node::TopicSetup;
 use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, TOPIC};
 use crate::stats::Latencies;
-use crate::timed::{Timed, sustained};
+use crate::timed::{TimedTransfer, sustained};
 
 const CASE: &str = "protocols";
 /// History that holds all records.
 const HISTORY_BYTES: u64 = 64 << 20;
 
 /// Both groups, with a point for each protocol.
-pub fn groups(options: &Options) -> Vec<Group> {
+pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
     let publishes = options.count(10_000, 100);
     vec![
         ProtocolRoute::OURS.map(|way| one_in_flight(way, publishes)).into(),
@@ -35,12 +35,14 @@ fn params(way: ProtocolRoute, pattern: &str) -> Params {
     Params::new().with("transport", way.name()).with("pattern", pattern).with("bytes", BYTES)
 }
 
-fn one_in_flight(way: ProtocolRoute, publishes: u64) -> Point {
+fn one_in_flight(way: ProtocolRoute, publishes: u64) -> MeasuringPoint {
     let params = params(way, "one_in_flight").with("in_flight", 1u64);
-    Point::new(CASE, way.target(), params, move |bench: &Bench| publish_one_by_one(bench, way, publishes))
+    MeasuringPoint::new(CASE, way.target(), params, move |bench: &Bench| {
+        publish_one_by_one(bench, way, publishes)
+    })
 }
 
-fn publish_one_by_one(bench: &Bench, way: ProtocolRoute, publishes: u64) -> Result<Sample> {
+fn publish_one_by_one(bench: &Bench, way: ProtocolRoute, publishes: u64) -> Result<RunSample> {
     let mut ends = way.open(bench, TopicSetup::volatile(TOPIC, HISTORY_BYTES))?;
     drop(ends.sink);
     let (mut line, mut latencies, unmeasured) =
@@ -58,19 +60,19 @@ fn publish_one_by_one(bench: &Bench, way: ProtocolRoute, publishes: u64) -> Resu
     }
     receive(&mut *ends.node.read_back()?, all, |_| ()).context("cannot read the published records back")?;
     let rate = publishes as f64 * 1e9 / took_ns.max(1) as f64;
-    Ok(Sample::new().with("msgs_per_s", rate).and(latencies.sample()))
+    Ok(RunSample::new().with("msgs_per_s", rate).and(latencies.sample()))
 }
 
-fn stream(way: ProtocolRoute) -> Point {
+fn stream(way: ProtocolRoute) -> MeasuringPoint {
     let mut measure = sustained(
         |bench| bench.options.count(20_000, 1_000),
         move |bench, count| transfer(way.open(bench, way.lossless())?, count),
     );
     let params = params(way, "stream").with("subscribers", 1u64);
-    Point::new(CASE, way.target(), params, move |bench: &Bench| Ok(measure(bench)?.sample()))
+    MeasuringPoint::new(CASE, way.target(), params, move |bench: &Bench| Ok(measure(bench)?.sample()))
 }
 
-fn transfer(ends: RouteEnds, count: u64) -> Result<Timed> {
+fn transfer(ends: RouteEnds, count: u64) -> Result<TimedTransfer> {
     let RouteEnds { mut source, mut sink, node } = ends;
     let publishing = thread::spawn(move || -> Result<u64> {
         let mut line = SequencePayload::default();
@@ -87,7 +89,7 @@ fn transfer(ends: RouteEnds, count: u64) -> Result<Timed> {
     }
     let published = publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
     let (end_ns, start_ns) = (received?, published?);
-    Ok(Timed { start_ns, end_ns, messages: count, bytes: BYTES, touched: BYTES })
+    Ok(TimedTransfer { start_ns, end_ns, messages: count, bytes: BYTES, touched: BYTES })
 }
 
 /// Reads and checks `count` records, passing on their times; returns the time of the last check.

@@ -22,10 +22,10 @@ use crate::clock::monotonic_ns;
 use crate::cores::Pin;
 use crate::local::memory::resident_bytes;
 use crate::local::stand::LocalNode;
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::payload::{Payload, ReadExtent};
-use crate::point::{Bench, Group, Point, Sample, target};
+use crate::payload::{NumberedPayload, ReadExtent};
+use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
 use crate::role::{RoleArgs, say};
 use crate::stats::Latencies;
 use crate::workload::note;
@@ -56,21 +56,21 @@ const CHUNK: usize = 100;
 const NOTED: usize = 8;
 
 /// A group for each row.
-pub fn groups(options: &Options) -> Vec<Group> {
+pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
     let smaller = |(messages, topics, subscribers): (u64, u64, u64)| {
         (options.count(messages, messages / 50), topics, options.count(subscribers, subscribers.div_ceil(20)))
     };
     SHAPES.map(|shape| vec![point(smaller(shape))]).into()
 }
 
-fn point((messages, topics, subscribers): (u64, u64, u64)) -> Point {
+fn point((messages, topics, subscribers): (u64, u64, u64)) -> MeasuringPoint {
     let params = Params::new()
         .with("transport", "inproc")
         .with("bytes", BYTES)
         .with("messages", messages)
         .with("topics", topics)
         .with("subscribers", subscribers);
-    Point::new("stress", target::DUNLIN, params, move |bench: &Bench| {
+    MeasuringPoint::new("stress", target::DUNLIN, params, move |bench: &Bench| {
         let args = [("messages", messages), ("topics", topics), ("subscribers", subscribers)];
         let args = args.map(|(name, value)| (name, value.to_string()));
         let mut child: Child = bench.child.start("broker-stress", &args)?;
@@ -95,9 +95,9 @@ struct Done {
 }
 
 impl Done {
-    fn sample(&self, messages: u64, subscribers: u64, grown_bytes: u64) -> Sample {
+    fn sample(&self, messages: u64, subscribers: u64, grown_bytes: u64) -> RunSample {
         let per_s = |count: u64| count as f64 * 1e9 / self.elapsed_ns.max(1) as f64;
-        Sample::new()
+        RunSample::new()
             .with("msgs_per_s", per_s(messages))
             .with("deliveries", self.deliveries as f64)
             .with("success_percent", self.deliveries as f64 * 100.0 / self.expected as f64)
@@ -232,7 +232,7 @@ impl Work {
 
     fn publish_and_read(&self, mut publishers: Vec<Publisher>) -> Result<Latencies> {
         let _pinned = Pin::Apart.side(0).or_else(|_| Pin::Free.side(0))?;
-        let (mut latencies, mut payload) = (Latencies::default(), Payload::new(BYTES));
+        let (mut latencies, mut payload) = (Latencies::default(), NumberedPayload::new(BYTES));
         for round in 0..self.shape.rounds {
             self.read_while(&mut latencies, |work| {
                 work.done.load(Ordering::Acquire) < round.saturating_sub(AHEAD) * work.chunks.len() as u64
@@ -326,7 +326,7 @@ impl Reader {
                 Event::Record(record)
                     if record.seq() == next + 1 && ReadExtent::AllButTime.check(record.payload(), next) =>
                 {
-                    let at_ns = Payload::time_of(record.payload());
+                    let at_ns = NumberedPayload::time_of(record.payload());
                     ages = Some(ages.map_or((at_ns, at_ns), |(first, _)| (first, at_ns)));
                     next += 1;
                 }

@@ -11,9 +11,9 @@ use rustix::thread::set_current_timer_slack;
 use super::line::{BYTES, SequencePayload};
 use super::protocols::receive;
 use crate::clock::monotonic_ns;
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, Group, Point, Sample};
+use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample};
 use crate::protocols::node::TopicSetup;
 use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, Source, TOPIC};
 use crate::stats::Latencies;
@@ -55,7 +55,7 @@ pub const USE_CASES: [UseCase; 7] = [
 ];
 
 /// A group for each use case: every protocol, and nats-server with the raw client.
-pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let group = |case: UseCase| {
         let mut ways = ProtocolRoute::OURS.to_vec();
         if case.durable {
@@ -69,7 +69,7 @@ pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     USE_CASES.map(group).into()
 }
 
-fn point(way: ProtocolRoute, case: UseCase, options: &Options) -> Point {
+fn point(way: ProtocolRoute, case: UseCase, options: &BenchOptions) -> MeasuringPoint {
     let params = Params::new()
         .with("use", case.name)
         .with("transport", way.name())
@@ -78,7 +78,7 @@ fn point(way: ProtocolRoute, case: UseCase, options: &Options) -> Point {
         .with("rate", case.per_s)
         .with("storage", if case.durable { "synced" } else { "memory" });
     let least = if options.quick { 50 } else { RECORDS_MIN };
-    Point::new(CASE, way.target(), params, move |bench: &Bench| {
+    MeasuringPoint::new(CASE, way.target(), params, move |bench: &Bench| {
         let count = ((case.per_s as f64 * bench.options.time.as_secs_f64()) as u64).max(least);
         let topic = if case.durable {
             TopicSetup::durable(TOPIC, HISTORY_BYTES)
@@ -89,7 +89,7 @@ fn point(way: ProtocolRoute, case: UseCase, options: &Options) -> Point {
     })
 }
 
-fn measure(ends: RouteEnds, case: &UseCase, count: u64) -> Result<Sample> {
+fn measure(ends: RouteEnds, case: &UseCase, count: u64) -> Result<RunSample> {
     let RouteEnds { source, sink, node } = ends;
     // Ending the node after a failed read ends the publisher's wait.
     run(source, sink, case, count, || drop(node))
@@ -103,7 +103,7 @@ pub fn run(
     case: &UseCase,
     count: u64,
     give_up: impl FnOnce(),
-) -> Result<Sample> {
+) -> Result<RunSample> {
     let (all, per_s) = (count + count / UNMEASURED, case.per_s);
     let publishing = thread::spawn(move || publish(&mut *source, all, per_s));
     let (mut latencies, mut nth, mut within) = (Latencies::default(), 0, 0);
@@ -121,7 +121,7 @@ pub fn run(
     }
     let start_ns = publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
     let (end_ns, start_ns) = (received?, start_ns?);
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("msgs_per_s", all as f64 * 1e9 / end_ns.saturating_sub(start_ns).max(1) as f64)
         .and(latencies.sample())
         .with("limit_ns", limit_ns as f64)

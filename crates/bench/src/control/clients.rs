@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use dunlin::state::{Answer, Command, Query, Reply};
-use dunlin_client::{Client, Kv, Options};
+use dunlin::state::{ControlCommand, ControlQuery, ControlReply, QueryAnswer};
+use dunlin_client::{Client, ClientOptions, Kv};
 
 use super::frame;
 use super::keeper::{self, KeyMemory};
@@ -15,7 +15,7 @@ use super::node::NodeUsage;
 use super::probe;
 use super::session;
 use super::watch;
-use super::work::{Report, Work};
+use super::work::{ControlReport, ControlWork};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::role::{RoleArgs, say};
@@ -26,21 +26,22 @@ const BEHIND_MAX: u64 = 1_000;
 
 /// Main function of the clients' process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
-    let work: Work =
+    let work: ControlWork =
         serde_json::from_str(args.text("work")?).context("cannot read the order from the parent process")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
-        let nodes: Vec<Connection> = work.endpoints.iter().map(|endpoint| Connection::to(endpoint)).collect();
+        let nodes: Vec<StoreConnection> =
+            work.endpoints.iter().map(|endpoint| StoreConnection::to(endpoint)).collect();
         if work.case == "probe" {
             return probe::answer(nodes).await;
         }
         let leader = leader(&nodes, None).await?;
         let connect = |nth: usize| match work.via.as_str() {
-            "all" => Connection::to(&work.endpoints[nth % work.endpoints.len()]),
-            _ => Connection::to(&work.endpoints[leader]),
+            "all" => StoreConnection::to(&work.endpoints[nth % work.endpoints.len()]),
+            _ => StoreConnection::to(&work.endpoints[leader]),
         };
-        let mut connections: Vec<Connection> = (0..work.clients).map(connect).collect();
+        let mut connections: Vec<StoreConnection> = (0..work.clients).map(connect).collect();
         for connection in &mut connections {
             connection.enter().await?;
         }
@@ -53,29 +54,29 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
         let won = elections(&nodes).await?;
         let report = answer(&work, &leader, &keeper).await?;
         let (elections, links) = (elections(&nodes).await? - won, links(&nodes).await?);
-        say(&Report { elections, links, ..report })
+        say(&ControlReport { elections, links, ..report })
     })
 }
 
 /// Does the described work.
-async fn answer(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result<Report> {
+async fn answer(work: &ControlWork, leader: &StoreConnection, keeper: &KeyMemory) -> Result<ControlReport> {
     let begun_ns = monotonic_ns();
     match work.case.as_str() {
         "fill" => {
             keeper.load().await?;
             let elapsed_ns = monotonic_ns() - begun_ns;
-            Ok(Report { ops: work.keys as u64, elapsed_ns, ..Report::default() })
+            Ok(ControlReport { ops: work.keys as u64, elapsed_ns, ..ControlReport::default() })
         }
         "look" => {
-            leader.query(&Query::Get { key: keeper::key_of(0).as_bytes() }).await?;
+            leader.query(&ControlQuery::Get { key: keeper::key_of(0).as_bytes() }).await?;
             let first_ns = monotonic_ns();
             keeper.look().await?;
-            Ok(Report { first_ns, ..Report::default() })
+            Ok(ControlReport { first_ns, ..ControlReport::default() })
         }
         "snapshot" => {
             keeper.load().await?;
             let (report, first_ns) = tokio::try_join!(lanes::run(keeper, work.rate), snapshot(leader))?;
-            Ok(Report { first_ns, ..report })
+            Ok(ControlReport { first_ns, ..report })
         }
         "watch" => watch::run(work, leader, keeper).await,
         "get" | "range" => {
@@ -91,13 +92,13 @@ async fn answer(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result<
 }
 
 /// Measures at the peak, or at half of it.
-async fn loaded(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result<Report> {
+async fn loaded(work: &ControlWork, leader: &StoreConnection, keeper: &KeyMemory) -> Result<ControlReport> {
     let before = leader.seen().await?.last;
     let full = lanes::run(keeper, work.rate).await?;
     let entries = leader.seen().await?.last - before;
     if !work.half {
         let entries_per_s = entries as f64 * 1e9 / (work.warmup_ns + full.elapsed_ns) as f64;
-        return Ok(Report { entries_per_s, ..full });
+        return Ok(ControlReport { entries_per_s, ..full });
     }
     let peak_per_s = full.ops as f64 * 1e9 / full.elapsed_ns as f64;
     leader.seen_anew().await?;
@@ -105,11 +106,11 @@ async fn loaded(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result<
     let rate = (peak_per_s / 2.0).max(10e9 / work.time_ns as f64);
     let half = lanes::run(keeper, rate).await?;
     let commit_avg_ns = leader.seen().await?.commit_ns;
-    Ok(Report { peak_per_s, commit_avg_ns, ..half })
+    Ok(ControlReport { peak_per_s, commit_avg_ns, ..half })
 }
 
 /// Number of elections that were won.
-async fn elections(nodes: &[Connection]) -> Result<u64> {
+async fn elections(nodes: &[StoreConnection]) -> Result<u64> {
     let mut won = 0;
     for node in nodes {
         won += node.seen().await?.elections_ns.len() as u64;
@@ -118,7 +119,7 @@ async fn elections(nodes: &[Connection]) -> Result<u64> {
 }
 
 /// Share of requests between nodes for which a connection existed.
-async fn links(nodes: &[Connection]) -> Result<f64> {
+async fn links(nodes: &[StoreConnection]) -> Result<f64> {
     let (mut asked, mut opened) = (0, 0);
     for node in nodes {
         let seen = node.seen().await?;
@@ -129,7 +130,7 @@ async fn links(nodes: &[Connection]) -> Result<f64> {
 
 /// A follower asks the leader for the read index, and the leader confirms its lead with others: two round
 /// trips between nodes.
-async fn round_trips(work: &Work, nodes: &[Connection]) -> Result<Report> {
+async fn round_trips(work: &ControlWork, nodes: &[StoreConnection]) -> Result<ControlReport> {
     let leads = leader(nodes, None).await?;
     let follower = nodes
         .iter()
@@ -143,12 +144,16 @@ async fn round_trips(work: &Work, nodes: &[Connection]) -> Result<Report> {
         let took = follower.line.ask(frame::ROUND_TRIP, Bytes::new()).await?;
         latencies.record(u64::from_le_bytes(took.as_ref().try_into().context("the value has eight bytes")?));
     }
-    Ok(Report { ops: work.keys as u64, elapsed_ns: monotonic_ns() - begun_ns, ..Report::default() }
-        .with(&latencies))
+    Ok(ControlReport {
+        ops: work.keys as u64,
+        elapsed_ns: monotonic_ns() - begun_ns,
+        ..ControlReport::default()
+    }
+    .with(&latencies))
 }
 
 /// Time of the leader's snapshot, from the request until it is on disk, ns.
-async fn snapshot(leader: &Connection) -> Result<u64> {
+async fn snapshot(leader: &StoreConnection) -> Result<u64> {
     let before = leader.seen().await?.applied;
     let begun_ns = monotonic_ns();
     while leader.seen().await?.snapshot < before {
@@ -165,12 +170,12 @@ async fn snapshot(leader: &Connection) -> Result<u64> {
 
 /// A client of a node: clients' requests use its listener `tcp`, others a connection of this suite.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct StoreConnection {
     line: ConnectionHandle,
     kv: Option<Kv>,
 }
 
-impl Connection {
+impl StoreConnection {
     /// Creates a client of a node.
     pub fn to(endpoint: &str) -> Self {
         let line = ConnectionHandle::to(endpoint.to_owned(), &tokio::runtime::Handle::current());
@@ -180,7 +185,7 @@ impl Connection {
     /// Connects to the node's listener.
     pub async fn enter(&mut self) -> Result<()> {
         let listener = self.seen().await?.listener;
-        let client = Client::connect(&format!("dunlin://{listener}"), Options::default())?;
+        let client = Client::connect(&format!("dunlin://{listener}"), ClientOptions::default())?;
         self.kv = Some(client.kv());
         Ok(())
     }
@@ -190,17 +195,17 @@ impl Connection {
     }
 
     /// Sends a command.
-    pub async fn command(&self, command: &Command<'_>) -> Result<Reply> {
+    pub async fn command(&self, command: &ControlCommand<'_>) -> Result<ControlReply> {
         Ok(self.kv()?.begin(command)?.answered().await?)
     }
 
     /// Sends a query.
-    pub async fn query(&self, query: &Query<'_>) -> Result<Answer> {
+    pub async fn query(&self, query: &ControlQuery<'_>) -> Result<QueryAnswer> {
         Ok(self.kv()?.begin_query(query)?.answered().await?)
     }
 
     /// Lets this very node propose a command, once, even if it knows no leader.
-    pub async fn propose(&self, command: &Command<'_>) -> Result<Reply> {
+    pub async fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         session::answered(&self.line.ask(frame::COMMAND, bytes.into()).await?)
@@ -223,7 +228,7 @@ impl Connection {
 }
 
 /// Index of the leader, once all nodes agree, are up to date, and `voters` of them have a vote.
-pub async fn leader(nodes: &[Connection], voters: Option<usize>) -> Result<usize> {
+pub async fn leader(nodes: &[StoreConnection], voters: Option<usize>) -> Result<usize> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let why = match agreed(nodes, voters).await {
@@ -238,7 +243,7 @@ pub async fn leader(nodes: &[Connection], voters: Option<usize>) -> Result<usize
     }
 }
 
-async fn agreed(nodes: &[Connection], voters: Option<usize>) -> Result<usize> {
+async fn agreed(nodes: &[StoreConnection], voters: Option<usize>) -> Result<usize> {
     let mut all: Vec<NodeUsage> = Vec::new();
     for node in nodes {
         all.push(node.seen().await?);

@@ -5,12 +5,12 @@ use anyhow::Result;
 
 use super::ours::OwnCluster;
 use super::rival::Rival;
-use super::work::Work;
+use super::work::ControlWork;
 use crate::child::Child;
 use crate::point::{Bench, target};
 
 /// A running cluster; dropping it kills the nodes.
-pub trait Cluster {
+pub trait MeasuredCluster {
     /// Addresses for clients.
     fn endpoints(&self) -> Vec<String>;
 
@@ -18,7 +18,7 @@ pub trait Cluster {
     fn processes(&self) -> Vec<u32>;
 
     /// Starts clients in a process; they wait until the cluster is ready.
-    fn clients(&self, bench: &Bench, work: &Work) -> Result<Child>;
+    fn clients(&self, bench: &Bench, work: &ControlWork) -> Result<Child>;
 
     /// Kills a node.
     fn kill(&mut self, nth: usize) -> Result<()>;
@@ -28,7 +28,7 @@ pub trait Cluster {
 }
 
 /// Starts a cluster of this target.
-pub fn start(bench: &Bench, target: &'static str, nodes: usize) -> Result<Box<dyn Cluster>> {
+pub fn start(bench: &Bench, target: &'static str, nodes: usize) -> Result<Box<dyn MeasuredCluster>> {
     match target {
         target::DUNLIN => Ok(Box::new(OwnCluster::start(bench, nodes)?)),
         rival => Ok(Box::new(Rival::start(bench, rival, nodes)?)),

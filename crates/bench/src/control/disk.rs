@@ -13,7 +13,7 @@ use anyhow::Result;
 
 use crate::clock::monotonic_ns;
 use crate::payload::FILLER;
-use crate::point::Sample;
+use crate::point::RunSample;
 use crate::scratch_disk::ScratchDisk;
 use crate::stats::Latencies;
 
@@ -23,7 +23,7 @@ pub const LARGE_BYTES: usize = 1 << 20;
 pub const SMALL_BYTES: usize = 4 << 10;
 
 /// Measures writes of this size, with an fdatasync each.
-pub fn measure(bytes: usize, time: Duration) -> Result<Sample> {
+pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
     let dir = ScratchDisk::new()?;
     let path = dir.path().join("sequential");
     let mut file = OpenOptions::new().create_new(true).write(true).open(&path)?;
@@ -38,7 +38,7 @@ pub fn measure(bytes: usize, time: Duration) -> Result<Sample> {
         (before_ns, writes) = (after_ns, writes + 1);
     }
     let per_s = writes as f64 * 1e9 / (before_ns - start_ns) as f64;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("bytes_per_s", per_s * bytes as f64)
         .with("ops_per_s", per_s)
         .and(latencies.sample()))
@@ -49,7 +49,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Observes the writes of a scratch directory's device. Writes reported by processes differ: with large
 /// folios in the page cache, a small write counts as its whole folio.
-pub struct Watch {
+pub struct DiskWatch {
     looks: JoinHandle<Vec<DiskSample>>,
     stop: Sender<()>,
 }
@@ -57,7 +57,7 @@ pub struct Watch {
 /// Time, and bytes written to the device by then.
 type DiskSample = (u64, u64);
 
-impl Watch {
+impl DiskWatch {
     /// Starts observing; `None` if the directory has no device of its own, as in a container's layers.
     pub fn start() -> Result<Option<Self>> {
         let dir = ScratchDisk::new()?;

@@ -8,10 +8,10 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::cluster;
-use super::work::Work;
+use super::work::ControlWork;
 use crate::child::{Child, PATIENCE};
 use crate::clock::monotonic_ns;
-use crate::point::{Bench, Sample, target};
+use crate::point::{Bench, RunSample, target};
 use crate::stats::Latencies;
 
 /// A command to the clients; `peers/kv/load/probe.go` implements the same.
@@ -39,9 +39,9 @@ pub enum ProbeReply {
 }
 
 /// Kills this many leaders, one after another.
-pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> Result<Sample> {
+pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, whose, nodes)?;
-    let mut clients = cluster.clients(bench, &Work::probe())?;
+    let mut clients = cluster.clients(bench, &ControlWork::probe())?;
     let (mut latencies, mut elections) = (Latencies::default(), Latencies::default());
     for _ in 0..kills {
         let leader = match ask(&mut clients, ProbeCommand::Leader(true))? {

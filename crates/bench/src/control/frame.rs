@@ -24,7 +24,7 @@ const HEAD_BYTES: usize = 9;
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct RequestFrame {
     /// Id of the request.
     pub id: u64,
     /// One of the constants.
@@ -43,7 +43,7 @@ pub fn push(out: &mut BytesMut, id: u64, kind: u8, body: &[u8]) {
 }
 
 /// Takes the first complete frame.
-pub fn pull(buffer: &mut BytesMut) -> Option<Frame> {
+pub fn pull(buffer: &mut BytesMut) -> Option<RequestFrame> {
     let rest = u32::from_le_bytes(*buffer.first_chunk()?) as usize;
     if buffer.len() < 4 + rest {
         buffer.reserve(4 + rest - buffer.len());
@@ -52,7 +52,7 @@ pub fn pull(buffer: &mut BytesMut) -> Option<Frame> {
     buffer.advance(4);
     let mut frame = buffer.split_to(rest).freeze();
     let (id, kind) = (frame.get_u64_le(), frame.get_u8());
-    Some(Frame { id, kind, body: frame })
+    Some(RequestFrame { id, kind, body: frame })
 }
 
 #[cfg(test)]
@@ -71,8 +71,8 @@ mod tests {
             frames.extend(pull(&mut seen));
         }
         let body = Bytes::from_static(b"one");
-        assert_eq!(frames[0], Frame { id: 7, kind: COMMAND, body });
-        assert_eq!(frames[1], Frame { id: 8, kind: DONE, body: Bytes::new() });
+        assert_eq!(frames[0], RequestFrame { id: 7, kind: COMMAND, body });
+        assert_eq!(frames[1], RequestFrame { id: 8, kind: DONE, body: Bytes::new() });
         assert!(seen.is_empty());
     }
 }

@@ -5,11 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use anyhow::{Result, bail, ensure};
-use dunlin::state::{Answer, Command, Operation, Query, Reply};
+use dunlin::state::{ControlCommand, ControlQuery, ControlReply, KeyOperation, QueryAnswer};
 
-use super::clients::Connection;
-use super::work::Work;
-use crate::payload::{Payload, ReadExtent};
+use super::clients::StoreConnection;
+use super::work::ControlWork;
+use crate::payload::{NumberedPayload, ReadExtent};
 
 /// Puts of one transaction, and transactions in flight, when keys are loaded.
 const LOAD_BATCH: usize = 100;
@@ -22,8 +22,8 @@ const VERIFY_LANES: usize = 64;
 pub struct KeyMemory(Rc<Inner>);
 
 struct Inner {
-    work: Work,
-    connections: Vec<Connection>,
+    work: ControlWork,
+    connections: Vec<StoreConnection>,
     /// Number of writes of each key, which its value contains.
     written: RefCell<Vec<u64>>,
     /// Revision of each key's last write, for cases that need it.
@@ -39,18 +39,18 @@ pub fn key_of(nth: usize) -> String {
 
 impl KeyMemory {
     /// Starts without any write.
-    pub fn new(work: Work, connections: Vec<Connection>) -> Self {
+    pub fn new(work: ControlWork, connections: Vec<StoreConnection>) -> Self {
         let (written, revisions) = (RefCell::new(vec![0; work.keys]), RefCell::new(vec![0; work.keys]));
         Self(Rc::new(Inner { work, connections, written, revisions, next: Cell::new(0) }))
     }
 
     /// The work of the clients.
-    pub fn work(&self) -> &Work {
+    pub fn work(&self) -> &ControlWork {
         &self.0.work
     }
 
     /// Connection of a lane.
-    pub fn connection(&self, lane: usize) -> &Connection {
+    pub fn connection(&self, lane: usize) -> &StoreConnection {
         &self.0.connections[lane % self.0.connections.len()]
     }
 
@@ -60,20 +60,20 @@ impl KeyMemory {
     }
 
     /// Writes a key once more.
-    pub async fn put(&self, lane: usize, nth: usize, payload: &mut Payload) -> Result<()> {
+    pub async fn put(&self, lane: usize, nth: usize, payload: &mut NumberedPayload) -> Result<()> {
         let seq = self.count(nth);
         let (key, value) = (key_of(nth), payload.of(seq));
-        let command = Command::Put { key: key.as_bytes(), value, lease: 0 };
+        let command = ControlCommand::Put { key: key.as_bytes(), value, lease: 0 };
         self.connection(lane).command(&command).await.map(drop)
     }
 
     /// Writes a key if no other write came in between.
-    pub async fn put_if(&self, lane: usize, nth: usize, payload: &mut Payload) -> Result<()> {
+    pub async fn put_if(&self, lane: usize, nth: usize, payload: &mut NumberedPayload) -> Result<()> {
         let (seq, expect) = (self.0.written.borrow()[nth] + 1, self.0.revisions.borrow()[nth]);
         let (key, value) = (key_of(nth), payload.of(seq));
-        let command = Command::PutIf { key: key.as_bytes(), value, lease: 0, expect };
+        let command = ControlCommand::PutIf { key: key.as_bytes(), value, lease: 0, expect };
         match self.connection(lane).command(&command).await? {
-            Reply::Changed { revision, keys: 1 } => {
+            ControlReply::Changed { revision, keys: 1 } => {
                 self.count(nth);
                 self.0.revisions.borrow_mut()[nth] = revision;
                 Ok(())
@@ -84,16 +84,18 @@ impl KeyMemory {
 
     /// Writes keys in one transaction.
     pub async fn put_all(&self, lane: usize, keys: impl Iterator<Item = usize>) -> Result<()> {
-        let mut payload = Payload::new(self.0.work.bytes);
+        let mut payload = NumberedPayload::new(self.0.work.bytes);
         let pairs: Vec<(String, Vec<u8>)> =
             keys.map(|nth| (key_of(nth), payload.of(self.count(nth)).to_vec())).collect();
-        let then: Vec<Operation<'_>> = pairs
+        let then: Vec<KeyOperation<'_>> = pairs
             .iter()
-            .map(|(key, value)| Operation::Put { key: key.as_bytes(), value, lease: 0 })
+            .map(|(key, value)| KeyOperation::Put { key: key.as_bytes(), value, lease: 0 })
             .collect();
-        let command = Command::Transaction { compare: Vec::new(), then, otherwise: Vec::new() };
+        let command = ControlCommand::Transaction { compare: Vec::new(), then, otherwise: Vec::new() };
         match self.connection(lane).command(&command).await? {
-            Reply::Transaction { succeeded: true, results, .. } if results.len() == pairs.len() => Ok(()),
+            ControlReply::Transaction { succeeded: true, results, .. } if results.len() == pairs.len() => {
+                Ok(())
+            }
             other => bail!("unexpected response {other:?} to a transaction of {} writes", pairs.len()),
         }
     }
@@ -101,8 +103,8 @@ impl KeyMemory {
     /// Reads a key and compares its value with the expected one.
     pub async fn get(&self, lane: usize, nth: usize) -> Result<()> {
         let key = key_of(nth);
-        let Answer::Found { found, .. } =
-            self.connection(lane).query(&Query::Get { key: key.as_bytes() }).await?
+        let QueryAnswer::Found { found, .. } =
+            self.connection(lane).query(&ControlQuery::Get { key: key.as_bytes() }).await?
         else {
             bail!("unexpected response to a read")
         };
@@ -118,8 +120,8 @@ impl KeyMemory {
     /// Reads a range of keys and compares the values with the expected ones.
     pub async fn range(&self, lane: usize, from: usize, count: usize) -> Result<()> {
         let key = key_of(from);
-        let query = Query::Range { start: key.as_bytes(), end: &[], limit: count as u32 };
-        let Answer::Found { found, .. } = self.connection(lane).query(&query).await? else {
+        let query = ControlQuery::Range { start: key.as_bytes(), end: &[], limit: count as u32 };
+        let QueryAnswer::Found { found, .. } = self.connection(lane).query(&query).await? else {
             bail!("unexpected response to a read")
         };
         ensure!(

@@ -9,11 +9,11 @@ use anyhow::{Result, bail, ensure};
 use tokio::sync::{Mutex, mpsc};
 
 use super::keeper::KeyMemory;
-use super::work::{Report, Work};
+use super::work::{ControlReport, ControlWork};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::names::Draws;
-use crate::payload::Payload;
+use crate::payload::NumberedPayload;
 use crate::stats::Latencies;
 
 /// Interval at which due requests are handed out; this delay counts as latency.
@@ -31,7 +31,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(work: &Work) -> Self {
+    fn new(work: &ControlWork) -> Self {
         let start_ns = monotonic_ns() + work.warmup_ns;
         Self {
             start_ns,
@@ -65,19 +65,20 @@ impl Tally {
         }
     }
 
-    fn report(&self, work: &Work) -> Result<Report> {
+    fn report(&self, work: &ControlWork) -> Result<ControlReport> {
         if let Some(complaint) = &*self.complaint.borrow() {
             eprintln!("{} requests failed; the first: {complaint}", self.errors.get());
         }
         let (ops, latencies) = (self.ops.get(), self.latencies.borrow());
         ensure!(ops > 0, "no request was answered");
         let elapsed_ns = work.time_ns.max(self.last_ns.get().saturating_sub(self.start_ns));
-        Ok(Report { ops, errors: self.errors.get(), elapsed_ns, ..Report::default() }.with(&latencies))
+        Ok(ControlReport { ops, errors: self.errors.get(), elapsed_ns, ..ControlReport::default() }
+            .with(&latencies))
     }
 }
 
 /// Lets every lane make requests until the time is over, at a rate if there is one.
-pub async fn run(keeper: &KeyMemory, rate: f64) -> Result<Report> {
+pub async fn run(keeper: &KeyMemory, rate: f64) -> Result<ControlReport> {
     let work = keeper.work();
     let tally = Rc::new(Tally::new(work));
     let due = (rate > 0.0).then(|| Rc::new(Mutex::new(pace(rate, tally.end_ns))));
@@ -85,7 +86,7 @@ pub async fn run(keeper: &KeyMemory, rate: f64) -> Result<Report> {
         let (keeper, tally, due) = (keeper.clone(), Rc::clone(&tally), due.clone());
         tokio::task::spawn_local(async move {
             let mut draws = Draws::of(lane as u64);
-            let mut payload = Payload::new(keeper.work().bytes);
+            let mut payload = NumberedPayload::new(keeper.work().bytes);
             let mut now_ns = monotonic_ns();
             while tally.goes_on(now_ns) {
                 if let Some(due) = &due {
@@ -105,7 +106,12 @@ pub async fn run(keeper: &KeyMemory, rate: f64) -> Result<Report> {
 }
 
 /// Makes one request of the case.
-async fn one(keeper: &KeyMemory, lane: usize, draws: &mut Draws, payload: &mut Payload) -> Result<()> {
+async fn one(
+    keeper: &KeyMemory,
+    lane: usize,
+    draws: &mut Draws,
+    payload: &mut NumberedPayload,
+) -> Result<()> {
     let work = keeper.work();
     let own = |draws: &mut Draws| {
         let count = (work.keys - lane).div_ceil(work.in_flight);

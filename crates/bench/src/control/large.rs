@@ -4,36 +4,36 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::cluster::{self, Cluster};
-use super::work::{Report, Work};
+use super::cluster::{self, MeasuredCluster};
+use super::work::{ControlReport, ControlWork};
 use crate::child::{Child, PATIENCE};
 use crate::clock::monotonic_ns;
-use crate::point::{Bench, Sample, target};
+use crate::point::{Bench, RunSample, target};
 
 /// Longest time to load ten million keys.
 const FILL_MAX: Duration = Duration::from_secs(300);
 
 /// Kills a node with this many keys; measures the time from the next process' start to the first linearizable
 /// response, and the memory. Reads and compares every thousandth key.
-pub fn restart(bench: &Bench, work: &Work) -> Result<Sample> {
+pub fn restart(bench: &Bench, work: &ControlWork) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target::DUNLIN, 1)?;
-    let mut filling = cluster.clients(bench, &Work { case: "fill".to_owned(), ..work.clone() })?;
-    let filled: Report = filling.line(FILL_MAX)?;
+    let mut filling = cluster.clients(bench, &ControlWork { case: "fill".to_owned(), ..work.clone() })?;
+    let filled: ControlReport = filling.line(FILL_MAX)?;
     drop(filling);
     cluster.kill(0)?;
     let start_ns = monotonic_ns();
     cluster.restart(bench, 0)?;
-    let look = Work { case: "look".to_owned(), ..work.clone() };
-    let looked: Report = cluster.clients(bench, &look)?.line(FILL_MAX)?;
+    let look = ControlWork { case: "look".to_owned(), ..work.clone() };
+    let looked: ControlReport = cluster.clients(bench, &look)?.line(FILL_MAX)?;
     ensure!(looked.first_ns > start_ns, "the node answered before it was started");
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("serving_ns", (looked.first_ns - start_ns) as f64)
         .with("keys_per_s", filled.ops as f64 * 1e9 / filled.elapsed_ns as f64)
         .with("keys", work.keys as f64)
         .with("rss_bytes", resident(&*cluster)?))
 }
 
-fn resident(cluster: &dyn Cluster) -> Result<f64> {
+fn resident(cluster: &dyn MeasuredCluster) -> Result<f64> {
     let path = format!("/proc/{}/status", cluster.processes()[0]);
     let text = std::fs::read_to_string(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
@@ -43,12 +43,12 @@ fn resident(cluster: &dyn Cluster) -> Result<f64> {
 
 /// Lets the leader take a snapshot of all keys while others are written; measures its time and the writes
 /// meanwhile.
-pub fn snapshot(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
+pub fn snapshot(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
-    let order = Work { case: "snapshot".to_owned(), ..work.clone() };
+    let order = ControlWork { case: "snapshot".to_owned(), ..work.clone() };
     let mut clients: Child = cluster.clients(bench, &order)?;
-    let report: Report = clients.line(FILL_MAX + PATIENCE)?;
-    Ok(Sample::new()
+    let report: ControlReport = clients.line(FILL_MAX + PATIENCE)?;
+    Ok(RunSample::new()
         .with("snapshot_ns", report.first_ns as f64)
         .with("keys", work.keys as f64)
         .and(report.sample()))

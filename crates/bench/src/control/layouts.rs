@@ -1,10 +1,10 @@
 //! Tables of suite `control`.
 
-use crate::layout::{Cell, Layout};
+use crate::layout::{CaseLayout, ColumnValue};
 
-use Cell::{Metric, Param, Range};
+use ColumnValue::{Metric, Param, Range};
 
-const LOAD: &[(&str, Cell)] = &[
+const LOAD: &[(&str, ColumnValue)] = &[
     ("Nodes", Param("nodes")),
     ("In flight", Param("in_flight")),
     ("Load", Param("load")),
@@ -19,18 +19,18 @@ const LOAD: &[(&str, Cell)] = &[
     ("Share of the disk's speed", Metric("disk_share")),
 ];
 
-const fn load(case: &'static str, title: &'static str) -> Layout {
-    Layout { case, title, columns: LOAD }
+const fn load(case: &'static str, title: &'static str) -> CaseLayout {
+    CaseLayout { case, title, columns: LOAD }
 }
 
 /// The layouts.
-pub const LAYOUTS: &[Layout] = &[
+pub const LAYOUTS: &[CaseLayout] = &[
     load("put", "Write (single key)"),
     load("get", "Read (single key), linearizable"),
     load("cas", "Compare-and-swap"),
     load("batch", "Batch write"),
     load("range", "Range query"),
-    Layout {
+    CaseLayout {
         case: "failover",
         title: "Time from a killed leader to the next write",
         columns: &[
@@ -43,7 +43,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("p99", Metric("election_p99_ns")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "disk",
         title: "Disk: sequential writes with a sync each",
         columns: &[

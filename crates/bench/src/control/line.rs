@@ -13,7 +13,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use super::frame::{self, Frame};
+use super::frame::{self, RequestFrame};
 
 /// Delay before the next attempt to connect.
 const AGAIN: Duration = Duration::from_millis(5);
@@ -24,10 +24,10 @@ const BUFFER_BYTES: usize = 256 << 10;
 struct LineRequest {
     kind: u8,
     body: Bytes,
-    answer: oneshot::Sender<Frame>,
+    answer: oneshot::Sender<RequestFrame>,
 }
 
-type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<Frame>>>>;
+type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<RequestFrame>>>>;
 
 /// A handle to the connection, which closes with the last handle.
 #[derive(Clone, Debug)]
@@ -49,8 +49,10 @@ impl ConnectionHandle {
             let lost = || io::Error::from(io::ErrorKind::ConnectionReset);
             sent.map_err(|_| lost())?;
             match answered.await.map_err(|_| lost())? {
-                Frame { kind: frame::DONE, body, .. } => Ok(body),
-                Frame { body, .. } => Err(io::Error::other(String::from_utf8_lossy(&body).into_owned())),
+                RequestFrame { kind: frame::DONE, body, .. } => Ok(body),
+                RequestFrame { body, .. } => {
+                    Err(io::Error::other(String::from_utf8_lossy(&body).into_owned()))
+                }
             }
         }
     }

@@ -6,17 +6,17 @@ use anyhow::Result;
 
 use super::cluster;
 use super::disk;
-use super::work::{Report, Work};
-use crate::point::{Bench, Sample, target};
+use super::work::{ControlReport, ControlWork};
+use crate::point::{Bench, RunSample, target};
 
 /// Length of the disk's floor measurement, which follows at once.
 const FLOOR: Duration = Duration::from_millis(300);
 
 /// Starts nodes and lets clients work.
-pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &Work) -> Result<Sample> {
+pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, whose, nodes)?;
-    let device = disk::Watch::start()?;
-    let sample = Report::of(work, &mut cluster.clients(bench, work)?)?.sample();
+    let device = disk::DiskWatch::start()?;
+    let sample = ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample();
     let per_s = device.and_then(|device| device.most_per_s(Duration::from_nanos(work.time_ns)));
     drop(cluster);
     // Measurements at half of the peak begin with the peak.
@@ -28,23 +28,23 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &Work) ->
 }
 
 /// Full load for a long time: counts elections without a killed node.
-pub fn soaked(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
+pub fn soaked(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
-    let report = Report::of(work, &mut cluster.clients(bench, work)?)?;
+    let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;
     let seconds = report.elapsed_ns as f64 / 1e9;
     Ok(report.sample().with("seconds", seconds).with("elections", report.elections as f64))
 }
 
 /// Round trips between otherwise idle nodes.
-pub fn between(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
+pub fn between(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
-    Ok(Report::of(work, &mut cluster.clients(bench, work)?)?.sample())
+    Ok(ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample())
 }
 
 /// Writes at a rate beside watchers that read every event. Measures the part of the rate that is reached.
-pub fn watched(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
+pub fn watched(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
-    let report = Report::of(work, &mut cluster.clients(bench, work)?)?;
+    let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;
     let seconds = report.elapsed_ns as f64 / 1e9;
     Ok(report
         .sample()

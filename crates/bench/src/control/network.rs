@@ -4,15 +4,15 @@
 use std::hint::black_box;
 
 use anyhow::{Result, ensure};
-use dunlin::state::{Answered, Command, Reply};
+use dunlin::state::{Answered, ControlCommand, ControlReply};
 
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::grpc::{Callee, Load, unary};
-use crate::options::Options;
+use crate::grpc::{CallLoad, Callee, unary};
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::payload::Payload;
-use crate::point::{Point, Sample, target};
+use crate::payload::NumberedPayload;
+use crate::point::{MeasuringPoint, RunSample, target};
 use crate::stats::Latencies;
 
 /// Requests in flight over the connection.
@@ -21,15 +21,15 @@ const IN_FLIGHT: usize = 256;
 const TOGETHER: u64 = 100;
 
 /// Publishes through listener `grpc`, over one connection.
-pub fn grpc(options: &Options) -> Point {
+pub fn grpc(options: &BenchOptions) -> MeasuringPoint {
     let calls = options.count(100_000, 640);
-    let load = Load { clients: 1, in_flight: IN_FLIGHT, batch: 1, bytes: 64, calls, pin: Pin::Apart };
+    let load = CallLoad { clients: 1, in_flight: IN_FLIGHT, batch: 1, bytes: 64, calls, pin: Pin::Apart };
     let params = Params::new()
         .with("transport", "grpc")
         .with("bytes", 64_usize)
         .with("clients", 1_usize)
         .with("in_flight", IN_FLIGHT);
-    Point::new("network", target::DUNLIN, params, move |bench| {
+    MeasuringPoint::new("network", target::DUNLIN, params, move |bench| {
         let sample = unary::measure(bench, Callee::Node, load)?;
         let per_s = sample.get("msgs_per_s");
         Ok(sample.with_known("ops_per_s", per_s))
@@ -37,11 +37,12 @@ pub fn grpc(options: &Options) -> Point {
 }
 
 /// Encodes and decodes a put and its reply once each.
-pub fn serialisation(options: &Options) -> Point {
+pub fn serialisation(options: &BenchOptions) -> MeasuringPoint {
     let rounds = options.count(20_000, 100);
     let params = Params::new().with("bytes", 256_usize).with("of", "serialisation");
-    Point::new("network", target::DUNLIN, params, move |_| {
-        let (mut payload, mut latencies, mut bytes) = (Payload::new(256), Latencies::default(), Vec::new());
+    MeasuringPoint::new("network", target::DUNLIN, params, move |_| {
+        let (mut payload, mut latencies, mut bytes) =
+            (NumberedPayload::new(256), Latencies::default(), Vec::new());
         for round in 0..rounds {
             let start_ns = monotonic_ns();
             for nth in 0..TOGETHER {
@@ -49,20 +50,23 @@ pub fn serialisation(options: &Options) -> Point {
             }
             latencies.record((monotonic_ns() - start_ns) / TOGETHER);
         }
-        Ok(Sample::new().and(latencies.sample()))
+        Ok(RunSample::new().and(latencies.sample()))
     })
 }
 
 fn there_and_back(value: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
     bytes.clear();
-    black_box(Command::Put { key: b"key-000000000001", value, lease: 0 }).encode(bytes);
-    let decoded = Command::decode(black_box(bytes))?;
-    ensure!(matches!(decoded, Command::Put { value: read, .. } if read == value), "the decoded put differs");
+    black_box(ControlCommand::Put { key: b"key-000000000001", value, lease: 0 }).encode(bytes);
+    let decoded = ControlCommand::decode(black_box(bytes))?;
+    ensure!(
+        matches!(decoded, ControlCommand::Put { value: read, .. } if read == value),
+        "the decoded put differs"
+    );
     bytes.clear();
-    black_box(Answered::Done { reply: Reply::Changed { revision: 7, keys: 1 } }).encode(bytes);
+    black_box(Answered::Done { reply: ControlReply::Changed { revision: 7, keys: 1 } }).encode(bytes);
     let answered = Answered::decode(black_box(bytes))?;
     ensure!(
-        matches!(answered, Answered::Done { reply: Reply::Changed { revision: 7, .. } }),
+        matches!(answered, Answered::Done { reply: ControlReply::Changed { revision: 7, .. } }),
         "the decoded reply differs"
     );
     Ok(())

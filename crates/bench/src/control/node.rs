@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
-use dunlin::{Config, Control, ControlLimits, Limits, Node, OwnershipLimits, TaskShard, TasksLimits};
+use dunlin::{Config, Control, ControlLimits, Node, NodeLimits, OwnershipLimits, TaskShard, TasksLimits};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits, init};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use crate::role::{RoleArgs, say};
 
 /// The line that the process prints once it serves.
 #[derive(Serialize, Deserialize)]
-pub struct Ready {
+pub struct NodeReady {
     /// Id of the node.
     pub id: u64,
 }
@@ -82,7 +82,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     if join.is_none() && !data_dir.join("cluster").exists() {
         init(&data_dir, &between.to_string()).context("cannot begin a cluster")?;
     }
-    let limits = Limits::with_memory(MEMORY_BYTES_MAX);
+    let limits = NodeLimits::with_memory(MEMORY_BYTES_MAX);
     let (control, tasks) = (limits.control, limits.tasks);
     let config = Config { name: "bench".to_owned(), limits, is_of_cluster: true, ..Config::default() };
     let (node, _) = Node::open(config, Arc::new(RealDisk), &data_dir).context("cannot open the node")?;
@@ -107,7 +107,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(suite).await?;
-        say(&Ready { id: serving.cluster.node() })?;
+        say(&NodeReady { id: serving.cluster.node() })?;
         accept(listener, Arc::new(serving)).await;
         Ok(())
     })

@@ -4,11 +4,11 @@ use anyhow::{Result, ensure};
 use dunlin_server::ReservedAddress;
 use dunlin_server::cluster::ClusterClient;
 
-use super::clients::{self, Connection};
-use super::cluster::Cluster;
-use super::node::Ready;
+use super::clients::{self, StoreConnection};
+use super::cluster::MeasuredCluster;
+use super::node::NodeReady;
 use super::rival::{ports_of, reserve_ports};
-use super::work::Work;
+use super::work::ControlWork;
 use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 use crate::scratch_disk::ScratchDisk;
@@ -66,7 +66,7 @@ impl OwnCluster {
     }
 
     fn ready(&mut self, nth: usize) -> Result<()> {
-        let Ready { id } = self.nodes[nth].child.line(PATIENCE)?;
+        let NodeReady { id } = self.nodes[nth].child.line(PATIENCE)?;
         ensure!(id == nth as u64 + 1, "node {id} is ready, but node {} was started", nth + 1);
         Ok(())
     }
@@ -75,13 +75,13 @@ impl OwnCluster {
     fn vote(&self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let nodes: Vec<_> = self.nodes.iter().map(|node| Connection::to(&node.endpoint)).collect();
+            let nodes: Vec<_> = self.nodes.iter().map(|node| StoreConnection::to(&node.endpoint)).collect();
             clients::leader(&nodes, Some(nodes.len())).await.map(drop)
         })
     }
 }
 
-impl Cluster for OwnCluster {
+impl MeasuredCluster for OwnCluster {
     fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.endpoint.clone()).collect()
     }
@@ -90,8 +90,8 @@ impl Cluster for OwnCluster {
         self.nodes.iter().map(|node| node.child.id()).collect()
     }
 
-    fn clients(&self, bench: &Bench, work: &Work) -> Result<Child> {
-        let work = Work { endpoints: self.endpoints(), ..work.clone() };
+    fn clients(&self, bench: &Bench, work: &ControlWork) -> Result<Child> {
+        let work = ControlWork { endpoints: self.endpoints(), ..work.clone() };
         bench.child.start("control-clients", &[("work", serde_json::to_string(&work)?)])
     }
 

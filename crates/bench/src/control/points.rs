@@ -1,13 +1,13 @@
 //! The points of suite `control`.
 
-use super::work::Work;
+use super::work::ControlWork;
 use super::{disk, failover, large, load, network};
 use crate::cores::Pin;
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Group, Point, target};
-use crate::raw::ping_pong::{self, PingPong, Wait};
-use crate::sockets::Transport;
+use crate::point::{MeasuringPoint, PointGroup, target};
+use crate::raw::ping_pong::{self, PingPong, WaitMethod};
+use crate::sockets::SocketKind;
 
 /// As in etcd's measurements: values of 256 B, 100,000 keys, 256 requests in flight over eight connections.
 const BYTES: usize = 256;
@@ -25,7 +25,7 @@ const NODES: [usize; 4] = [1, 3, 5, 7];
 
 /// One kind of requests to a cluster.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub struct ControlLoad {
     /// The case.
     pub case: &'static str,
     /// Nodes.
@@ -40,7 +40,7 @@ pub struct Load {
     pub via: &'static str,
 }
 
-impl Load {
+impl ControlLoad {
     const fn of(case: &'static str, nodes: usize) -> Self {
         Self { case, nodes, in_flight: IN_FLIGHT, batch: 1, half: false, via: "leader" }
     }
@@ -60,9 +60,9 @@ impl Load {
         CLIENTS.min(self.in_flight)
     }
 
-    fn work(self, options: &Options) -> Work {
+    fn work(self, options: &BenchOptions) -> ControlWork {
         let time_ns = options.time.as_nanos() as u64;
-        Work {
+        ControlWork {
             store: String::new(),
             endpoints: Vec::new(),
             case: self.case.to_owned(),
@@ -75,36 +75,37 @@ impl Load {
             time_ns,
             via: self.via.to_owned(),
             half: self.half,
-            ..Work::default()
+            ..ControlWork::default()
         }
     }
 }
 
 /// Loads, with the rivals that run them.
-fn loads() -> Vec<(Load, &'static [&'static str])> {
+fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
     const BOTH: &[&str] = &[target::ETCD, target::JETSTREAM];
     const ETCD: &[&str] = &[target::ETCD];
-    let put = |nodes: usize| (Load::of("put", nodes), if nodes > 5 { &[] } else { BOTH });
-    let half = |load: Load| (Load { half: true, ..load }, &[] as &[_]);
+    let put = |nodes: usize| (ControlLoad::of("put", nodes), if nodes > 5 { &[] } else { BOTH });
+    let half = |load: ControlLoad| (ControlLoad { half: true, ..load }, &[] as &[_]);
     let mut loads: Vec<_> = NODES.map(put).into();
     loads.extend([
-        (Load { in_flight: 1, ..Load::of("put", 3) }, BOTH),
-        (Load::of("get", 3), BOTH),
-        (Load::of("cas", 3), BOTH),
+        (ControlLoad { in_flight: 1, ..ControlLoad::of("put", 3) }, BOTH),
+        (ControlLoad::of("get", 3), BOTH),
+        (ControlLoad::of("cas", 3), BOTH),
     ]);
-    let batch =
-        |nodes| (Load { in_flight: BATCHES_IN_FLIGHT, batch: BATCH, ..Load::of("batch", nodes) }, ETCD);
+    let batch = |nodes| {
+        (ControlLoad { in_flight: BATCHES_IN_FLIGHT, batch: BATCH, ..ControlLoad::of("batch", nodes) }, ETCD)
+    };
     loads.extend([batch(1), batch(3)]);
-    let range = Load { in_flight: RANGES_IN_FLIGHT, batch: RANGE, ..Load::of("range", 3) };
+    let range = ControlLoad { in_flight: RANGES_IN_FLIGHT, batch: RANGE, ..ControlLoad::of("range", 3) };
     loads.push((range, ETCD));
-    loads.push((Load { via: "all", ..Load::of("put", 3) }, &[]));
-    let halves = [Load::of("get", 3), Load::of("cas", 3), batch(3).0, range];
-    loads.extend([3, 5, 7].map(|nodes| Load::of("put", nodes)).into_iter().chain(halves).map(half));
+    loads.push((ControlLoad { via: "all", ..ControlLoad::of("put", 3) }, &[]));
+    let halves = [ControlLoad::of("get", 3), ControlLoad::of("cas", 3), batch(3).0, range];
+    loads.extend([3, 5, 7].map(|nodes| ControlLoad::of("put", nodes)).into_iter().chain(halves).map(half));
     loads
 }
 
 /// The groups.
-pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = vec![floors(options)];
     // Points with five nodes are left out in quick runs.
     let is_chosen = |nodes: usize| nodes <= 3 || !options.quick;
@@ -120,84 +121,89 @@ pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
 }
 
 /// Floors of the disk and the sockets.
-fn floors(options: &Options) -> Group {
+fn floors(options: &BenchOptions) -> PointGroup {
     let round_trips = options.count(20_000, 200);
-    let link = PingPong { transport: Transport::Tcp, wait: Wait::Parked, pin: Pin::Free, bytes: BYTES };
+    let link =
+        PingPong { transport: SocketKind::Tcp, wait: WaitMethod::Parked, pin: Pin::Free, bytes: BYTES };
     let link_params = Params::new().with("transport", "tcp").with("wait", "parked").with("bytes", BYTES);
     let disk = |bytes: usize| {
-        Point::new("disk", target::RAW, Params::new().with("bytes", bytes), move |bench| {
+        MeasuringPoint::new("disk", target::RAW, Params::new().with("bytes", bytes), move |bench| {
             disk::measure(bytes, bench.options.time)
         })
     };
-    let link = Point::new("network", target::RAW, link_params, move |bench| {
+    let link = MeasuringPoint::new("network", target::RAW, link_params, move |bench| {
         Ok(ping_pong::measure(bench, link, round_trips)?.sample())
     });
     vec![disk(disk::LARGE_BYTES), disk(disk::SMALL_BYTES), link]
 }
 
-fn loaded(target: &'static str, load: Load, options: &Options) -> Point {
+fn loaded(target: &'static str, load: ControlLoad, options: &BenchOptions) -> MeasuringPoint {
     let work = load.work(options);
-    Point::new(load.case, target, load.params(target), move |bench| {
+    MeasuringPoint::new(load.case, target, load.params(target), move |bench| {
         load::measure(bench, target, load.nodes, &work)
     })
 }
 
 /// Leaders are killed as often as a 99th percentile needs; etcd's less often, since each kill takes a second.
-fn failovers(options: &Options, with_peers: bool) -> Vec<Group> {
+fn failovers(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let ours = |nodes: usize| failover(target::DUNLIN, nodes, options.count(100, 2));
     let counts = if options.quick { &NODES[1..2] } else { &NODES[1..] };
-    let mut groups: Vec<Group> = counts.iter().map(|nodes| vec![ours(*nodes)]).collect();
+    let mut groups: Vec<PointGroup> = counts.iter().map(|nodes| vec![ours(*nodes)]).collect();
     if with_peers {
         groups[0].push(failover(target::ETCD, 3, options.count(10, 1)));
     }
     groups
 }
 
-fn failover(target: &'static str, nodes: usize, kills: u64) -> Point {
+fn failover(target: &'static str, nodes: usize, kills: u64) -> MeasuringPoint {
     let params = Params::new().with("nodes", nodes);
-    Point::new("failover", target, params, move |bench| failover::measure(bench, target, nodes, kills))
+    MeasuringPoint::new("failover", target, params, move |bench| {
+        failover::measure(bench, target, nodes, kills)
+    })
 }
 
 /// Writes beside many watchers.
-fn watched(options: &Options) -> Point {
+fn watched(options: &BenchOptions) -> MeasuringPoint {
     let watchers = options.count(1_000, 20) as usize;
     let rate = 2_000.0;
-    let base = Load { in_flight: 64, ..Load::of("watch", 3) };
-    let mut work = Work { watchers, rate, ..base.work(options) };
+    let base = ControlLoad { in_flight: 64, ..ControlLoad::of("watch", 3) };
+    let mut work = ControlWork { watchers, rate, ..base.work(options) };
     work.time_ns = work.time_ns.max(options.count(10_000_000_000, 50_000_000));
     work.warmup_ns = work.time_ns / 2;
     let params = base.params(target::DUNLIN).with("subscribers", watchers).with("rate", rate as u64);
-    Point::new("watch", target::DUNLIN, params, move |bench| load::watched(bench, base.nodes, &work))
+    MeasuringPoint::new("watch", target::DUNLIN, params, move |bench| load::watched(bench, base.nodes, &work))
 }
 
 /// The point runs as long as requested, because elections without a killed node are rare.
-fn soaked(options: &Options) -> Point {
-    let base = Load::of("soak", 3);
+fn soaked(options: &BenchOptions) -> MeasuringPoint {
+    let base = ControlLoad::of("soak", 3);
     let work = base.work(options);
     let params = base.params(target::DUNLIN);
-    Point::new("soak", target::DUNLIN, params, move |bench| load::soaked(bench, base.nodes, &work))
+    MeasuringPoint::new("soak", target::DUNLIN, params, move |bench| load::soaked(bench, base.nodes, &work))
 }
 
 /// Round trips from node to node.
-fn between(options: &Options) -> Point {
-    let base = Load { in_flight: 1, ..Load::of("round_trip", 3) };
-    let work = Work { keys: options.count(5_000, 50) as usize, ..base.work(options) };
+fn between(options: &BenchOptions) -> MeasuringPoint {
+    let base = ControlLoad { in_flight: 1, ..ControlLoad::of("round_trip", 3) };
+    let work = ControlWork { keys: options.count(5_000, 50) as usize, ..base.work(options) };
     let params = Params::new().with("of", "nodes").with("nodes", 3_usize);
-    Point::new("network", target::DUNLIN, params, move |bench| load::between(bench, base.nodes, &work))
+    MeasuringPoint::new("network", target::DUNLIN, params, move |bench| {
+        load::between(bench, base.nodes, &work)
+    })
 }
 
-fn restarted(options: &Options) -> Point {
+fn restarted(options: &BenchOptions) -> MeasuringPoint {
     let keys = options.count(10_000_000, 10_000) as usize;
-    let work = Work { keys, ..Load::of("restart", 1).work(options) };
+    let work = ControlWork { keys, ..ControlLoad::of("restart", 1).work(options) };
     let params = Params::new().with("bytes", BYTES).with("nodes", 1_usize).with("keys", keys);
-    Point::new("restart", target::DUNLIN, params, move |bench| large::restart(bench, &work))
+    MeasuringPoint::new("restart", target::DUNLIN, params, move |bench| large::restart(bench, &work))
 }
 
-fn snapshotted(options: &Options) -> Point {
+fn snapshotted(options: &BenchOptions) -> MeasuringPoint {
     let keys = options.count(1_000_000, 10_000) as usize;
-    let base = Load { in_flight: 64, ..Load::of("snapshot", 3) };
-    let mut work = Work { keys, ..base.work(options) };
+    let base = ControlLoad { in_flight: 64, ..ControlLoad::of("snapshot", 3) };
+    let mut work = ControlWork { keys, ..base.work(options) };
     work.time_ns = work.time_ns.max(options.count(4_000_000_000, 50_000_000));
     let params = Params::new().with("bytes", BYTES).with("nodes", 3_usize).with("keys", keys);
-    Point::new("snapshot", target::DUNLIN, params, move |bench| large::snapshot(bench, 3, &work))
+    MeasuringPoint::new("snapshot", target::DUNLIN, params, move |bench| large::snapshot(bench, 3, &work))
 }

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dunlin::state::Command;
+use dunlin::state::ControlCommand;
 use tokio::sync::{mpsc, oneshot};
 
-use super::clients::{self, Connection};
+use super::clients::{self, StoreConnection};
 use super::failover::{ProbeCommand, ProbeReply};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
@@ -26,7 +26,7 @@ struct PendingProbe {
 }
 
 /// Writes and responds until standard input ends.
-pub async fn answer(nodes: Vec<Connection>) -> Result<()> {
+pub async fn answer(nodes: Vec<StoreConnection>) -> Result<()> {
     let waiting = Rc::<PendingProbe>::default();
     for (nth, node) in nodes.iter().enumerate() {
         tokio::task::spawn_local(write(nth, node.clone(), Rc::clone(&waiting)));
@@ -56,7 +56,7 @@ pub async fn answer(nodes: Vec<Connection>) -> Result<()> {
     Ok(())
 }
 
-async fn write(nth: usize, node: Connection, waiting: Rc<PendingProbe>) {
+async fn write(nth: usize, node: StoreConnection, waiting: Rc<PendingProbe>) {
     let key = format!("probe-{nth}");
     let mut beat = tokio::time::interval(PACE);
     loop {
@@ -64,7 +64,7 @@ async fn write(nth: usize, node: Connection, waiting: Rc<PendingProbe>) {
         let (node, key, waiting) = (node.clone(), key.clone(), Rc::clone(&waiting));
         tokio::task::spawn_local(async move {
             let asked_ns = monotonic_ns();
-            let command = Command::Put { key: key.as_bytes(), value: b"probe", lease: 0 };
+            let command = ControlCommand::Put { key: key.as_bytes(), value: b"probe", lease: 0 };
             let written = tokio::time::timeout(WRITE_MAX, node.propose(&command)).await;
             if matches!(written, Ok(Ok(_)))
                 && asked_ns > waiting.after_ns.get()

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use dunlin_server::ReservedAddress;
 
-use super::cluster::Cluster;
-use super::work::Work;
+use super::cluster::MeasuredCluster;
+use super::work::ControlWork;
 use crate::child::Child;
 use crate::point::{Bench, target};
 use crate::scratch_disk::ScratchDisk;
@@ -59,7 +59,7 @@ impl Rival {
     }
 }
 
-impl Cluster for Rival {
+impl MeasuredCluster for Rival {
     fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.endpoint.clone()).collect()
     }
@@ -68,8 +68,8 @@ impl Cluster for Rival {
         self.nodes.iter().map(|node| node.child.id()).collect()
     }
 
-    fn clients(&self, bench: &Bench, work: &Work) -> Result<Child> {
-        let work = Work { store: self.target.to_owned(), endpoints: self.endpoints(), ..work.clone() };
+    fn clients(&self, bench: &Bench, work: &ControlWork) -> Result<Child> {
+        let work = ControlWork { store: self.target.to_owned(), endpoints: self.endpoints(), ..work.clone() };
         bench.child.start_program(&bench.peers.program("kv_load")?, &[serde_json::to_string(&work)?])
     }
 

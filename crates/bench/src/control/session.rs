@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::mpsc;
 
-use super::frame::{self, COMMAND, DONE, FAILED, Frame, ROUND_TRIP, STATUS};
+use super::frame::{self, COMMAND, DONE, FAILED, ROUND_TRIP, RequestFrame, STATUS};
 use super::node::Serving;
 use crate::clock::monotonic_ns;
 
@@ -40,7 +40,7 @@ pub async fn serve(stream: TcpStream, node: Arc<Serving>) {
     }
 }
 
-async fn propose(node: Arc<Serving>, answers: Answers, frame: Frame) {
+async fn propose(node: Arc<Serving>, answers: Answers, frame: RequestFrame) {
     let mut commands = Commands::default();
     commands.push(&frame.body);
     let done = node.control.propose(commands).await.map_err(|error| error.to_string());
@@ -48,7 +48,7 @@ async fn propose(node: Arc<Serving>, answers: Answers, frame: Frame) {
     let _ = answers.send((frame.id, done));
 }
 
-fn answer_status(node: &Serving, answers: &Answers, frame: &Frame) {
+fn answer_status(node: &Serving, answers: &Answers, frame: &RequestFrame) {
     let seen = node.seen(!frame.body.is_empty()).and_then(|seen| Ok(serde_json::to_vec(&seen)?));
     let _ = answers.send((frame.id, seen.map(Bytes::from).map_err(|error| error.to_string())));
 }
@@ -81,6 +81,6 @@ async fn write(mut writer: OwnedWriteHalf, mut written: mpsc::UnboundedReceiver<
 }
 
 /// Result of a command, as its client decodes it.
-pub fn answered(body: &[u8]) -> anyhow::Result<dunlin::state::Reply> {
+pub fn answered(body: &[u8]) -> anyhow::Result<dunlin::state::ControlReply> {
     Ok(Result::from(dunlin::state::Answered::decode(body)?)?)
 }

@@ -9,22 +9,22 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::KV;
-use dunlin::state::{Event as Changed, Events};
+use dunlin::state::{KeyEvent as Changed, KeyEvents};
 use dunlin::topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
-use dunlin_client::{Client, Options, Subscriber};
+use dunlin_client::{Client, ClientOptions, Subscriber};
 
-use super::clients::Connection;
+use super::clients::StoreConnection;
 use super::keeper::KeyMemory;
 use super::lanes;
-use super::work::{Report, Work};
+use super::work::{ControlReport, ControlWork};
 use crate::child::PATIENCE;
-use crate::payload::{Payload, ReadExtent};
+use crate::payload::{NumberedPayload, ReadExtent};
 
 /// Subscribes, writes, and reads all events.
-pub async fn run(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result<Report> {
+pub async fn run(work: &ControlWork, leader: &StoreConnection, keeper: &KeyMemory) -> Result<ControlReport> {
     let listener = leader.seen().await?.listener;
     let connect = |_| -> Result<(Client, Subscriber)> {
-        let client = Client::connect(&format!("dunlin://{listener}"), Options::default())?;
+        let client = Client::connect(&format!("dunlin://{listener}"), ClientOptions::default())?;
         let options = SubscribeOptions { start: Start::Latest, ..SubscribeOptions::default() };
         let watcher = client.subscribe(KV, options)?;
         Ok((client, watcher))
@@ -42,7 +42,7 @@ pub async fn run(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result
     let report = lanes::run(keeper, work.rate).await?;
     // One more write, so that watchers that wait for the next event notice the end.
     total.set(Some(keeper.writes() + 1));
-    keeper.put(0, 0, &mut Payload::new(work.bytes)).await?;
+    keeper.put(0, 0, &mut NumberedPayload::new(work.bytes)).await?;
     for watcher in reading {
         tokio::time::timeout(PATIENCE, watcher)
             .await
@@ -50,7 +50,7 @@ pub async fn run(work: &Work, leader: &Connection, keeper: &KeyMemory) -> Result
     }
     let due = keeper.writes() * work.watchers as u64;
     ensure!(events.get() == due, "a watcher received {} of {due} events", events.get());
-    Ok(Report { events: events.get(), ..report })
+    Ok(ControlReport { events: events.get(), ..report })
 }
 
 /// Reads until all writes have arrived.
@@ -81,7 +81,7 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
 /// between.
 fn is_clients(payload: &[u8]) -> Result<bool> {
     let mut changes = 0;
-    for change in Events::new(payload)? {
+    for change in KeyEvents::new(payload)? {
         let (key, item) = match change? {
             Changed::Put { key, .. } | Changed::Deleted { key } if key.starts_with(b"$") => return Ok(false),
             Changed::Put { key, item } => (key, item),

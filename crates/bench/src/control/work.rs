@@ -9,12 +9,12 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, PATIENCE};
-use crate::point::Sample;
+use crate::point::RunSample;
 use crate::stats::Latencies;
 
 /// Order of a measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Work {
+pub struct ControlWork {
     /// Name of the target.
     pub store: String,
     /// Addresses of its nodes.
@@ -52,7 +52,7 @@ pub struct Work {
 
 /// Results within the counted time.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Report {
+pub struct ControlReport {
     /// Answered requests.
     pub ops: u64,
     /// Failed requests.
@@ -93,7 +93,7 @@ pub struct Report {
 /// Share of failures above which nothing is reported.
 const ERRORS_MAX: f64 = 0.001;
 
-impl Work {
+impl ControlWork {
     /// Writes to every node all the time, and responds to [`super::failover::Ask`].
     pub fn probe() -> Self {
         Self { case: "probe".to_owned(), clients: 1, in_flight: 1, ..Self::default() }
@@ -105,9 +105,9 @@ impl Work {
     }
 }
 
-impl Report {
+impl ControlReport {
     /// Waits for the report of a child.
-    pub fn of(work: &Work, child: &mut Child) -> Result<Self> {
+    pub fn of(work: &ControlWork, child: &mut Child) -> Result<Self> {
         let report: Self = child.line(work.patience()).context("the clients did not finish")?;
         let share = report.errors as f64 / report.ops.max(1) as f64;
         ensure!(share <= ERRORS_MAX, "{} requests failed, {} were answered", report.errors, report.ops);
@@ -126,8 +126,8 @@ impl Report {
     }
 
     /// The report as figures.
-    pub fn sample(&self) -> Sample {
-        let sample = Sample::new()
+    pub fn sample(&self) -> RunSample {
+        let sample = RunSample::new()
             .with("ops_per_s", self.ops as f64 * 1e9 / self.elapsed_ns as f64)
             .with_known("avg_ns", self.avg_ns)
             .with_time("p50_ns", self.p50_ns)

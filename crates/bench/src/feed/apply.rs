@@ -9,13 +9,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use dunlin_feed::recording::{Item, Recording, RecordingFormat, RecordingOptions};
+use dunlin_feed::recording::{Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use dunlin_feed::{
-    BOOK_ENTRY_BYTES, Book, BookEntry, Levels, ORDER_ENTRY_BYTES, OrderEntry, Orders, Scale, Side,
+    BOOK_ENTRY_BYTES, Book, BookEntry, ORDER_ENTRY_BYTES, OrderEntry, Orders, PriceLevels, Scale, Side,
 };
 
 use crate::clock::monotonic_ns;
-use crate::point::{Sample, Unavailable};
+use crate::point::{RunSample, Unavailable};
 
 /// Kind of book and recording of each point.
 pub const RECORDINGS: [(&str, &str); 5] = [
@@ -32,7 +32,7 @@ const PIECE: usize = 1 << 20;
 
 /// Records of a recording.
 #[derive(Debug)]
-pub struct Records {
+pub struct RecordedUpdates {
     /// The scale of each book.
     pub scales: Vec<Scale>,
     /// Book and payload of each record.
@@ -42,7 +42,7 @@ pub struct Records {
 }
 
 /// Applies the recording once.
-pub fn measure(recording: &str) -> Result<Sample> {
+pub fn measure(recording: &str) -> Result<RunSample> {
     let records = read(recording)?;
     let by_order = recording == "orders.csv";
     let (taken_ns, events) = if by_order {
@@ -50,7 +50,7 @@ pub fn measure(recording: &str) -> Result<Sample> {
     } else {
         levels(&records).context("a state of kind book")?
     };
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("event_ns", taken_ns as f64 / events as f64)
         .with("events_per_s", events as f64 * 1e9 / taken_ns.max(1) as f64)
         .with("events", events as f64)
@@ -58,7 +58,7 @@ pub fn measure(recording: &str) -> Result<Sample> {
 }
 
 /// Reads a recording, if it exists.
-pub fn read(recording: &str) -> Result<Records> {
+pub fn read(recording: &str) -> Result<RecordedUpdates> {
     let folder = std::env::var_os("DUNLIN_DATA").map_or_else(|| PathBuf::from(DATA), PathBuf::from);
     let path = folder.join(recording);
     let content = std::fs::read(&path).map_err(|error| {
@@ -68,8 +68,8 @@ pub fn read(recording: &str) -> Result<Records> {
         .with_context(|| format!("{} is not a known recording", path.display()))?;
     let mut reader = Recording::new(layout, &RecordingOptions::default());
     let (mut records, mut bytes) = (Vec::new(), Vec::new());
-    let mut sink = |item: Item<'_>| {
-        if let Item::Record { book, payload, .. } = item {
+    let mut sink = |item: RecordingItem<'_>| {
+        if let RecordingItem::Record { book, payload, .. } = item {
             records.push((book, bytes.len()..bytes.len() + payload.len()));
             bytes.extend_from_slice(payload);
         }
@@ -77,10 +77,10 @@ pub fn read(recording: &str) -> Result<Records> {
     content.chunks(PIECE).for_each(|piece| reader.push(piece, &mut sink));
     reader.end(&mut sink);
     let scales = reader.books().iter().map(|book| book.scale).collect();
-    Ok(Records { scales, records, bytes })
+    Ok(RecordedUpdates { scales, records, bytes })
 }
 
-fn levels(records: &Records) -> Result<(u64, u64)> {
+fn levels(records: &RecordedUpdates) -> Result<(u64, u64)> {
     let mut books: Vec<Book> = records.scales.iter().map(|scale| Book::new(*scale)).collect();
     let start_ns = monotonic_ns();
     for (seq, (book, payload)) in (1..).zip(&records.records) {
@@ -107,7 +107,7 @@ fn apply_plainly(plain: &mut BTreeMap<(Side, i64), i64>, entry: &BookEntry) {
     }
 }
 
-fn orders(records: &Records) -> Result<(u64, u64)> {
+fn orders(records: &RecordedUpdates) -> Result<(u64, u64)> {
     ensure!(records.scales.len() == 1, "received {} books, expected one", records.scales.len());
     let mut book = Orders::new(records.scales[0]);
     let start_ns = monotonic_ns();
@@ -140,7 +140,7 @@ fn orders(records: &Records) -> Result<(u64, u64)> {
     Ok((taken_ns, (records.bytes.len() / ORDER_ENTRY_BYTES) as u64))
 }
 
-fn compare(book: &impl Levels, plain: &BTreeMap<(Side, i64), i64>) -> Result<()> {
+fn compare(book: &impl PriceLevels, plain: &BTreeMap<(Side, i64), i64>) -> Result<()> {
     let mut count = 0;
     for side in [Side::Bid, Side::Ask] {
         for level in book.levels(side) {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::metric;
-use crate::row::{Row, RowSet};
+use crate::row::{FigureRow, RowSet};
 
 /// Blocks of all scenarios in the run, from medians over runs.
 pub fn blocks(rows: &RowSet) -> String {
@@ -11,9 +11,10 @@ pub fn blocks(rows: &RowSet) -> String {
     scenarios.map(|row| block(row, rows)).collect()
 }
 
-fn block(row: &Row, rows: &RowSet) -> String {
-    let same =
-        |other: &&Row| other.case == row.case && other.target == row.target && other.params == row.params;
+fn block(row: &FigureRow, rows: &RowSet) -> String {
+    let same = |other: &&FigureRow| {
+        other.case == row.case && other.target == row.target && other.params == row.params
+    };
     let of = |metric: &str| rows.iter().filter(same).find(|row| row.metric == metric).map(|row| row.median);
     let whole = |metric: &str| of(metric).map_or_else(absent, |value| format!("{value:.0}"));
     let exact = |metric: &str| of(metric).map_or_else(absent, |value| format!("{value:.2}"));

@@ -7,17 +7,17 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use dunlin::journal::{CommitLoad, Config as JournalConfig, MeasureError, RealDisk, measure_commits};
+use dunlin::journal::{CommitLoad, JournalConfig, MeasureError, RealDisk, measure_commits};
 use dunlin::topic::{
     AckLevel, Durable, Event, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
 };
 use dunlin::{Config, Node};
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_server::{Server, ServerConfig};
 
 use crate::clock::monotonic_ns;
-use crate::payload::{Payload, ReadExtent};
-use crate::point::{Sample, Unavailable};
+use crate::payload::{NumberedPayload, ReadExtent};
+use crate::point::{RunSample, Unavailable};
 use crate::scratch_disk::ScratchDisk;
 
 /// Payload bytes of a record.
@@ -28,7 +28,7 @@ pub const IN_FLIGHT: u64 = 64;
 const HISTORY_BYTES: u64 = 4 << 30;
 
 /// Measures the journal alone.
-pub fn journal(commits: u64) -> Result<Sample> {
+pub fn journal(commits: u64) -> Result<RunSample> {
     let dir = ScratchDisk::new()?;
     let load = CommitLoad { payload_bytes: BYTES, in_flight: IN_FLIGHT as u32, commits };
     let measured = measure_commits(&dir.path().join("log"), &load, JournalConfig::default(), monotonic_ns);
@@ -40,7 +40,7 @@ pub fn journal(commits: u64) -> Result<Sample> {
 }
 
 /// Measures a durable topic, with its publisher in the node's process or over a connection.
-pub fn topic(transport: &str, commits: u64) -> Result<Sample> {
+pub fn topic(transport: &str, commits: u64) -> Result<RunSample> {
     let dir = ScratchDisk::new()?;
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path())?;
     let durable = Durable { acknowledge: AckLevel::Synced, ..Durable::default() };
@@ -50,7 +50,8 @@ pub fn topic(transport: &str, commits: u64) -> Result<Sample> {
     let (took_ns, mut commits_ns) = if transport == "tcp" {
         let listen = ServerConfig { tcp: vec![([127, 0, 0, 1], 0).into()], ..ServerConfig::default() };
         let server = Server::start(node.clone(), listen)?;
-        let client = Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), Options::default())?;
+        let client =
+            Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), ClientOptions::default())?;
         publish(&mut client.publisher("durable")?, commits)?
     } else {
         publish(&mut node.publisher("durable")?, commits)?
@@ -61,7 +62,7 @@ pub fn topic(transport: &str, commits: u64) -> Result<Sample> {
 }
 
 fn publish(publisher: &mut impl Publish, commits: u64) -> Result<(u64, Vec<u64>)> {
-    let mut payload = Payload::new(BYTES);
+    let mut payload = NumberedPayload::new(BYTES);
     let mut commits_ns = Vec::with_capacity(commits as usize);
     let start_ns = monotonic_ns();
     let mut before_ns = start_ns;
@@ -103,11 +104,11 @@ fn check(node: &Node, records: u64) -> Result<()> {
     Ok(())
 }
 
-fn sample(records: u64, took_ns: u64, commits_ns: &mut [u64]) -> Sample {
+fn sample(records: u64, took_ns: u64, commits_ns: &mut [u64]) -> RunSample {
     commits_ns.sort_unstable();
     let at = |share: f64| commits_ns.get(((commits_ns.len() as f64 - 1.0) * share) as usize);
     let quantile = |share| at(share).copied();
-    Sample::new()
+    RunSample::new()
         .with("msgs_per_s", records as f64 * 1e9 / took_ns.max(1) as f64)
         .with_time("p50_ns", quantile(0.5))
         .with_time("p99_ns", quantile(0.99))

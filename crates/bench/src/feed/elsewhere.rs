@@ -7,12 +7,12 @@ use std::rc::Rc;
 use anyhow::{Context, Result, ensure};
 use dunlin::now_ns;
 use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
-use dunlin_client::{Client, Options as ClientOptions};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_feed::{Book, ChangeCause, Replica, ReplicaReport, Scale};
 use tokio::task::LocalSet;
 
-use crate::options::Options;
-use crate::point::Sample;
+use crate::options::BenchOptions;
+use crate::point::RunSample;
 use crate::stats::Latencies;
 
 /// Results of all subscribers.
@@ -24,7 +24,7 @@ struct Notes {
 }
 
 /// Reads with this many subscribers for the requested time.
-pub fn measure(options: &Options, clients: usize) -> Result<Sample> {
+pub fn measure(options: &BenchOptions, clients: usize) -> Result<RunSample> {
     let url = options.url.as_deref().context("--url is missing")?;
     let feed = &options.feed;
     let pattern = match feed.instruments.as_slice() {
@@ -57,7 +57,7 @@ pub fn measure(options: &Options, clients: usize) -> Result<Sample> {
     let notes = notes.borrow();
     ensure!(notes.delivered > 0, "no record was published to {pattern}");
     let books = replicas.first().map_or(0, |replica| replica.borrow().states().count());
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("instruments", books as f64)
         .with("depth", feed.depth as f64)
         .with("duration_ns", seconds * 1e9)

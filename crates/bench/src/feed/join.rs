@@ -12,13 +12,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use dunlin::now_ns;
 use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
-use dunlin_client::{Client, Options, Subscriber};
+use dunlin_client::{Client, ClientOptions, Subscriber};
 use dunlin_feed::{Book, InstrumentsText, Notation, Replica, Scale};
 
 use crate::child::PATIENCE;
 use crate::feed::node::FeedNode;
-use crate::feed::scenario::{ReaderPlacement, Scenario, WaitMode, Window};
-use crate::point::{Bench, Sample};
+use crate::feed::scenario::{FeedScenario, MeasuringWindow, ReaderPlacement, WaitMode};
+use crate::point::{Bench, RunSample};
 
 /// Levels of each side; 10,000 in all.
 const LEVELS_PER_SIDE: u32 = 5_000;
@@ -28,17 +28,17 @@ const TOPIC: &str = "md.DEEP";
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Measures this many joining subscribers; with 0 the comparison.
-pub fn measure(bench: &Bench, readers: usize) -> Result<Sample> {
+pub fn measure(bench: &Bench, readers: usize) -> Result<RunSample> {
     let scenario = scenario(readers);
     let mut node = FeedNode::start(bench, &scenario)?;
     let connect = |_| {
-        let options = Options { name: "bench".to_owned(), ..Options::default() };
+        let options = ClientOptions { name: "bench".to_owned(), ..ClientOptions::default() };
         Client::connect(node.url(), options).with_context(|| format!("cannot connect to {}", node.url()))
     };
     let clients = (0..readers).map(connect).collect::<Result<Vec<_>>>()?;
     let standing = ResidentReader::start(&connect(0)?)?;
     let before = node.memory("VmRSS")?;
-    let window = Window::from(now_ns(), &scenario);
+    let window = MeasuringWindow::from(now_ns(), &scenario);
     node.begin(&window)?;
     std::thread::sleep(scenario.warmup);
     let start_ns = now_ns();
@@ -48,19 +48,19 @@ pub fn measure(bench: &Bench, readers: usize) -> Result<Sample> {
     let published = node.published(PATIENCE)?;
     standing.end()?;
     drop(joined);
-    let sample = Sample::new().with_time("p99_ns", published.publish_ns_p99);
+    let sample = RunSample::new().with_time("p99_ns", published.publish_ns_p99);
     if readers == 0 {
         return Ok(sample);
     }
     Ok(sample.with("sync_ns", sync_ns as f64).with("rss_bytes", grown as f64))
 }
 
-fn scenario(readers: usize) -> Scenario {
+fn scenario(readers: usize) -> FeedScenario {
     let text = format!(
         r#"{{"instruments": [{{"instrumentId": "DEEP", "publishDepth": 10, "tickSize": 1, "basePrice": 5000000,
         "levelsPerSide": {LEVELS_PER_SIDE}, "updatesPerSec": {RATE}}}]}}"#
     );
-    Scenario {
+    FeedScenario {
         config: InstrumentsText { text, notation: Notation::Json },
         rate: None,
         place: ReaderPlacement::Tcp,
@@ -135,7 +135,7 @@ fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
     for replica in &replicas {
         let Some((_, _, book)) = replica.states().next() else { bail!("a subscriber has no book") };
         let levels = [dunlin_feed::Side::Bid, dunlin_feed::Side::Ask]
-            .map(|side| dunlin_feed::Levels::level_count(book, side));
+            .map(|side| dunlin_feed::PriceLevels::level_count(book, side));
         ensure!(
             levels.iter().sum::<usize>() > LEVELS_PER_SIDE as usize,
             "a subscriber's book has {levels:?} levels"

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::feed::outcome::FeedOutcome;
+use crate::feed::outcome::FeedFigures;
 use crate::feed::run;
-use crate::feed::scenario::Scenario;
-use crate::point::{Bench, Sample};
+use crate::feed::scenario::FeedScenario;
+use crate::point::{Bench, RunSample};
 
 /// A rate is sustained if no update is missing and 99 of 100 are applied within this time after they were
 /// due.
@@ -23,7 +23,7 @@ const OFFERED: u64 = 20_000_000;
 const HISTORY_BYTES: u64 = 256 << 20;
 
 /// The highest sustained rate: doubles the rate until it fails, then searches between the last two.
-pub fn rate_held(bench: &Bench, base: &Scenario) -> Result<Sample> {
+pub fn rate_held(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
     let first = if base.clients == 1 { 20_000 } else { 500 };
     let (mut best, mut broken) = (None, None);
     let mut rate = first;
@@ -54,8 +54,8 @@ pub fn rate_held(bench: &Bench, base: &Scenario) -> Result<Sample> {
 
 /// The sample at a rate, if it was sustained. A failed step is repeated once, since the machine may have been
 /// busy.
-fn hold(bench: &Bench, base: &Scenario, rate: u32) -> Result<Option<Sample>> {
-    let step = Scenario { rate: Some(rate), time: base.time.min(STEP), ..base.clone() };
+fn hold(bench: &Bench, base: &FeedScenario, rate: u32) -> Result<Option<RunSample>> {
+    let step = FeedScenario { rate: Some(rate), time: base.time.min(STEP), ..base.clone() };
     for _ in 0..2 {
         let outcome = run::run(bench, &step)?;
         let complete = outcome.is_complete();
@@ -68,9 +68,9 @@ fn hold(bench: &Bench, base: &Scenario, rate: u32) -> Result<Option<Sample>> {
 }
 
 /// Offers all subscribers more than the node can deliver, from a history that holds everything.
-pub fn most_deliveries(bench: &Bench, base: &Scenario) -> Result<Sample> {
+pub fn most_deliveries(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
     let rate = u32::try_from(OFFERED / base.clients.max(1) as u64).unwrap_or(u32::MAX);
-    let scenario = Scenario {
+    let scenario = FeedScenario {
         rate: Some(rate),
         time: base.time.min(STEP),
         warmup: Duration::ZERO,
@@ -78,7 +78,7 @@ pub fn most_deliveries(bench: &Bench, base: &Scenario) -> Result<Sample> {
         history_bytes: HISTORY_BYTES,
         ..base.clone()
     };
-    let outcome: FeedOutcome = run::run(bench, &scenario)?;
+    let outcome: FeedFigures = run::run(bench, &scenario)?;
     outcome.check(&scenario)?;
     // The rate covers all records that were read, because the history holds more than was read during
     // publication.

@@ -11,8 +11,8 @@ use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, PATIENCE};
-use crate::feed::scenario::{Scenario, WaitMode, Window};
-use crate::feed::source::{Published, Source};
+use crate::feed::scenario::{FeedScenario, MeasuringWindow, WaitMode};
+use crate::feed::source::{FeedSource, SourceTotals};
 use crate::local::stand::LocalNode;
 use crate::point::Bench;
 use crate::role::{RoleArgs, hear, say};
@@ -31,7 +31,7 @@ pub struct FeedNode {
 
 impl FeedNode {
     /// Starts the node and waits for its listener.
-    pub fn start(bench: &Bench, scenario: &Scenario) -> Result<Self> {
+    pub fn start(bench: &Bench, scenario: &FeedScenario) -> Result<Self> {
         let mut child = bench.child.start("feed-node", &[("scenario", serde_json::to_string(scenario)?)])?;
         let Ready { url } = child.line(PATIENCE)?;
         Ok(Self { child, url })
@@ -43,7 +43,7 @@ impl FeedNode {
     }
 
     /// Starts the source.
-    pub fn begin(&mut self, window: &Window) -> Result<()> {
+    pub fn begin(&mut self, window: &MeasuringWindow) -> Result<()> {
         self.child.tell(window)
     }
 
@@ -53,14 +53,14 @@ impl FeedNode {
     }
 
     /// Totals of the source, once it has ended.
-    pub fn published(&mut self, patience: Duration) -> Result<Published> {
+    pub fn published(&mut self, patience: Duration) -> Result<SourceTotals> {
         self.child.line(patience)
     }
 }
 
 /// Main function of the node's process.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
-    let scenario: Scenario = serde_json::from_str(args.text("scenario")?)
+    let scenario: FeedScenario = serde_json::from_str(args.text("scenario")?)
         .context("cannot read the scenario from the parent process")?;
     let instruments = scenario.instruments()?;
     let _pinned = scenario.pin().side(1)?;
@@ -76,8 +76,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let server = Server::start(stand.node().clone(), config).context("cannot open the listeners")?;
     let address = server.tcp_addresses().first().context("the node has no open listener")?;
     say(&Ready { url: format!("dunlin://{address}") })?;
-    let window: Window = hear()?;
-    let source = Source::new(stand.node(), &scenario, instruments);
+    let window: MeasuringWindow = hear()?;
+    let source = FeedSource::new(stand.node(), &scenario, instruments);
     let publishing = thread::spawn(move || source.run(&window));
     say(&publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))??)?;
     loop {
@@ -88,7 +88,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
 }
 
 /// Creates a node with a topic for each instrument.
-pub fn stand(scenario: &Scenario, instruments: &Instruments) -> Result<LocalNode> {
+pub fn stand(scenario: &FeedScenario, instruments: &Instruments) -> Result<LocalNode> {
     let stand = LocalNode::start()?;
     for instrument in instruments.list() {
         let scale = instrument.scale();

@@ -3,33 +3,33 @@
 use anyhow::{Result, ensure};
 use dunlin_feed::Instruments;
 
-use crate::feed::scenario::Scenario;
-use crate::feed::source::Published;
-use crate::feed::tally::Tally;
-use crate::point::Sample;
+use crate::feed::scenario::FeedScenario;
+use crate::feed::source::SourceTotals;
+use crate::feed::tally::DeliveryTally;
+use crate::point::RunSample;
 
 /// Results of a run.
 #[derive(Clone, Debug)]
-pub struct FeedOutcome {
+pub struct FeedFigures {
     /// Totals of all subscribers.
-    pub tally: Tally,
+    pub tally: DeliveryTally,
     /// Updates that were due to them.
     pub due: u64,
     /// Records that were withheld from all subscribers, who must detect and repair the loss.
     withheld: u64,
-    sample: Sample,
+    sample: RunSample,
 }
 
-impl FeedOutcome {
+impl FeedFigures {
     /// Combines the results of both sides.
     pub fn new(
-        scenario: &Scenario,
+        scenario: &FeedScenario,
         instruments: &Instruments,
-        published: &Published,
-        tallies: &[Tally],
+        published: &SourceTotals,
+        tallies: &[DeliveryTally],
         client_ns: Option<u64>,
     ) -> Self {
-        let mut tally = Tally::default();
+        let mut tally = DeliveryTally::default();
         tallies.iter().for_each(|one| tally.add(one));
         let read = match scenario.instruments.as_slice() {
             [] => instruments.list().len(),
@@ -37,7 +37,7 @@ impl FeedOutcome {
         };
         let due = due(published, scenario, instruments);
         let seconds = scenario.time.as_secs_f64();
-        let sample = Sample::new()
+        let sample = RunSample::new()
             .with("instruments", read as f64)
             .with("depth", scenario.depth as f64)
             .with("duration_ns", seconds * 1e9)
@@ -66,7 +66,7 @@ impl FeedOutcome {
     }
 
     /// Fails after an error that must not occur at any speed.
-    pub fn check(&self, scenario: &Scenario) -> Result<()> {
+    pub fn check(&self, scenario: &FeedScenario) -> Result<()> {
         let tally = &self.tally;
         ensure!(
             tally.divergent == 0,
@@ -94,7 +94,7 @@ impl FeedOutcome {
     }
 
     /// The figures.
-    pub fn sample(self) -> Sample {
+    pub fn sample(self) -> RunSample {
         self.sample
     }
 
@@ -104,7 +104,7 @@ impl FeedOutcome {
     }
 }
 
-fn due(published: &Published, scenario: &Scenario, instruments: &Instruments) -> u64 {
+fn due(published: &SourceTotals, scenario: &FeedScenario, instruments: &Instruments) -> u64 {
     let is_read = |topic: &str| {
         scenario.instruments.is_empty()
             || instruments
@@ -117,13 +117,13 @@ fn due(published: &Published, scenario: &Scenario, instruments: &Instruments) ->
 }
 
 /// Withheld records of all topics that are read, over all clients.
-fn withheld(published: &Published, scenario: &Scenario) -> u64 {
+fn withheld(published: &SourceTotals, scenario: &FeedScenario) -> u64 {
     let Some(every) = scenario.test_loss_every else { return 0 };
     let withheld: u64 = published.lines.iter().map(|line| line.last_seq / u64::from(every.get())).sum();
     withheld * scenario.clients as u64
 }
 
-fn with_latencies(sample: Sample, tally: &Tally) -> Sample {
+fn with_latencies(sample: RunSample, tally: &DeliveryTally) -> RunSample {
     let sample = sample
         .with_time("sent_p50_ns", tally.sent.quantile_ns(0.50))
         .with_time("sent_p99_ns", tally.sent.quantile_ns(0.99))

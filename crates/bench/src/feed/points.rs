@@ -6,14 +6,14 @@ use std::time::Duration;
 use dunlin_feed::{InstrumentsText, Notation, SCENARIOS};
 
 use crate::cores::Pin;
-use crate::feed::scenario::{ReaderPlacement, Scenario, WaitMode};
+use crate::feed::scenario::{FeedScenario, ReaderPlacement, WaitMode};
 use crate::feed::{
     apply, durable as durability, elsewhere as reading_elsewhere, join as joining, limits as limit,
     replay as replaying, run,
 };
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, Group, Point, target};
+use crate::point::{Bench, MeasuringPoint, PointGroup, target};
 
 /// Time that the document's slow client spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
@@ -28,7 +28,7 @@ const HISTORY_BYTES: u64 = 4 << 20;
 const MULTI_RATES: [u32; 5] = [500, 750, 1_000, 2_000, 4_000];
 
 /// The document's five scenarios, or with `--config` one of the user's own.
-pub fn scenarios(options: &Options) -> Vec<Group> {
+pub fn scenarios(options: &BenchOptions) -> Vec<PointGroup> {
     if let Some(config) = &options.feed.config {
         let base = scenario(config.clone(), options.feed.clients.unwrap_or(10), options);
         return places(&base).map(|one| vec![point("custom", one)]).collect();
@@ -44,58 +44,58 @@ pub fn scenarios(options: &Options) -> Vec<Group> {
 }
 
 /// Subscribers of a running node.
-pub fn elsewhere(options: &Options) -> Group {
+pub fn elsewhere(options: &BenchOptions) -> PointGroup {
     let clients = options.feed.clients.unwrap_or(10);
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("clients", clients);
-    vec![Point::new("custom", target::DUNLIN, params, move |bench: &Bench| {
+    vec![MeasuringPoint::new("custom", target::DUNLIN, params, move |bench: &Bench| {
         reading_elsewhere::measure(&bench.options, clients)
     })]
 }
 
-fn baseline(options: &Options) -> Vec<Group> {
+fn baseline(options: &BenchOptions) -> Vec<PointGroup> {
     let base = shipped(0, 1, options);
     let waits = [WaitMode::Spin, WaitMode::Default, WaitMode::Parked];
     let of = |place: ReaderPlacement| {
-        waits.map(|wait| point(SCENARIOS[0].0, Scenario { place, wait, ..base.clone() }))
+        waits.map(|wait| point(SCENARIOS[0].0, FeedScenario { place, wait, ..base.clone() }))
     };
     vec![of(ReaderPlacement::Inproc).into(), of(ReaderPlacement::Tcp).into()]
 }
 
-fn multi(options: &Options) -> Vec<Group> {
+fn multi(options: &BenchOptions) -> Vec<PointGroup> {
     let base = shipped(2, 10, options);
     let rates = if options.quick { &MULTI_RATES[..1] } else { &MULTI_RATES };
     let step = |rate: &u32| {
-        point(SCENARIOS[2].0, Scenario { rate: Some(*rate), place: ReaderPlacement::Tcp, ..base.clone() })
+        point(SCENARIOS[2].0, FeedScenario { rate: Some(*rate), place: ReaderPlacement::Tcp, ..base.clone() })
     };
-    let inproc = Scenario { rate: Some(MULTI_RATES[0]), ..base.clone() };
+    let inproc = FeedScenario { rate: Some(MULTI_RATES[0]), ..base.clone() };
     let mut groups = vec![vec![point(SCENARIOS[2].0, inproc)]];
     groups.extend(rates.iter().map(|rate| vec![step(rate)]));
     groups
 }
 
-fn slow(options: &Options) -> Vec<Group> {
+fn slow(options: &BenchOptions) -> Vec<PointGroup> {
     let mut base = shipped(1, 10, options);
     base.delay = base.delay.or(Some(DELAY));
     let of = |conflate: bool| {
-        let mut one = Scenario { conflate, ..base.clone() };
+        let mut one = FeedScenario { conflate, ..base.clone() };
         if !conflate {
             (one.history_records, one.history_bytes) = (Some(SLOW_HISTORY_RECORDS), SLOW_HISTORY_BYTES);
             // This client is so slow that after a warm-up it would read little else.
             one.warmup = Duration::ZERO;
         }
-        places(&one).map(|one| point("slow_client", one)).collect::<Group>()
+        places(&one).map(|one| point("slow_client", one)).collect::<PointGroup>()
     };
     vec![of(true), of(false)]
 }
 
-fn shipped(nth: usize, clients: usize, options: &Options) -> Scenario {
+fn shipped(nth: usize, clients: usize, options: &BenchOptions) -> FeedScenario {
     let config = InstrumentsText { text: SCENARIOS[nth].1.to_owned(), notation: Notation::Json };
     scenario(config, options.feed.clients.unwrap_or(clients), options)
 }
 
-fn scenario(config: InstrumentsText, clients: usize, options: &Options) -> Scenario {
+fn scenario(config: InstrumentsText, clients: usize, options: &BenchOptions) -> FeedScenario {
     let feed = &options.feed;
-    Scenario {
+    FeedScenario {
         config,
         rate: None,
         place: ReaderPlacement::Inproc,
@@ -115,13 +115,13 @@ fn scenario(config: InstrumentsText, clients: usize, options: &Options) -> Scena
     }
 }
 
-fn places(base: &Scenario) -> impl Iterator<Item = Scenario> {
+fn places(base: &FeedScenario) -> impl Iterator<Item = FeedScenario> {
     [ReaderPlacement::Inproc, ReaderPlacement::Tcp]
-        .map(|place| Scenario { place, ..base.clone() })
+        .map(|place| FeedScenario { place, ..base.clone() })
         .into_iter()
 }
 
-fn point(case: &'static str, scenario: Scenario) -> Point {
+fn point(case: &'static str, scenario: FeedScenario) -> MeasuringPoint {
     let mut params = Params::new()
         .with("transport", scenario.place.name())
         .with("wait", scenario.wait.name())
@@ -139,7 +139,7 @@ fn point(case: &'static str, scenario: Scenario) -> Point {
     if let Some(every) = scenario.test_loss_every {
         params = params.with("drop_every_n", u64::from(every.get()));
     }
-    Point::new(case, target::DUNLIN, params, move |bench: &Bench| {
+    MeasuringPoint::new(case, target::DUNLIN, params, move |bench: &Bench| {
         let outcome = run::run(bench, &scenario)?;
         outcome.check(&scenario)?;
         Ok(outcome.sample())
@@ -151,49 +151,51 @@ fn yes_or_no(yes: bool) -> &'static str {
 }
 
 /// Highest rates.
-pub fn limits(options: &Options) -> Group {
+pub fn limits(options: &BenchOptions) -> PointGroup {
     let held = |clients: usize| {
-        let base = Scenario { place: ReaderPlacement::Tcp, ..shipped(0, clients, options) };
+        let base = FeedScenario { place: ReaderPlacement::Tcp, ..shipped(0, clients, options) };
         let params = Params::new()
             .with("transport", "tcp")
             .with("wait", "default")
             .with("clients", clients)
             .with("of", "rate");
-        Point::new("limits", target::DUNLIN, params, move |bench: &Bench| limit::rate_held(bench, &base))
+        MeasuringPoint::new("limits", target::DUNLIN, params, move |bench: &Bench| {
+            limit::rate_held(bench, &base)
+        })
     };
     let clients = options.feed.clients.unwrap_or(if options.quick { 10 } else { 100 });
-    let base = Scenario { place: ReaderPlacement::Tcp, ..shipped(0, clients, options) };
+    let base = FeedScenario { place: ReaderPlacement::Tcp, ..shipped(0, clients, options) };
     let params = Params::new()
         .with("transport", "tcp")
         .with("wait", "default")
         .with("clients", clients)
         .with("of", "deliveries");
-    let most = Point::new("limits", target::DUNLIN, params, move |bench: &Bench| {
+    let most = MeasuringPoint::new("limits", target::DUNLIN, params, move |bench: &Bench| {
         limit::most_deliveries(bench, &base)
     });
     vec![held(1), held(clients), most]
 }
 
 /// Cost of applying real recordings to books.
-pub fn apply() -> Group {
+pub fn apply() -> PointGroup {
     let point = |(book, recording): (&'static str, &'static str)| {
         let params = Params::new().with("book", book).with("recording", recording);
-        Point::new("apply", target::DUNLIN, params, move |_: &Bench| apply::measure(recording))
+        MeasuringPoint::new("apply", target::DUNLIN, params, move |_: &Bench| apply::measure(recording))
     };
     apply::RECORDINGS.map(point).into()
 }
 
 /// Replay of a recording from files into a book.
-pub fn replay(options: &Options) -> Group {
+pub fn replay(options: &BenchOptions) -> PointGroup {
     let updates = options.count(4_000_000, 20_000);
     let params = Params::new().with("book", "l2").with("updates", updates);
-    vec![Point::new("replay", target::DUNLIN, params, move |bench: &Bench| {
+    vec![MeasuringPoint::new("replay", target::DUNLIN, params, move |bench: &Bench| {
         replaying::measure(bench, updates)
     })]
 }
 
 /// A durable topic beside its journal.
-pub fn durable(options: &Options) -> Group {
+pub fn durable(options: &BenchOptions) -> PointGroup {
     let commits = options.count(5_000, 50);
     let params = |transport: Option<&'static str>| {
         let params = Params::new();
@@ -201,20 +203,22 @@ pub fn durable(options: &Options) -> Group {
         params.with("bytes", durability::BYTES).with("in_flight", durability::IN_FLIGHT)
     };
     let ours = |transport: &'static str| {
-        Point::new("durable", target::DUNLIN, params(Some(transport)), move |_: &Bench| {
+        MeasuringPoint::new("durable", target::DUNLIN, params(Some(transport)), move |_: &Bench| {
             durability::topic(transport, commits)
         })
     };
     let journal = move |_: &Bench| durability::journal(commits);
-    vec![Point::new("durable", target::JOURNAL, params(None), journal), ours("inproc"), ours("tcp")]
+    vec![MeasuringPoint::new("durable", target::JOURNAL, params(None), journal), ours("inproc"), ours("tcp")]
 }
 
 /// Many subscribers that join at once.
-pub fn join(options: &Options) -> Group {
+pub fn join(options: &BenchOptions) -> PointGroup {
     let subscribers = options.count(1_000, 20) as usize;
     let point = |subscribers: usize| {
         let params = Params::new().with("transport", "tcp").with("subscribers", subscribers);
-        Point::new("join", target::DUNLIN, params, move |bench: &Bench| joining::measure(bench, subscribers))
+        MeasuringPoint::new("join", target::DUNLIN, params, move |bench: &Bench| {
+            joining::measure(bench, subscribers)
+        })
     };
     vec![point(0), point(subscribers)]
 }

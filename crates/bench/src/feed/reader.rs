@@ -10,9 +10,9 @@ use dunlin::now_ns;
 use dunlin::topic::{LogName, Reducer, Subscribe, SubscribeError};
 use dunlin_feed::{Book, ChangeCause, Instruments, Replica, ReplicaFault, ReplicaReport, StateChange};
 
-use crate::feed::scenario::{Scenario, Window};
+use crate::feed::scenario::{FeedScenario, MeasuringWindow};
 use crate::feed::source::InstrumentTotals;
-use crate::feed::tally::Tally;
+use crate::feed::tally::DeliveryTally;
 
 /// Totals of the published updates, once known.
 pub type PublishedTotals = Arc<OnceLock<Vec<InstrumentTotals>>>;
@@ -22,7 +22,7 @@ const TURN: usize = 256;
 
 /// A subscriber.
 #[derive(Debug)]
-pub struct Reader<S> {
+pub struct FeedSubscriber<S> {
     replica: Replica<Book, S>,
     /// Time that the subscriber spends on each read.
     delay: Option<Duration>,
@@ -32,10 +32,10 @@ pub struct Reader<S> {
 /// Results of the subscriber.
 #[derive(Debug)]
 struct Notes {
-    window: Window,
+    window: MeasuringWindow,
     /// Time between two updates of a topic, ns.
     intervals: HashMap<String, u64>,
-    tally: Tally,
+    tally: DeliveryTally,
     /// Whether the subscriber is slow on purpose.
     is_slow: bool,
     /// Ages of the changes in the last read, which count once the read is processed.
@@ -47,9 +47,9 @@ struct Notes {
     repaired_to: HashMap<String, u64>,
 }
 
-impl<S: Subscribe> Reader<S> {
+impl<S: Subscribe> FeedSubscriber<S> {
     /// Creates one with this subscriber.
-    pub fn new(subscriber: S, scenario: &Scenario, instruments: &Instruments) -> Self {
+    pub fn new(subscriber: S, scenario: &FeedScenario, instruments: &Instruments) -> Self {
         let interval = |rate: u32| 1_000_000_000 / u64::from(rate.max(1));
         let each = instruments.list().iter();
         let intervals =
@@ -58,9 +58,9 @@ impl<S: Subscribe> Reader<S> {
             replica: Replica::new(subscriber, |_| Book::new(dunlin_feed::Scale::default())),
             delay: scenario.delay,
             notes: Notes {
-                window: Window::NEVER,
+                window: MeasuringWindow::NEVER,
                 intervals,
-                tally: Tally::default(),
+                tally: DeliveryTally::default(),
                 is_slow: scenario.delay.is_some(),
                 read: Vec::new(),
                 began_ns: 0,
@@ -71,7 +71,7 @@ impl<S: Subscribe> Reader<S> {
     }
 
     /// Counts updates that are intended for this window.
-    pub fn count(&mut self, window: Window) {
+    pub fn count(&mut self, window: MeasuringWindow) {
         self.notes.window = window;
     }
 
@@ -122,7 +122,7 @@ impl<S: Subscribe> Reader<S> {
     }
 
     /// Results, after the books are compared with those of their owner.
-    pub fn finish(self, ends: &PublishedTotals) -> Result<Tally> {
+    pub fn finish(self, ends: &PublishedTotals) -> Result<DeliveryTally> {
         let lines = ends.get().context("the source reported no totals")?;
         let mut tally = self.notes.tally;
         let counts = self.replica.counts();

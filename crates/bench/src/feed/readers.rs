@@ -14,26 +14,26 @@ use dunlin::topic::Subscribe;
 use tokio::task::{JoinHandle, LocalSet};
 
 use crate::child::PATIENCE;
-use crate::feed::reader::{PublishedTotals, Reader};
-use crate::feed::tally::Tally;
+use crate::feed::reader::{FeedSubscriber, PublishedTotals};
+use crate::feed::tally::DeliveryTally;
 
 /// Time between checks whether all are done.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Reads with all subscribers to their ends.
 pub fn read_all<S: Subscribe + Send + 'static>(
-    readers: Vec<Reader<S>>,
+    readers: Vec<FeedSubscriber<S>>,
     slow: bool,
     ends: &PublishedTotals,
-) -> Result<Vec<Tally>> {
+) -> Result<Vec<DeliveryTally>> {
     if readers.len() == 1 || slow { in_threads(readers, ends) } else { in_tasks(readers, ends) }
 }
 
 fn in_threads<S: Subscribe + Send + 'static>(
-    readers: Vec<Reader<S>>,
+    readers: Vec<FeedSubscriber<S>>,
     ends: &PublishedTotals,
-) -> Result<Vec<Tally>> {
-    let start = |mut reader: Reader<S>| {
+) -> Result<Vec<DeliveryTally>> {
+    let start = |mut reader: FeedSubscriber<S>| {
         let ends = Arc::clone(ends);
         thread::spawn(move || {
             read_to_the_end(&mut reader, &ends)?;
@@ -47,7 +47,7 @@ fn in_threads<S: Subscribe + Send + 'static>(
         .collect()
 }
 
-fn read_to_the_end<S: Subscribe>(reader: &mut Reader<S>, ends: &PublishedTotals) -> Result<()> {
+fn read_to_the_end<S: Subscribe>(reader: &mut FeedSubscriber<S>, ends: &PublishedTotals) -> Result<()> {
     let mut moved = Instant::now();
     loop {
         if reader.read()? > 0 {
@@ -60,7 +60,10 @@ fn read_to_the_end<S: Subscribe>(reader: &mut Reader<S>, ends: &PublishedTotals)
     }
 }
 
-fn in_tasks<S: Subscribe + 'static>(readers: Vec<Reader<S>>, ends: &PublishedTotals) -> Result<Vec<Tally>> {
+fn in_tasks<S: Subscribe + 'static>(
+    readers: Vec<FeedSubscriber<S>>,
+    ends: &PublishedTotals,
+) -> Result<Vec<DeliveryTally>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start a Tokio runtime")?;
     let readers: Vec<_> = readers.into_iter().map(|reader| Rc::new(RefCell::new(reader))).collect();
@@ -69,7 +72,7 @@ fn in_tasks<S: Subscribe + 'static>(readers: Vec<Reader<S>>, ends: &PublishedTot
         readers.iter().map(|reader| tasks.spawn_local(read_on(Rc::clone(reader)))).collect();
     tasks.block_on(&runtime, until_through(&readers, ends, &reading))?;
     drop((tasks, reading));
-    let finish = |reader: Rc<RefCell<Reader<S>>>| {
+    let finish = |reader: Rc<RefCell<FeedSubscriber<S>>>| {
         let reader = Rc::into_inner(reader).context("a subscriber task has not ended")?;
         reader.into_inner().finish(ends)
     };
@@ -77,7 +80,7 @@ fn in_tasks<S: Subscribe + 'static>(readers: Vec<Reader<S>>, ends: &PublishedTot
 }
 
 /// Each task runs until it fails. Another thread checks for completion, which costs less.
-async fn read_on<S: Subscribe>(reader: Rc<RefCell<Reader<S>>>) -> Result<()> {
+async fn read_on<S: Subscribe>(reader: Rc<RefCell<FeedSubscriber<S>>>) -> Result<()> {
     loop {
         if reader.borrow_mut().read()? > 0 {
             // Lets the other tasks run before this one continues.
@@ -97,7 +100,7 @@ async fn read_on<S: Subscribe>(reader: Rc<RefCell<Reader<S>>>) -> Result<()> {
 }
 
 async fn until_through<S: Subscribe>(
-    readers: &[Rc<RefCell<Reader<S>>>],
+    readers: &[Rc<RefCell<FeedSubscriber<S>>>],
     ends: &PublishedTotals,
     reading: &[JoinHandle<Result<()>>],
 ) -> Result<()> {

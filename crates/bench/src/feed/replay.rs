@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::frame::{Frame, Meta};
 use dunlin_feed::{Book, Instruments, InstrumentsText, Scale, Simulator};
-use dunlin_journal::{Batch, Config, Journal, Position, Reader, RealDisk, ScanItem};
+use dunlin_journal::{AppendBatch, Journal, JournalConfig, Position, Reader, RealDisk, ScanItem};
 
 use crate::clock::monotonic_ns;
-use crate::point::{Bench, Sample};
+use crate::point::{Bench, RunSample};
 use crate::sockets::fresh_path;
 
 const NAME: &str = "md.BTC-USD";
@@ -17,7 +17,7 @@ const NAME: &str = "md.BTC-USD";
 const BLOCK_RECORDS: u32 = 512;
 
 /// Writes a recording with this many updates, and replays it.
-pub fn measure(_: &Bench, updates: u64) -> Result<Sample> {
+pub fn measure(_: &Bench, updates: u64) -> Result<RunSample> {
     let folder = fresh_path("replay");
     let measured = write(&folder, updates).and_then(|sum| replay(&folder, updates, sum));
     // The system removes scratch folders that are left over.
@@ -32,7 +32,7 @@ fn write(folder: &Path, updates: u64) -> Result<u64> {
     let instruments: Instruments = file.parse()?;
     let mut simulator = Simulator::new(&instruments, 123);
     let mut book = Book::new(Scale::default());
-    let opened = Journal::open(Arc::new(RealDisk), folder, NAME, Config::default());
+    let opened = Journal::open(Arc::new(RealDisk), folder, NAME, JournalConfig::default());
     let (mut journal, _) = opened.context("cannot make a recording")?;
     let (mut payload, mut frames, mut count) = (Vec::new(), Vec::new(), 0);
     for seq in 1..=updates {
@@ -50,7 +50,7 @@ fn write(folder: &Path, updates: u64) -> Result<u64> {
             let first_seq = seq + 1 - u64::from(count);
             let parts: [&[u8]; 1] = [&frames];
             let (first_time_ns, last_time_ns) = (first_seq, seq);
-            journal.append(&Batch {
+            journal.append(&AppendBatch {
                 epoch: 1,
                 first_seq,
                 count,
@@ -74,7 +74,7 @@ fn add_frame(payload: &[u8], time_ns: u64, frames: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-fn replay(folder: &Path, updates: u64, sum: u64) -> Result<Sample> {
+fn replay(folder: &Path, updates: u64, sum: u64) -> Result<RunSample> {
     let start_ns = monotonic_ns();
     let reader = Reader::open(Arc::new(RealDisk), folder).context("cannot open the recording")?;
     let mut scan = reader.scan(Position::default());
@@ -97,7 +97,7 @@ fn replay(folder: &Path, updates: u64, sum: u64) -> Result<Sample> {
         "the replayed book differs from the recorded one"
     );
     let per_s = |count: f64| count * 1e9 / taken_ns.max(1) as f64;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("events_per_s", per_s(seq as f64))
         .with("bytes_per_s", per_s(bytes as f64))
         .with("event_ns", taken_ns as f64 / seq as f64))

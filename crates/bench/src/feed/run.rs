@@ -9,18 +9,18 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, Result, anyhow};
 use dunlin::now_ns;
 use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
-use dunlin_client::{Client, Limits, Options};
+use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_feed::Instruments;
 
 use crate::child::PATIENCE;
 use crate::clock::processor_ns;
 use crate::feed::node::{self, FeedNode};
-use crate::feed::outcome::FeedOutcome;
-use crate::feed::reader::{PublishedTotals, Reader};
+use crate::feed::outcome::FeedFigures;
+use crate::feed::reader::{FeedSubscriber, PublishedTotals};
 use crate::feed::readers::read_all;
-use crate::feed::scenario::{ReaderPlacement, Scenario, Window};
-use crate::feed::source::{Published, Source};
-use crate::feed::tally::Tally;
+use crate::feed::scenario::{FeedScenario, MeasuringWindow, ReaderPlacement};
+use crate::feed::source::{FeedSource, SourceTotals};
+use crate::feed::tally::DeliveryTally;
 use crate::point::Bench;
 
 /// Time from the last subscriber's start to the first update.
@@ -29,7 +29,7 @@ const LEAD_NS: u64 = 50_000_000;
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs the scenario once.
-pub fn run(bench: &Bench, scenario: &Scenario) -> Result<FeedOutcome> {
+pub fn run(bench: &Bench, scenario: &FeedScenario) -> Result<FeedFigures> {
     let instruments = scenario.instruments()?;
     match scenario.place {
         ReaderPlacement::Inproc => inproc(scenario, instruments),
@@ -37,7 +37,7 @@ pub fn run(bench: &Bench, scenario: &Scenario) -> Result<FeedOutcome> {
     }
 }
 
-fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<FeedOutcome> {
+fn inproc(scenario: &FeedScenario, instruments: Instruments) -> Result<FeedFigures> {
     let stand = node::stand(scenario, &instruments)?;
     let patterns = scenario.patterns(&instruments)?;
     let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
@@ -48,8 +48,8 @@ fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<FeedOutcome> 
     let mut readers = readers(subscribers, scenario, &instruments);
     // The first read of a subscriber decides its start, and comes before the first record.
     readers.iter_mut().try_for_each(|reader| reader.read().map(drop))?;
-    let window = Window::from(now_ns() + LEAD_NS, scenario);
-    let source = Source::new(stand.node(), scenario, instruments.clone());
+    let window = MeasuringWindow::from(now_ns() + LEAD_NS, scenario);
+    let source = FeedSource::new(stand.node(), scenario, instruments.clone());
     let pin = scenario.pin();
     let (ends, publishing) = telling(move || {
         let _pinned = pin.side(1)?;
@@ -59,17 +59,17 @@ fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<FeedOutcome> 
     let _pinned = pin.side(0)?;
     let tallies = read(readers, window, scenario, &ends)?;
     let published = join(publishing)?;
-    Ok(FeedOutcome::new(scenario, &instruments, &published, &tallies, None))
+    Ok(FeedFigures::new(scenario, &instruments, &published, &tallies, None))
 }
 
-fn tcp(bench: &Bench, scenario: &Scenario, instruments: &Instruments) -> Result<FeedOutcome> {
+fn tcp(bench: &Bench, scenario: &FeedScenario, instruments: &Instruments) -> Result<FeedFigures> {
     let mut node = FeedNode::start(bench, scenario)?;
     let patterns = scenario.patterns(instruments)?;
     let options = subscribe_options(scenario);
     let subscribers = (0..scenario.clients)
         .map(|_| subscribe(node.url(), &patterns, &options, scenario))
         .collect::<Result<Vec<_>>>()?;
-    let window = Window::from(now_ns() + LEAD_NS, scenario);
+    let window = MeasuringWindow::from(now_ns() + LEAD_NS, scenario);
     node.begin(&window)?;
     let patience = PATIENCE + scenario.warmup + scenario.time;
     let (ends, publishing) = telling(move || node.published(patience).map(|published| (node, published)));
@@ -78,22 +78,22 @@ fn tcp(bench: &Bench, scenario: &Scenario, instruments: &Instruments) -> Result<
     let tallies = read(readers(subscribers, scenario, instruments), window, scenario, &ends)?;
     let client_ns = processor_ns() - before_ns;
     let (_node, published) = join(publishing)?;
-    Ok(FeedOutcome::new(scenario, instruments, &published, &tallies, Some(client_ns)))
+    Ok(FeedFigures::new(scenario, instruments, &published, &tallies, Some(client_ns)))
 }
 
 /// Report of a publishing thread.
 trait PublisherReport {
-    fn published(&self) -> &Published;
+    fn published(&self) -> &SourceTotals;
 }
 
-impl PublisherReport for Published {
-    fn published(&self) -> &Published {
+impl PublisherReport for SourceTotals {
+    fn published(&self) -> &SourceTotals {
         self
     }
 }
 
-impl PublisherReport for (FeedNode, Published) {
-    fn published(&self) -> &Published {
+impl PublisherReport for (FeedNode, SourceTotals) {
+    fn published(&self) -> &SourceTotals {
         &self.1
     }
 }
@@ -119,18 +119,18 @@ fn join<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
 
 fn readers<S: Subscribe>(
     subscribers: Vec<S>,
-    scenario: &Scenario,
+    scenario: &FeedScenario,
     instruments: &Instruments,
-) -> Vec<Reader<S>> {
-    subscribers.into_iter().map(|subscriber| Reader::new(subscriber, scenario, instruments)).collect()
+) -> Vec<FeedSubscriber<S>> {
+    subscribers.into_iter().map(|subscriber| FeedSubscriber::new(subscriber, scenario, instruments)).collect()
 }
 
 fn read<S: Subscribe + Send + 'static>(
-    mut readers: Vec<Reader<S>>,
-    window: Window,
-    scenario: &Scenario,
+    mut readers: Vec<FeedSubscriber<S>>,
+    window: MeasuringWindow,
+    scenario: &FeedScenario,
     ends: &PublishedTotals,
-) -> Result<Vec<Tally>> {
+) -> Result<Vec<DeliveryTally>> {
     readers.iter_mut().for_each(|reader| reader.count(window));
     read_all(readers, scenario.delay.is_some(), ends)
 }
@@ -139,21 +139,22 @@ fn subscribe(
     url: &str,
     patterns: &[String],
     options: &SubscribeOptions,
-    scenario: &Scenario,
+    scenario: &FeedScenario,
 ) -> Result<dunlin_client::Subscriber> {
-    let mut limits = Limits::default();
+    let mut limits = ClientLimits::default();
     if scenario.delay.is_some() {
         limits.credit_bytes = SLOW_CREDIT_BYTES;
     }
     let wait = scenario.wait.wait();
-    let options_of_client = Options { name: "bench".to_owned(), wait, limits, ..Options::default() };
+    let options_of_client =
+        ClientOptions { name: "bench".to_owned(), wait, limits, ..ClientOptions::default() };
     let client =
         Client::connect(url, options_of_client).with_context(|| format!("cannot connect to {url}"))?;
     let [pattern] = patterns else { anyhow::bail!("over TCP, a subscriber reads one instrument or all") };
     client.subscribe(pattern, options.clone()).context("subscribing")
 }
 
-fn subscribe_options(scenario: &Scenario) -> SubscribeOptions {
+fn subscribe_options(scenario: &FeedScenario) -> SubscribeOptions {
     let (start, on_gap) = match scenario.every_record {
         true => (Start::Earliest, OnGap::Fail),
         false => (Start::Snapshot, OnGap::Snapshot),

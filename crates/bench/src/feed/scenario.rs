@@ -64,7 +64,7 @@ pub enum WaitMode {
 
 /// A scenario, sent to both processes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Scenario {
+pub struct FeedScenario {
     /// The instruments.
     pub config: InstrumentsText,
     /// Updates a second of each instrument, instead of the configured rates.
@@ -99,7 +99,7 @@ pub struct Scenario {
     pub seed: u64,
 }
 
-impl Scenario {
+impl FeedScenario {
     /// The instruments with their rates.
     pub fn instruments(&self) -> Result<Instruments> {
         let instruments = self.config.parse()?;
@@ -130,7 +130,7 @@ impl Scenario {
 
 /// Times of a run, on the clock of the records.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Window {
+pub struct MeasuringWindow {
     /// Start of the source.
     pub start_ns: u64,
     /// Start of the counted part.
@@ -139,12 +139,12 @@ pub struct Window {
     pub until_ns: u64,
 }
 
-impl Window {
+impl MeasuringWindow {
     /// A window that counts nothing.
     pub const NEVER: Self = Self { start_ns: 0, from_ns: 0, until_ns: 0 };
 
     /// A window from `start_ns` on.
-    pub fn from(start_ns: u64, scenario: &Scenario) -> Self {
+    pub fn from(start_ns: u64, scenario: &FeedScenario) -> Self {
         let from_ns = start_ns + scenario.warmup.as_nanos() as u64;
         Self { start_ns, from_ns, until_ns: from_ns + scenario.time.as_nanos() as u64 }
     }

@@ -7,8 +7,8 @@ use dunlin_feed::Instruments;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::processor_ns;
-use crate::feed::scenario::{Scenario, WaitMode, Window};
-use crate::feed::timed::{Timed, Times};
+use crate::feed::scenario::{FeedScenario, MeasuringWindow, WaitMode};
+use crate::feed::timed::{PublishTimes, TimedPublisher};
 
 /// Spin time of a source whose subscribers spin: it sleeps almost until the due time and leaves them the
 /// core.
@@ -29,7 +29,7 @@ pub struct InstrumentTotals {
 
 /// Totals of a source.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Published {
+pub struct SourceTotals {
     /// Totals of each instrument.
     pub lines: Vec<InstrumentTotals>,
     /// Longest delay of a counted record, ns.
@@ -44,7 +44,7 @@ pub struct Published {
     pub publish_ns_p99: Option<u64>,
 }
 
-impl Published {
+impl SourceTotals {
     /// Counted records of all instruments.
     pub fn due(&self) -> u64 {
         self.lines.iter().map(|line| line.due).sum()
@@ -53,23 +53,23 @@ impl Published {
 
 /// A source that is ready to start.
 #[derive(Debug)]
-pub struct Source {
+pub struct FeedSource {
     node: Node,
     instruments: Instruments,
     seed: u64,
     spin_ns: Option<u64>,
 }
 
-impl Source {
+impl FeedSource {
     /// Creates a source for existing topics.
-    pub fn new(node: &Node, scenario: &Scenario, instruments: Instruments) -> Self {
+    pub fn new(node: &Node, scenario: &FeedScenario, instruments: Instruments) -> Self {
         let spin_ns = (scenario.wait == WaitMode::Spin).then_some(SPIN_NS_AMONG_SPINNERS);
         Self { node: node.clone(), instruments, seed: scenario.seed, spin_ns }
     }
 
     /// Publishes until the window ends.
-    pub fn run(self, window: &Window) -> Result<Published> {
-        let times = Times::default();
+    pub fn run(self, window: &MeasuringWindow) -> Result<SourceTotals> {
+        let times = PublishTimes::default();
         let publishers = self.publishers(&times)?;
         let mut simulation = Simulation::open(&self.instruments, self.seed, window.start_ns, publishers)
             .context("cannot publish the complete books")?;
@@ -78,7 +78,7 @@ impl Source {
         }
         simulation.run_until(window.from_ns, || false)?;
         times.take();
-        let of = |simulation: &Simulation<Timed<Publisher>>| -> Vec<u64> {
+        let of = |simulation: &Simulation<TimedPublisher<Publisher>>| -> Vec<u64> {
             (0..self.instruments.list().len()).map(|nth| simulation.published(nth)).collect()
         };
         let (before, before_ns) = (of(&simulation), processor_ns());
@@ -88,14 +88,14 @@ impl Source {
         let lines = self.lines(&before, &of(&simulation))?;
         let (slip_ns_max, slip_ns_last) = (ran.late_ns_max, ran.late_ns_last);
         let publish_ns_p99 = times.borrow().quantile_ns(0.99);
-        Ok(Published { lines, slip_ns_max, slip_ns_last, elapsed_ns, processor_ns, publish_ns_p99 })
+        Ok(SourceTotals { lines, slip_ns_max, slip_ns_last, elapsed_ns, processor_ns, publish_ns_p99 })
     }
 
-    fn publishers(&self, times: &Times) -> Result<Vec<Timed<Publisher>>> {
+    fn publishers(&self, times: &PublishTimes) -> Result<Vec<TimedPublisher<Publisher>>> {
         let publisher = |topic: String| {
             let publisher =
                 self.node.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))?;
-            Ok(Timed::new(publisher, times))
+            Ok(TimedPublisher::new(publisher, times))
         };
         self.instruments.list().iter().map(|instrument| publisher(instrument.topic())).collect()
     }

@@ -6,7 +6,7 @@ use crate::stats::Latencies;
 
 /// Counts and latencies of one or several subscribers.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct DeliveryTally {
     /// Counted updates that were applied one by one.
     pub delivered: u64,
     /// Counted updates that arrived in a merged record or a snapshot.
@@ -45,7 +45,7 @@ pub struct Tally {
     pub checked: u64,
 }
 
-impl Tally {
+impl DeliveryTally {
     /// Adds another's results.
     pub fn add(&mut self, other: &Self) {
         let counts = [
@@ -95,8 +95,8 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    fn read_at(times_ns: impl Iterator<Item = u64>) -> Tally {
-        let mut tally = Tally::default();
+    fn read_at(times_ns: impl Iterator<Item = u64>) -> DeliveryTally {
+        let mut tally = DeliveryTally::default();
         times_ns.for_each(|now_ns| tally.deliver(now_ns));
         tally
     }
@@ -115,6 +115,6 @@ mod tests {
     fn rate_of_a_reader_that_keeps_up_is_the_published_rate() {
         let tally = read_at((0..1_000).map(|nth| 5 + nth * S / 1_000));
         assert_eq!(tally.per_s(Duration::from_secs(1)), 1_000.0);
-        assert_eq!(Tally::default().per_s(Duration::from_secs(1)), 0.0);
+        assert_eq!(DeliveryTally::default().per_s(Duration::from_secs(1)), 0.0);
     }
 }

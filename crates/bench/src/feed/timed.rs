@@ -10,23 +10,23 @@ use dunlin::topic::{Draft, Publish, PublishError, Receipt};
 use crate::stats::Latencies;
 
 /// Shared recorder; replace the recorder to restart.
-pub type Times = Rc<RefCell<Latencies>>;
+pub type PublishTimes = Rc<RefCell<Latencies>>;
 
 /// A publisher that measures an inner one.
 #[derive(Debug)]
-pub struct Timed<P> {
+pub struct TimedPublisher<P> {
     publisher: P,
-    times: Times,
+    times: PublishTimes,
 }
 
-impl<P> Timed<P> {
+impl<P> TimedPublisher<P> {
     /// Measures this publisher.
-    pub fn new(publisher: P, times: &Times) -> Self {
+    pub fn new(publisher: P, times: &PublishTimes) -> Self {
         Self { publisher, times: Rc::clone(times) }
     }
 }
 
-impl<P: Publish> Publish for Timed<P> {
+impl<P: Publish> Publish for TimedPublisher<P> {
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError> {
         self.publisher.publish(draft)
     }

@@ -12,11 +12,11 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::node::Ready;
+use super::node::ServerReady;
 use super::proto::echo_server::{Echo, EchoServer};
 use super::proto::{Message, StreamRequest};
 use crate::cores;
-use crate::payload::Payload;
+use crate::payload::NumberedPayload;
 use crate::role::{RoleArgs, say};
 
 struct Plain;
@@ -31,7 +31,7 @@ impl Echo for Plain {
 
     async fn stream(&self, request: Request<StreamRequest>) -> Result<Response<Self::StreamStream>, Status> {
         let StreamRequest { messages, bytes } = request.into_inner();
-        let mut payload = Payload::new(bytes as usize);
+        let mut payload = NumberedPayload::new(bytes as usize);
         let message = move |seq| {
             let payload = Bytes::copy_from_slice(payload.of(seq));
             Ok(Message { payloads: vec![payload] })
@@ -46,7 +46,7 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("listening")?;
-        say(&Ready { address: listener.local_addr()? })?;
+        say(&ServerReady { address: listener.local_addr()? })?;
         let connections = TcpListenerStream::new(listener);
         let connections = tokio_stream::StreamExt::map(connections, |stream| {
             stream.inspect(|stream| drop(stream.set_nodelay(true)))

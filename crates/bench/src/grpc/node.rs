@@ -24,7 +24,7 @@ const HISTORY_BYTES: u64 = 4 << 20;
 
 /// First message of a served process.
 #[derive(Serialize, Deserialize)]
-pub struct Ready {
+pub struct ServerReady {
     /// The address at which the node listens.
     pub address: SocketAddr,
 }
@@ -56,7 +56,7 @@ impl ServedProcess {
     }
 
     fn start(mut child: Child) -> Result<Self> {
-        let Ready { address } = child.line(PATIENCE)?;
+        let ServerReady { address } = child.line(PATIENCE)?;
         Ok(Self { child, address })
     }
 
@@ -78,7 +78,7 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     let of_protocol =
         |(protocol, address): &(Protocol, SocketAddr)| (*protocol == Protocol::Grpc).then_some(*address);
     let address = server.addresses().iter().find_map(of_protocol).context("the gRPC listener is not open")?;
-    say(&Ready { address })?;
+    say(&ServerReady { address })?;
     if records > 0 {
         let deadline = Instant::now() + PATIENCE;
         while lossless.logs()[0].info().registered == 0 {

@@ -2,13 +2,13 @@
 
 use super::callee::Callee;
 use super::stream;
-use super::unary::{self, Load};
+use super::unary::{self, CallLoad};
 use crate::cores::Pin;
 use crate::goal::{Goal, Threshold};
-use crate::layout::{Cell, Layout};
-use crate::options::Options;
+use crate::layout::{CaseLayout, ColumnValue};
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Group, Point, Suite, target};
+use crate::point::{MeasuringPoint, PointGroup, Suite, target};
 use crate::row::RowPattern;
 
 /// Batches of the document's table.
@@ -17,7 +17,7 @@ const BATCHES: [usize; 5] = [1, 5, 10, 20, 50];
 const CONCURRENT: [(usize, usize); 3] = [(1, 64), (16, 1), (64, 1)];
 
 /// Groups of a point of Dunlin with the echo beside it.
-pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let callees = || Callee::ALL.into_iter().filter(move |callee| with_peers || *callee == Callee::Node);
     let mut groups = Vec::new();
     for batch in BATCHES {
@@ -31,28 +31,32 @@ pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     groups
 }
 
-fn one_at_a_time(callee: Callee, batch: usize, options: &Options) -> Point {
+fn one_at_a_time(callee: Callee, batch: usize, options: &BenchOptions) -> MeasuringPoint {
     let calls = options.count(10_000, 100);
-    let load = Load { clients: 1, in_flight: 1, batch, bytes: 64, calls, pin: Pin::Apart };
+    let load = CallLoad { clients: 1, in_flight: 1, batch, bytes: 64, calls, pin: Pin::Apart };
     let params = Params::new().with("transport", "grpc").with("bytes", 64usize).with("batch", batch);
-    Point::new("grpc_unary", callee.target(), params, move |bench| unary::measure(bench, callee, load))
+    MeasuringPoint::new("grpc_unary", callee.target(), params, move |bench| {
+        unary::measure(bench, callee, load)
+    })
 }
 
-fn many(callee: Callee, clients: usize, in_flight: usize, options: &Options) -> Point {
+fn many(callee: Callee, clients: usize, in_flight: usize, options: &BenchOptions) -> MeasuringPoint {
     let calls = options.count(100_000, 640);
-    let load = Load { clients, in_flight, batch: 1, bytes: 64, calls, pin: Pin::Apart };
+    let load = CallLoad { clients, in_flight, batch: 1, bytes: 64, calls, pin: Pin::Apart };
     let params = Params::new()
         .with("transport", "grpc")
         .with("bytes", 64usize)
         .with("clients", clients)
         .with("in_flight", in_flight);
-    Point::new("grpc_concurrent", callee.target(), params, move |bench| unary::measure(bench, callee, load))
+    MeasuringPoint::new("grpc_concurrent", callee.target(), params, move |bench| {
+        unary::measure(bench, callee, load)
+    })
 }
 
-fn set_up(callee: Callee, options: &Options) -> Point {
+fn set_up(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
     let connections = options.count(1_000, 20);
     let params = Params::new().with("transport", "grpc");
-    Point::new("grpc_connect", callee.target(), params, move |bench| {
+    MeasuringPoint::new("grpc_connect", callee.target(), params, move |bench| {
         unary::set_up(bench, callee, connections)
     })
 }
@@ -60,59 +64,59 @@ fn set_up(callee: Callee, options: &Options) -> Point {
 /// Rate by which the number of records for about `--time` is chosen.
 const STREAMED_PER_S: f64 = 5e6;
 
-fn streamed(callee: Callee, options: &Options) -> Point {
+fn streamed(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
     let sustained = (options.time.as_secs_f64() * STREAMED_PER_S) as u64;
     let records = options.count(sustained, 10_000);
     let params = Params::new().with("transport", "grpc").with("bytes", 64usize);
-    Point::new("grpc_stream", callee.target(), params, move |bench| {
+    MeasuringPoint::new("grpc_stream", callee.target(), params, move |bench| {
         Ok(stream::measure(bench, callee, 64, records)?.sample())
     })
 }
 
 /// Layouts of the cases.
-pub const LAYOUTS: &[Layout] = &[
-    Layout {
+pub const LAYOUTS: &[CaseLayout] = &[
+    CaseLayout {
         case: "grpc_unary",
         title: "gRPC: publishing, one call in flight",
         columns: &[
-            ("Records per call", Cell::Param("batch")),
-            ("Average", Cell::Metric("avg_ns")),
-            ("p50", Cell::Metric("p50_ns")),
-            ("p95", Cell::Metric("p95_ns")),
-            ("p99", Cell::Metric("p99_ns")),
-            ("Records", Cell::Metric("msgs_per_s")),
+            ("Records per call", ColumnValue::Param("batch")),
+            ("Average", ColumnValue::Metric("avg_ns")),
+            ("p50", ColumnValue::Metric("p50_ns")),
+            ("p95", ColumnValue::Metric("p95_ns")),
+            ("p99", ColumnValue::Metric("p99_ns")),
+            ("Records", ColumnValue::Metric("msgs_per_s")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "grpc_concurrent",
         title: "gRPC: publishing, many concurrent calls",
         columns: &[
-            ("Connections", Cell::Param("clients")),
-            ("Calls in flight per connection", Cell::Param("in_flight")),
-            ("p50", Cell::Metric("p50_ns")),
-            ("p99", Cell::Metric("p99_ns")),
-            ("Records", Cell::Metric("msgs_per_s")),
-            ("Lowest … highest", Cell::Range("msgs_per_s")),
+            ("Connections", ColumnValue::Param("clients")),
+            ("Calls in flight per connection", ColumnValue::Param("in_flight")),
+            ("p50", ColumnValue::Metric("p50_ns")),
+            ("p99", ColumnValue::Metric("p99_ns")),
+            ("Records", ColumnValue::Metric("msgs_per_s")),
+            ("Lowest … highest", ColumnValue::Range("msgs_per_s")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "grpc_connect",
         title: "gRPC: from connecting to the first response",
         columns: &[
-            ("Average", Cell::Metric("avg_ns")),
-            ("p50", Cell::Metric("p50_ns")),
-            ("p99", Cell::Metric("p99_ns")),
+            ("Average", ColumnValue::Metric("avg_ns")),
+            ("p50", ColumnValue::Metric("p50_ns")),
+            ("p99", ColumnValue::Metric("p99_ns")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "grpc_stream",
         title: "gRPC: streamed delivery",
         columns: &[
-            ("Message size", Cell::Param("bytes")),
-            ("Message count", Cell::Metric("messages")),
-            ("Time", Cell::Metric("elapsed_ns")),
-            ("Throughput", Cell::Metric("msgs_per_s")),
-            ("Lowest … highest", Cell::Range("msgs_per_s")),
+            ("Message size", ColumnValue::Param("bytes")),
+            ("Message count", ColumnValue::Metric("messages")),
+            ("Time", ColumnValue::Metric("elapsed_ns")),
+            ("Throughput", ColumnValue::Metric("msgs_per_s")),
+            ("Lowest … highest", ColumnValue::Range("msgs_per_s")),
         ],
     },
 ];
@@ -178,7 +182,7 @@ mod tests {
     #[test]
     fn grpc_goals_match_exactly_one_point_each() {
         let options = RawOptions::default().validate(|_| None).unwrap();
-        let points: Group = groups(&options, true).into_iter().flatten().collect();
+        let points: PointGroup = groups(&options, true).into_iter().flatten().collect();
         for pattern in GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]).flatten() {
             let fitting =
                 points.iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params));

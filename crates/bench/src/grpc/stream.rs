@@ -15,15 +15,15 @@ use crate::clock::monotonic_ns;
 use crate::cores::Pin;
 use crate::payload::ReadExtent;
 use crate::point::Bench;
-use crate::timed::Timed;
+use crate::timed::TimedTransfer;
 
 /// Receives this many records of a size.
-pub fn measure(bench: &Bench, callee: Callee, bytes: usize, records: u64) -> Result<Timed> {
+pub fn measure(bench: &Bench, callee: Callee, bytes: usize, records: u64) -> Result<TimedTransfer> {
     let (start_ns, end_ns) = match callee {
         Callee::Node => from_node(bench, bytes, records)?,
         Callee::Echo => from_echo(bench, bytes, records)?,
     };
-    Ok(Timed { start_ns, end_ns, messages: records, bytes, touched: bytes })
+    Ok(TimedTransfer { start_ns, end_ns, messages: records, bytes, touched: bytes })
 }
 
 fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {

@@ -7,13 +7,13 @@ use tokio::runtime::Builder;
 use super::callee::{Callee, Caller};
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::payload::Payload;
-use crate::point::{Bench, Sample};
+use crate::payload::NumberedPayload;
+use crate::point::{Bench, RunSample};
 use crate::stats::Latencies;
 
 /// Settings of the calls.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub struct CallLoad {
     /// Number of connections.
     pub clients: usize,
     /// Calls in flight on each.
@@ -29,7 +29,7 @@ pub struct Load {
 }
 
 /// Latency of calls, and records a second.
-pub fn measure(bench: &Bench, callee: Callee, load: Load) -> Result<Sample> {
+pub fn measure(bench: &Bench, callee: Callee, load: CallLoad) -> Result<RunSample> {
     let served = callee.start(bench, load.pin)?;
     let _pinned = load.pin.side(0)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -50,7 +50,7 @@ pub fn measure(bench: &Bench, callee: Callee, load: Load) -> Result<Sample> {
     })
 }
 
-async fn all(callers: &[Caller], load: Load, calls: u64) -> Result<Latencies> {
+async fn all(callers: &[Caller], load: CallLoad, calls: u64) -> Result<Latencies> {
     let lane = |caller: &Caller| tokio::spawn(calls_of(caller.clone(), load, calls));
     let lanes: Vec<_> = callers.iter().map(lane).collect();
     let mut latencies = Latencies::default();
@@ -60,9 +60,9 @@ async fn all(callers: &[Caller], load: Load, calls: u64) -> Result<Latencies> {
     Ok(latencies)
 }
 
-async fn calls_of(mut caller: Caller, load: Load, calls: u64) -> Result<Latencies> {
+async fn calls_of(mut caller: Caller, load: CallLoad, calls: u64) -> Result<Latencies> {
     let mut latencies = Latencies::default();
-    let mut payload = Payload::new(load.bytes);
+    let mut payload = NumberedPayload::new(load.bytes);
     for seq in 0..calls {
         let payload = Bytes::copy_from_slice(payload.of(seq));
         let start_ns = monotonic_ns();
@@ -73,12 +73,12 @@ async fn calls_of(mut caller: Caller, load: Load, calls: u64) -> Result<Latencie
 }
 
 /// Time from connecting to the first response, one connection after another.
-pub fn set_up(bench: &Bench, callee: Callee, connections: u64) -> Result<Sample> {
+pub fn set_up(bench: &Bench, callee: Callee, connections: u64) -> Result<RunSample> {
     let served = callee.start(bench, Pin::Apart)?;
     let _pinned = Pin::Apart.side(0)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut payload = Payload::new(64);
+        let mut payload = NumberedPayload::new(64);
         let mut latencies = Latencies::default();
         for seq in 0..connections + connections / 10 {
             let payload = Bytes::copy_from_slice(payload.of(seq));

@@ -16,15 +16,15 @@ use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
 use crate::local::stand::LocalNode;
-use crate::payload::{Payload, ReadExtent};
-use crate::point::Sample;
+use crate::payload::{NumberedPayload, ReadExtent};
+use crate::point::RunSample;
 use crate::workload::note;
 
 const HISTORY_BYTES: u64 = 8 << 20;
 const BYTES: usize = 64;
 
 /// Delivers for about `time`, and at least one burst.
-pub fn measure(subscribers: usize, time: Duration) -> Result<Sample> {
+pub fn measure(subscribers: usize, time: Duration) -> Result<RunSample> {
     let stand = LocalNode::start()?;
     stand.volatile("bench", HISTORY_BYTES)?;
     let setup_start_ns = monotonic_ns();
@@ -42,7 +42,7 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<Sample> {
     reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))??;
     let (published, elapsed_ns) = (published?, monotonic_ns() - start_ns);
     let per_s = (published.records * subscribers as u64) as f64 * 1e9 / elapsed_ns as f64;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("setup_ns", setup_ns as f64)
         .with("messages", published.records as f64)
         .with("publish_ns", published.publish_ns as f64)
@@ -104,7 +104,7 @@ fn publish_and_read(
 }
 
 fn publish(publisher: &mut Publisher, from: u64, count: u64) -> Result<u64> {
-    let mut payload = Payload::new(BYTES);
+    let mut payload = NumberedPayload::new(BYTES);
     let start_ns = monotonic_ns();
     for nth in from..from + count {
         publisher.send(payload.of(nth))?;

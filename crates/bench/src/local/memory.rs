@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::PATIENCE;
 use crate::local::stand::LocalNode;
-use crate::point::{Bench, Sample};
+use crate::point::{Bench, RunSample};
 use crate::role::{RoleArgs, say};
 
 /// Measured objects: parameter `of`.
@@ -24,11 +24,11 @@ struct Grown {
 }
 
 /// Lets another process create `count` of them.
-pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<Sample> {
+pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<RunSample> {
     let mut child =
         bench.child.start("local-memory", &[("of", of.to_owned()), ("count", count.to_string())])?;
     let grown: Grown = child.line(PATIENCE)?;
-    Ok(Sample::new().with("rss_bytes", grown.bytes as f64 / count as f64))
+    Ok(RunSample::new().with("rss_bytes", grown.bytes as f64 / count as f64))
 }
 
 /// Main function of that process.

@@ -9,14 +9,14 @@ use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::local::stand::LocalNode;
-use crate::payload::{Payload, ReadExtent};
-use crate::timed::Timed;
+use crate::payload::{NumberedPayload, ReadExtent};
+use crate::timed::TimedTransfer;
 use crate::workload::describe;
 
 const HISTORY_BYTES: u64 = 256 << 10;
 
 /// Publishes this many records of `bytes` to every topic; the subscriber checks them in each topic's order.
-pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<Timed> {
+pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<TimedTransfer> {
     let stand = LocalNode::start()?;
     for nth in 0..topics {
         stand.lossless(&format!("bench.{nth}"), HISTORY_BYTES)?;
@@ -35,11 +35,17 @@ pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<Timed> {
     for thread in publishing {
         thread.join().map_err(|_| anyhow!("a publisher thread panicked"))??;
     }
-    Ok(Timed { start_ns, end_ns: received?, messages: messages * topics as u64, bytes, touched: bytes })
+    Ok(TimedTransfer {
+        start_ns,
+        end_ns: received?,
+        messages: messages * topics as u64,
+        bytes,
+        touched: bytes,
+    })
 }
 
 fn publish(mut publisher: Publisher, barrier: &Barrier, messages: u64, bytes: usize) -> Result<()> {
-    let mut payload = Payload::new(bytes);
+    let mut payload = NumberedPayload::new(bytes);
     barrier.wait();
     for nth in 0..messages {
         publisher.send(payload.of(nth))?;

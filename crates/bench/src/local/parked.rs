@@ -15,8 +15,8 @@ use dunlin::topic::{Event, Publish, Subscribe, Subscriber, Topic, Wait};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::local::stand::LocalNode;
-use crate::payload::{Payload, ReadExtent};
-use crate::point::Sample;
+use crate::payload::{NumberedPayload, ReadExtent};
+use crate::point::RunSample;
 use crate::stats::Latencies;
 
 const HISTORY_BYTES: u64 = 1 << 20;
@@ -25,7 +25,7 @@ const BYTES: usize = 64;
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Publishes `records` records to this many sleeping subscribers.
-pub fn measure(subscribers: usize, records: u64) -> Result<Sample> {
+pub fn measure(subscribers: usize, records: u64) -> Result<RunSample> {
     let stand = LocalNode::start()?;
     let topic = stand.volatile("bench", HISTORY_BYTES)?;
     let sleepers =
@@ -46,7 +46,7 @@ pub fn measure(subscribers: usize, records: u64) -> Result<Sample> {
 
 fn publish(topic: &Arc<Topic>, seen: &AtomicU64, subscribers: u64, records: u64) -> Result<Latencies> {
     let mut publisher = topic.publisher(topic.name());
-    let mut payload = Payload::new(BYTES);
+    let mut payload = NumberedPayload::new(BYTES);
     let mut latencies = Latencies::default();
     for nth in 0..records {
         thread::sleep(PAUSE);

@@ -4,12 +4,12 @@ use anyhow::Result;
 
 use crate::local::stand::LocalNode;
 use crate::names::time_registry;
-use crate::point::Sample;
+use crate::point::RunSample;
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
 /// Creates topics, then finds them by exact name, uniformly at random.
-pub fn measure(topics: usize, lookups: usize) -> Result<Sample> {
+pub fn measure(topics: usize, lookups: usize) -> Result<RunSample> {
     let create = |names: &crate::names::TopicNames| {
         let stand = LocalNode::start()?;
         for name in names.iter() {

@@ -8,7 +8,7 @@ use dunlin::topic::{Publish, Wait};
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
 use crate::local::stand::LocalNode;
-use crate::payload::{Payload, ReadExtent};
+use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 use crate::workload::{answer_all, ask_all, rounds, with_next};
 
@@ -36,7 +36,7 @@ pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
     let (mut asked, mut answered) =
         (stand.subscriber("ping", Wait::Spin)?, stand.subscriber("pong", Wait::Spin)?);
     let (mut ask, mut answer) = (stand.publisher("ping")?, stand.publisher("pong")?);
-    let mut payload = Payload::new(bytes);
+    let mut payload = NumberedPayload::new(bytes);
     let mut latencies = Latencies::default();
     for nth in 0..rounds(iterations) {
         let start_ns = monotonic_ns();

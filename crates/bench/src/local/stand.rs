@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use dunlin::topic::{
     Publisher, Reliable, Retention, Start, SubscribeOptions, Subscriber, Topic, TopicConfig, Wait,
 };
-use dunlin::{Config, Limits, Node};
+use dunlin::{Config, Node, NodeLimits};
 
 use crate::child::PATIENCE;
 
@@ -19,7 +19,7 @@ pub struct LocalNode(Node);
 impl LocalNode {
     /// Starts the node.
     pub fn start() -> Result<Self> {
-        let limits = Limits::with_memory(MEMORY_BYTES_MAX);
+        let limits = NodeLimits::with_memory(MEMORY_BYTES_MAX);
         let config = Config { name: "bench".to_owned(), limits, ..Config::default() };
         Node::start(config).map(Self).context("cannot start a node")
     }

@@ -7,7 +7,7 @@ use dunlin::topic::Wait;
 
 use crate::cores::Pin;
 use crate::local::stand::LocalNode;
-use crate::timed::Timed;
+use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
 /// History of the topic: shared by both in the caches.
@@ -16,7 +16,7 @@ const HISTORY_BYTES: u64 = 4 << 20;
 const HISTORY_BYTES_BY_REF: u64 = 256 << 20;
 
 /// Moves `count` records of `bytes` from one thread to the other.
-pub fn measure(manner: PublishMode, bytes: usize, count: u64) -> Result<Timed> {
+pub fn measure(manner: PublishMode, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let history_bytes = if manner == PublishMode::ByRef { HISTORY_BYTES_BY_REF } else { HISTORY_BYTES };
     let stand = LocalNode::start()?;
     stand.lossless("bench", history_bytes)?;
@@ -30,7 +30,13 @@ pub fn measure(manner: PublishMode, bytes: usize, count: u64) -> Result<Timed> {
     // Without its subscriber, the publisher waits no more.
     drop(subscriber);
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
-    Ok(Timed { start_ns, end_ns: received?, messages: count, bytes, touched: manner.touch().bytes(bytes) })
+    Ok(TimedTransfer {
+        start_ns,
+        end_ns: received?,
+        messages: count,
+        bytes,
+        touched: manner.touch().bytes(bytes),
+    })
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use crate::child::PATIENCE;
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::cores::Pin;
 use crate::local::stand::LocalNode;
-use crate::payload::{Payload, ReadExtent};
-use crate::point::Sample;
+use crate::payload::{NumberedPayload, ReadExtent};
+use crate::point::RunSample;
 use crate::stats::Latencies;
 use crate::workload::with_next;
 
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const AT_REST: f64 = 0.01;
 
 /// Publishes `records` records to one of `topics` topics.
-pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Result<Sample> {
+pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Result<RunSample> {
     let stand = LocalNode::start()?;
     for nth in 0..topics {
         stand.volatile(&format!("bench.{nth}"), HISTORY_BYTES)?;
@@ -79,7 +79,7 @@ fn publish(
     records: Range<u64>,
     latencies: &mut Latencies,
 ) -> Result<()> {
-    let mut payload = Payload::new(BYTES);
+    let mut payload = NumberedPayload::new(BYTES);
     for nth in records {
         thread::sleep(PAUSE);
         let record = payload.of(nth);

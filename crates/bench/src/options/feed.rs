@@ -65,10 +65,7 @@ impl RawFeedOptions {
             self.clients.is_none_or(|clients| (1..=CLIENTS_MAX).contains(&clients)),
             "--clients must be from 1 to {CLIENTS_MAX}"
         );
-        ensure!(
-            self.test_loss_every != Some(1),
-            "--test-loss-every 1 drops every update: use 2 or more"
-        );
+        ensure!(self.test_loss_every != Some(1), "--test-loss-every 1 drops every update: use 2 or more");
         if let Some(config) = &self.config {
             config.parse()?;
         }

@@ -46,8 +46,7 @@ impl Inbox {
         self.filled -= self.parsed;
         self.parsed = 0;
         ensure!(self.filled < self.buffer.len(), "an HTTP response exceeds {BUFFER_BYTES} bytes");
-        let read =
-            self
+        let read = self
             .stream
             .read(&mut self.buffer[self.filled..])
             .context("cannot read from the HTTP listener")?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use dunlin::topic::{Start, SubscribeOptions, Wait};
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_server::Protocol;
 
 use super::grpc::{GrpcPublisher, GrpcReader};
@@ -159,7 +159,7 @@ pub fn nats_ends(served: BrokerEndpoint) -> Result<(Box<dyn Source>, Box<dyn Sin
 /// A client of Dunlin's own protocol.
 fn client(node: &ListenerNode) -> Result<Client> {
     let url = format!("dunlin://{}", node.address(Protocol::Tcp)?);
-    let options = Options { name: "bench".to_owned(), wait: Wait::Parked, ..Options::default() };
+    let options = ClientOptions { name: "bench".to_owned(), wait: Wait::Parked, ..ClientOptions::default() };
     Client::connect(&url, options).with_context(|| format!("cannot connect to {url}"))
 }
 

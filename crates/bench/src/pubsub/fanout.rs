@@ -7,17 +7,19 @@ use std::thread;
 
 use anyhow::{Result, anyhow, ensure};
 
-use super::lane::{self, Lane, SHARED_BYTES};
+use super::lane::{self, SHARED_BYTES, SubscribedConnection};
 use super::served::Broker;
 use super::throughput::{SUBJECT, publish};
 use crate::clock::monotonic_ns;
-use crate::timed::Timed;
+use crate::timed::TimedTransfer;
 
 /// Sends `count` messages of `bytes` to each subscriber. Counts deliveries, all of which are checked.
-pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> Result<Timed> {
+pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let served = broker.served();
     let mut broker = Some(broker);
-    let mut lanes = (0..subscribers).map(|_| Lane::subscribe(served, SUBJECT)).collect::<Result<Vec<_>>>()?;
+    let mut lanes = (0..subscribers)
+        .map(|_| SubscribedConnection::subscribe(served, SUBJECT))
+        .collect::<Result<Vec<_>>>()?;
     let publisher = thread::spawn(move || publish(served, SUBJECT, bytes, count));
     let end_ns = receive(&mut lanes, count);
     if end_ns.is_err() {
@@ -26,11 +28,11 @@ pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> 
     }
     let start_ns = publisher.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
     let (end_ns, start_ns) = (end_ns?, start_ns?);
-    Ok(Timed { start_ns, end_ns, messages: count * subscribers as u64, bytes, touched: bytes })
+    Ok(TimedTransfer { start_ns, end_ns, messages: count * subscribers as u64, bytes, touched: bytes })
 }
 
 /// Reads until each has `count` messages; returns the time of the last check.
-pub fn receive(lanes: &mut [Lane], count: u64) -> Result<u64> {
+pub fn receive(lanes: &mut [SubscribedConnection], count: u64) -> Result<u64> {
     let mut shared = vec![0; SHARED_BYTES];
     let mut unfinished = lanes.len();
     while unfinished > 0 {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::served::Broker;
 use crate::child::PATIENCE;
 use crate::point::Bench;
-use crate::timed::Timed;
+use crate::timed::TimedTransfer;
 
 #[derive(Deserialize)]
 struct Loaded {
@@ -20,12 +20,12 @@ pub fn measure(
     subscribers: usize,
     bytes: usize,
     count: u64,
-) -> Result<Timed> {
+) -> Result<TimedTransfer> {
     let program = bench.peers.program("nats_load")?;
     let url = format!("nats://{}", broker.served().address);
     let args = [url, subscribers.to_string(), bytes.to_string(), count.to_string()];
     let mut child = bench.child.start_program(&program, &args)?;
     let Loaded { elapsed_ns } = child.line(2 * PATIENCE)?;
     let messages = count * subscribers as u64;
-    Ok(Timed { start_ns: 0, end_ns: elapsed_ns, messages, bytes, touched: bytes })
+    Ok(TimedTransfer { start_ns: 0, end_ns: elapsed_ns, messages, bytes, touched: bytes })
 }

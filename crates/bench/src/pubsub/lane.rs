@@ -14,7 +14,7 @@ use crate::payload::ReadExtent;
 
 /// A connection with one subscription, and the number of received messages.
 #[derive(Debug)]
-pub struct Lane {
+pub struct SubscribedConnection {
     stream: TcpStream,
     dialect: Dialect,
     /// Start of a message whose end has not arrived.
@@ -26,7 +26,7 @@ pub struct Lane {
 pub const SHARED_BYTES: usize = 256 * 1024;
 const GREETING_BYTES: usize = 16 * 1024;
 
-impl Lane {
+impl SubscribedConnection {
     /// Connects and subscribes.
     pub fn subscribe(served: BrokerEndpoint, subject: &str) -> Result<Self> {
         let mut client = RawClient::connect_small(served, GREETING_BYTES)?;
@@ -79,7 +79,7 @@ impl Lane {
 }
 
 /// Sleeps until one of the connections has data.
-pub fn wait(lanes: &[Lane]) -> Result<()> {
+pub fn wait(lanes: &[SubscribedConnection]) -> Result<()> {
     let mut waiting: Vec<_> = lanes.iter().map(|lane| PollFd::new(&lane.stream, PollFlags::IN)).collect();
     let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     let ready = poll(&mut waiting, Some(&patience)).context("polling the broker's socket failed")?;
@@ -94,7 +94,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::payload::Payload;
+    use crate::payload::NumberedPayload;
 
     /// Reads lines up to this one.
     fn until(lines: &mut impl BufRead, wanted: &str) {
@@ -125,10 +125,10 @@ mod tests {
             stream.write_all(b"PING\r\n").unwrap();
             until(&mut lines, "PONG");
             stream.write_all(b"MSG b 1 64\r\n").unwrap();
-            stream.write_all(Payload::new(64).of(0)).unwrap();
+            stream.write_all(NumberedPayload::new(64).of(0)).unwrap();
             stream.write_all(b"\r\n").unwrap();
         });
-        let mut lanes = [Lane::subscribe(served, "b").unwrap()];
+        let mut lanes = [SubscribedConnection::subscribe(served, "b").unwrap()];
         let mut shared = vec![0; SHARED_BYTES];
         while lanes[0].seen() == 0 {
             wait(&lanes).unwrap();

@@ -9,7 +9,7 @@ use super::dialect::write_request;
 use super::served::Broker;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::payload::{Payload, ReadExtent};
+use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 
 /// Subject of requests.
@@ -83,7 +83,7 @@ fn ask(
 
 /// State of the requester.
 struct Asking {
-    payload: Payload,
+    payload: NumberedPayload,
     write: Vec<u8>,
     /// Send time of each request in flight, by number.
     sent_ns: Vec<u64>,
@@ -96,7 +96,7 @@ struct Asking {
 impl Asking {
     fn new(bytes: usize, in_flight: u64) -> Self {
         let sent_ns = vec![0; in_flight as usize];
-        let (payload, latencies) = (Payload::new(bytes), Latencies::default());
+        let (payload, latencies) = (NumberedPayload::new(bytes), Latencies::default());
         Self { payload, write: Vec::new(), sent_ns, sent: 0, answered: 0, counted_from: 0, latencies }
     }
 

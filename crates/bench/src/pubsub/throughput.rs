@@ -7,8 +7,8 @@ use anyhow::{Result, anyhow, ensure};
 use super::client::RawClient;
 use super::served::{Broker, BrokerEndpoint};
 use crate::clock::monotonic_ns;
-use crate::payload::{Payload, ReadExtent};
-use crate::timed::Timed;
+use crate::payload::{NumberedPayload, ReadExtent};
+use crate::timed::TimedTransfer;
 
 /// Subject.
 pub const SUBJECT: &str = "b";
@@ -16,7 +16,7 @@ pub const SUBJECT: &str = "b";
 const WRITE_BYTES: usize = 64 * 1024;
 
 /// Sends `count` messages of `bytes`, all of which the subscriber checks.
-pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<Timed> {
+pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let served = broker.served();
     let mut broker = Some(broker);
     let mut subscriber = RawClient::connect(served)?;
@@ -29,7 +29,7 @@ pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<Timed> {
     }
     let start_ns = publisher.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
     let (end_ns, start_ns) = (end_ns?, start_ns?);
-    Ok(Timed { start_ns, end_ns, messages: count, bytes, touched: bytes })
+    Ok(TimedTransfer { start_ns, end_ns, messages: count, bytes, touched: bytes })
 }
 
 /// Publishes `count` messages of `bytes` as fast as possible; returns the time of the first.
@@ -38,7 +38,7 @@ pub fn publish(served: BrokerEndpoint, subject: &str, bytes: usize, count: u64) 
     client.silence()?;
     let head = served.dialect.publish_head(subject, bytes);
     let batch = (WRITE_BYTES / (head.len() + bytes + 2)).max(1) as u64;
-    let mut payload = Payload::new(bytes);
+    let mut payload = NumberedPayload::new(bytes);
     let mut write = Vec::with_capacity(2 * WRITE_BYTES + bytes);
     let start_ns = monotonic_ns();
     let mut next = 0;

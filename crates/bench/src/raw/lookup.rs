@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use anyhow::Result;
 
 use crate::names::time_registry;
-use crate::point::Sample;
+use crate::point::RunSample;
 
 /// Fills a map with `topics` names, then finds names uniformly at random.
-pub fn measure(topics: usize, lookups: usize) -> Result<Sample> {
+pub fn measure(topics: usize, lookups: usize) -> Result<RunSample> {
     time_registry(
         topics,
         lookups,

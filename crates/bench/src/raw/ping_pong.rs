@@ -4,22 +4,22 @@ use anyhow::{Result, ensure};
 
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::payload::{Payload, ReadExtent};
+use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::Bench;
 use crate::role::RoleArgs;
-use crate::sockets::{Endpoint, Listener, Stream, Transport};
+use crate::sockets::{SocketAddress, SocketKind, SocketListener, SocketStream};
 use crate::stats::Latencies;
 
 /// How one side waits for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub enum WaitMethod {
     /// Polls without a pause.
     Spin,
     /// Sleeps in the kernel at once.
     Parked,
 }
 
-impl Wait {
+impl WaitMethod {
     /// Value of the parameter.
     pub fn name(self) -> &'static str {
         match self {
@@ -33,9 +33,9 @@ impl Wait {
 #[derive(Clone, Copy, Debug)]
 pub struct PingPong {
     /// Kind of socket.
-    pub transport: Transport,
+    pub transport: SocketKind,
     /// How both sides wait.
-    pub wait: Wait,
+    pub wait: WaitMethod,
     /// Pinning of both sides.
     pub pin: Pin,
     /// Size of a message.
@@ -44,23 +44,23 @@ pub struct PingPong {
 
 /// Round trips through an echoing process.
 pub fn measure(bench: &Bench, setup: PingPong, iterations: u64) -> Result<Latencies> {
-    let listener = Listener::bind(setup.transport)?;
+    let listener = SocketListener::bind(setup.transport)?;
     let args = [
         ("endpoint", listener.endpoint()?.to_string()),
         ("bytes", setup.bytes.to_string()),
-        ("spin", (setup.wait == Wait::Spin).to_string()),
+        ("spin", (setup.wait == WaitMethod::Spin).to_string()),
         ("pin", setup.pin.name().to_owned()),
     ];
     let mut child = bench.child.start("raw-echo", &args)?;
     let mut stream = listener.accept_from(&mut child)?;
     let _pinned = setup.pin.side(0)?;
-    stream.set_nonblocking(setup.wait == Wait::Spin)?;
+    stream.set_nonblocking(setup.wait == WaitMethod::Spin)?;
     round_trips(&mut stream, setup.bytes, iterations)
 }
 
 /// Sends messages and checks the responses; a tenth more at first is not counted.
-pub(crate) fn round_trips(stream: &mut Stream, bytes: usize, iterations: u64) -> Result<Latencies> {
-    let mut payload = Payload::new(bytes);
+pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u64) -> Result<Latencies> {
+    let mut payload = NumberedPayload::new(bytes);
     let mut answer = vec![0; bytes];
     let mut latencies = Latencies::default();
     let unmeasured = iterations / 10;
@@ -80,14 +80,14 @@ pub(crate) fn round_trips(stream: &mut Stream, bytes: usize, iterations: u64) ->
 /// The echoing side; it ends when the other closes.
 pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
-    let mut stream = args.get::<Endpoint>("endpoint")?.connect()?;
+    let mut stream = args.get::<SocketAddress>("endpoint")?.connect()?;
     stream.set_nonblocking(args.get("spin")?)?;
     echo_until_closed(&mut stream, args.get("bytes")?);
     Ok(())
 }
 
 /// Sends back all data until the other side is gone.
-pub(crate) fn echo_until_closed(stream: &mut Stream, bytes: usize) {
+pub(crate) fn echo_until_closed(stream: &mut SocketStream, bytes: usize) {
     let mut message = vec![0; bytes];
     while stream.read_whole(&mut message).is_ok() && stream.write_whole(&message).is_ok() {}
 }

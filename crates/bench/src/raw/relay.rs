@@ -12,7 +12,7 @@ use crate::cores::Pin;
 use crate::point::Bench;
 use crate::raw::ping_pong::{echo_until_closed, round_trips};
 use crate::role::RoleArgs;
-use crate::sockets::{Endpoint, Listener, Stream, Transport};
+use crate::sockets::{SocketAddress, SocketKind, SocketListener, SocketStream};
 use crate::stats::Latencies;
 
 const READ_BYTES: usize = 64 * 1024;
@@ -20,12 +20,12 @@ const READ_BYTES: usize = 64 * 1024;
 /// Round trips from one client through the relay to the other and back.
 pub fn measure(
     bench: &Bench,
-    transport: Transport,
+    transport: SocketKind,
     pin: Pin,
     bytes: usize,
     iterations: u64,
 ) -> Result<Latencies> {
-    let listener = Listener::bind(transport)?;
+    let listener = SocketListener::bind(transport)?;
     let args = [("endpoint", listener.endpoint()?.to_string()), ("pin", pin.name().to_owned())];
     let mut child = bench.child.start("raw-relay", &args)?;
     let mut requester = listener.accept_from(&mut child)?;
@@ -43,7 +43,7 @@ pub fn measure(
 /// The relay; it ends when either client closes.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
-    let endpoint: Endpoint = args.get("endpoint")?;
+    let endpoint: SocketAddress = args.get("endpoint")?;
     let (mut one, mut other) = (endpoint.connect()?, endpoint.connect()?);
     let (mut from_one, mut from_other) = (one.try_clone()?, other.try_clone()?);
     thread::spawn(move || copy_until_closed(&mut from_other, &mut one));
@@ -51,7 +51,7 @@ pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     Ok(())
 }
 
-fn copy_until_closed(from: &mut Stream, to: &mut Stream) {
+fn copy_until_closed(from: &mut SocketStream, to: &mut SocketStream) {
     let mut buffer = vec![0; READ_BYTES];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         if to.write_whole(&buffer[..read]).is_err() {

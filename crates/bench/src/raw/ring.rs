@@ -8,7 +8,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
 use crate::payload::ReadExtent;
-use crate::timed::Timed;
+use crate::timed::TimedTransfer;
 
 /// A record, whose first and last word are the sequence number.
 type Record = [u64; 8];
@@ -16,7 +16,7 @@ type Record = [u64; 8];
 const RING_RECORDS: usize = 4096;
 
 /// Moves `count` records, singly or in batches, between two pinned threads.
-pub fn measure(count: u64, batch: usize) -> Result<Timed> {
+pub fn measure(count: u64, batch: usize) -> Result<TimedTransfer> {
     let (producer, consumer) = RingBuffer::<Record>::new(RING_RECORDS);
     let start_ns = thread::scope(|scope| {
         let sender = scope.spawn(move || -> Result<u64> {
@@ -31,7 +31,7 @@ pub fn measure(count: u64, batch: usize) -> Result<Timed> {
     });
     let (start_ns, end_ns) = start_ns?;
     let bytes = size_of::<Record>();
-    Ok(Timed { start_ns, end_ns, messages: count, bytes, touched: ReadExtent::Ends.bytes(bytes) })
+    Ok(TimedTransfer { start_ns, end_ns, messages: count, bytes, touched: ReadExtent::Ends.bytes(bytes) })
 }
 
 fn send(mut producer: Producer<Record>, count: u64, batch: usize) {

@@ -9,8 +9,8 @@ use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::point::Bench;
 use crate::role::{RoleArgs, say};
-use crate::sockets::{Endpoint, Listener, Transport};
-use crate::timed::Timed;
+use crate::sockets::{SocketAddress, SocketKind, SocketListener};
+use crate::timed::TimedTransfer;
 
 const READ_BYTES: usize = 64 * 1024;
 
@@ -21,8 +21,8 @@ struct Sunk {
 }
 
 /// Sends `count` writes of `bytes` each to another process.
-pub fn measure(bench: &Bench, transport: Transport, bytes: usize, count: u64) -> Result<Timed> {
-    let listener = Listener::bind(transport)?;
+pub fn measure(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) -> Result<TimedTransfer> {
+    let listener = SocketListener::bind(transport)?;
     let expected = bytes as u64 * count;
     let args = [("endpoint", listener.endpoint()?.to_string()), ("bytes", expected.to_string())];
     let mut child = bench.child.start("raw-sink", &args)?;
@@ -34,13 +34,13 @@ pub fn measure(bench: &Bench, transport: Transport, bytes: usize, count: u64) ->
     }
     let sunk: Sunk = child.line(PATIENCE)?;
     ensure!(sunk.bytes == expected, "{} of {expected} bytes arrived", sunk.bytes);
-    Ok(Timed { start_ns, end_ns: sunk.end_ns, messages: count, bytes, touched: 0 })
+    Ok(TimedTransfer { start_ns, end_ns: sunk.end_ns, messages: count, bytes, touched: 0 })
 }
 
 /// The reading side.
 pub(crate) fn sink(args: &RoleArgs) -> Result<()> {
     let expected: u64 = args.get("bytes")?;
-    let mut stream = args.get::<Endpoint>("endpoint")?.connect()?;
+    let mut stream = args.get::<SocketAddress>("endpoint")?.connect()?;
     let mut buffer = vec![0; READ_BYTES];
     let mut bytes = 0;
     while bytes < expected {

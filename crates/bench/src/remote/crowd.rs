@@ -15,19 +15,19 @@ use tokio::task::LocalSet;
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::payload::{Payload, ReadExtent};
-use crate::point::{Bench, Sample};
-use crate::remote::node::{NodeProcess, NodeSetup, TOPIC, Task};
-use crate::sockets::Transport;
+use crate::payload::{NumberedPayload, ReadExtent};
+use crate::point::{Bench, RunSample};
+use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
+use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 
 /// Runs this many connections at this rate for about `time`. A further fifth of the records comes first and
 /// is not counted.
-pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) -> Result<Sample> {
+pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) -> Result<RunSample> {
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
     let unmeasured = count / 5;
-    let task = Task::Tick { readers: subscribers, count: unmeasured + count, per_s };
-    let setup = NodeSetup { transport: Transport::Tcp, spin: false, pin: Pin::Free, task };
+    let task = NodeTask::Tick { readers: subscribers, count: unmeasured + count, per_s };
+    let setup = RemoteNodeSetup { transport: SocketKind::Tcp, spin: false, pin: Pin::Free, task };
     let mut node = NodeProcess::start(bench, setup)?;
     let before = node.resident_bytes()?;
     let readers = (0..subscribers).map(|_| subscribe(&node)).collect::<Result<Vec<_>>>()?;
@@ -78,7 +78,7 @@ async fn read(
             other => bail!("expected record {}, received {other:?}", nth + 1),
         };
         ensure!(ReadExtent::Ends.check(payload, nth), "record {} was damaged", nth + 1);
-        let late_ns = monotonic_ns().saturating_sub(Payload::time_of(payload));
+        let late_ns = monotonic_ns().saturating_sub(NumberedPayload::time_of(payload));
         if nth >= unmeasured {
             latencies.borrow_mut().record(late_ns);
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use dunlin::Responder;
 use dunlin::topic::{Publish, Reliable, Retention, TopicConfig, Wait};
 use dunlin_client::tls::TlsOptions;
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 
@@ -16,10 +16,10 @@ use crate::child::{Child, PATIENCE};
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
 use crate::local::stand::LocalNode;
-use crate::payload::Payload;
+use crate::payload::NumberedPayload;
 use crate::point::Bench;
 use crate::role::{RoleArgs, say};
-use crate::sockets::{Transport, fresh_path};
+use crate::sockets::{SocketKind, fresh_path};
 use crate::workload::{PublishMode, send_all};
 
 /// Topic of everything except round trips.
@@ -31,20 +31,20 @@ const HISTORY_BYTES: u64 = 4 << 20;
 
 /// Settings of a node.
 #[derive(Clone, Copy, Debug)]
-pub struct NodeSetup {
+pub struct RemoteNodeSetup {
     /// Transport of its listener.
-    pub transport: Transport,
+    pub transport: SocketKind,
     /// Whether its threads spin.
     pub spin: bool,
     /// Whether it stays off the first core.
     pub pin: Pin,
     /// Task of the node besides serving.
-    pub task: Task,
+    pub task: NodeTask,
 }
 
 /// A task of a node besides serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
+pub enum NodeTask {
     /// No task: clients do everything.
     Serve,
     /// Answers requests to [`ASK`] with their payload.
@@ -79,7 +79,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process. The node is one of ours, or, for [`Task::Serve`], the one that `--url` names.
+/// A node in another process. The node is one of ours, or, for [`NodeTask::Serve`], the one that `--url` names.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,
@@ -89,9 +89,9 @@ pub struct NodeProcess {
 
 impl NodeProcess {
     /// Starts the node and waits for its listener.
-    pub fn start(bench: &Bench, setup: NodeSetup) -> Result<Self> {
+    pub fn start(bench: &Bench, setup: RemoteNodeSetup) -> Result<Self> {
         if let Some(url) = &bench.options.url {
-            ensure!(setup.task == Task::Serve, "this case starts its own node: leave --url out");
+            ensure!(setup.task == NodeTask::Serve, "this case starts its own node: leave --url out");
             return Ok(Self { child: None, url: url.clone(), tls: bench.options.tls.clone() });
         }
         let mut args = vec![
@@ -131,7 +131,7 @@ impl NodeProcess {
     /// A client of the node.
     pub fn client(&self, wait: Wait) -> Result<Client> {
         let (name, tls) = ("bench".to_owned(), self.tls.clone());
-        let options = Options { name, tls, wait, ..Options::default() };
+        let options = ClientOptions { name, tls, wait, ..ClientOptions::default() };
         Client::connect(&self.url, options).with_context(|| format!("cannot connect to {}", self.url))
     }
 
@@ -152,7 +152,7 @@ impl NodeProcess {
     }
 }
 
-impl Task {
+impl NodeTask {
     fn arguments(self) -> Vec<(&'static str, String)> {
         match self {
             Self::Serve => vec![("task", "serve".to_owned())],
@@ -193,24 +193,24 @@ impl Task {
 /// Main function of the node's process; it serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
-    let task = Task::parse(args)?;
+    let task = NodeTask::parse(args)?;
     let stand = LocalNode::start()?;
     let topic = match task {
-        Task::Tick { .. } => stand.volatile(TOPIC, HISTORY_BYTES)?,
+        NodeTask::Tick { .. } => stand.volatile(TOPIC, HISTORY_BYTES)?,
         _ => stand.lossless(TOPIC, HISTORY_BYTES)?,
     };
     stand.volatile(ASK, HISTORY_BYTES)?;
     let (server, url) = open(&stand, args)?;
-    let _responder = (task == Task::Answer).then(|| respond(&stand)).transpose()?;
+    let _responder = (task == NodeTask::Answer).then(|| respond(&stand)).transpose()?;
     say(&Ready { url })?;
     match task {
-        Task::Serve | Task::Answer => {}
-        Task::Send { manner, bytes, count } => {
+        NodeTask::Serve | NodeTask::Answer => {}
+        NodeTask::Send { manner, bytes, count } => {
             wait_until(|| topic.logs()[0].info().registered > 0, "no reader came")?;
             let start_ns = send_all(&mut stand.publisher(TOPIC)?, manner, bytes, count)?;
             say(&Sent { start_ns })?;
         }
-        Task::Tick { readers, count, per_s } => {
+        NodeTask::Tick { readers, count, per_s } => {
             wait_until(|| topic.logs()[0].info().waiting >= readers, "not all readers came")?;
             say(&Sent { start_ns: tick(&stand, count, per_s)? })?;
         }
@@ -227,7 +227,7 @@ fn open(stand: &LocalNode, args: &RoleArgs) -> Result<(Server, String)> {
     // Two spinning threads would take both cores of a small machine from the clients.
     let threads = if spin { 1 } else { 0 };
     let mut config = ServerConfig { spin, threads, ..ServerConfig::default() };
-    if args.text("transport")? == Transport::Uds.name() {
+    if args.text("transport")? == SocketKind::Uds.name() {
         config.unix = vec![fresh_path("sock")];
     } else {
         config.tcp = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
@@ -251,7 +251,7 @@ fn respond(stand: &LocalNode) -> Result<Responder> {
 /// Publishes on a schedule without skipping records when it is late; each carries its intended time.
 fn tick(stand: &LocalNode, count: u64, per_s: u64) -> Result<u64> {
     let mut publisher = stand.publisher(TOPIC)?;
-    let mut payload = Payload::new(64);
+    let mut payload = NumberedPayload::new(64);
     let start_ns = monotonic_ns();
     for nth in 0..count {
         let intended_ns = start_ns + nth * 1_000_000_000 / per_s;

@@ -9,24 +9,24 @@ use dunlin_client::{Client, Responder, Subscriber};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::payload::{Payload, ReadExtent};
+use crate::payload::{NumberedPayload, ReadExtent};
 use crate::point::Bench;
-use crate::raw::ping_pong::Wait as HowTo;
-use crate::remote::node::{ASK, NodeProcess, NodeSetup, Task};
-use crate::sockets::Transport;
+use crate::raw::ping_pong::WaitMethod as HowTo;
+use crate::remote::node::{ASK, NodeProcess, NodeTask, RemoteNodeSetup};
+use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 use crate::workload::{describe, rounds};
 
 /// A client here, and a responder inside the node: two hops.
 pub fn responder_in_the_node(
     bench: &Bench,
-    transport: Transport,
+    transport: SocketKind,
     how: HowTo,
     pin: Pin,
     bytes: usize,
     iterations: u64,
 ) -> Result<Latencies> {
-    let setup = NodeSetup { transport, spin: how == HowTo::Spin, pin, task: Task::Answer };
+    let setup = RemoteNodeSetup { transport, spin: how == HowTo::Spin, pin, task: NodeTask::Answer };
     let node = NodeProcess::start(bench, setup)?;
     let _pinned = pin.side(0)?;
     let wait = if how == HowTo::Spin { Wait::Spin } else { Wait::Parked };
@@ -37,14 +37,14 @@ pub fn responder_in_the_node(
 /// or spins. If pinned apart, both clients use the first core.
 pub fn two_clients(
     bench: &Bench,
-    transport: Transport,
+    transport: SocketKind,
     node_waits: HowTo,
     pin: Pin,
     bytes: usize,
     iterations: u64,
 ) -> Result<Latencies> {
     let spin = node_waits == HowTo::Spin;
-    let node = NodeProcess::start(bench, NodeSetup { transport, spin, pin, task: Task::Serve })?;
+    let node = NodeProcess::start(bench, RemoteNodeSetup { transport, spin, pin, task: NodeTask::Serve })?;
     node.prepare()?;
     let _pinned = pin.side(0)?;
     let (asker, answerer) = (node.client(Wait::Parked)?, node.client(Wait::Parked)?);
@@ -67,7 +67,7 @@ pub fn two_clients(
 /// Requests, one in flight; a tenth more at first is not counted.
 fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut requester = client.requester();
-    let mut payload = Payload::new(bytes);
+    let mut payload = NumberedPayload::new(bytes);
     let mut latencies = Latencies::default();
     let unmeasured = iterations / 10;
     for nth in 0..rounds(iterations) {

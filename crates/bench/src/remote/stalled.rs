@@ -9,11 +9,11 @@ use dunlin_client::Subscriber;
 
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::point::{Bench, Sample};
-use crate::remote::node::{NodeProcess, NodeSetup, TOPIC, Task};
+use crate::point::{Bench, RunSample};
+use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
 use crate::remote::throughput::subscribe;
-use crate::sockets::Transport;
-use crate::timed::Timed;
+use crate::sockets::SocketKind;
+use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_from};
 
 const BYTES: usize = 64;
@@ -26,10 +26,10 @@ const SETTLE: Duration = Duration::from_millis(1_500);
 
 /// Delivers `count` records to one subscriber beside stalled ones. The node publishes once all are
 /// subscribed; counting starts once the others have stalled.
-pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<Sample> {
+pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<RunSample> {
     let manner = PublishMode::OneByOne;
-    let task = Task::Send { manner, bytes: BYTES, count: FILL + count };
-    let setup = NodeSetup { transport: Transport::Tcp, spin: false, pin: Pin::Free, task };
+    let task = NodeTask::Send { manner, bytes: BYTES, count: FILL + count };
+    let setup = RemoteNodeSetup { transport: SocketKind::Tcp, spin: false, pin: Pin::Free, task };
     let mut node = NodeProcess::start(bench, setup)?;
     let before = node.resident_bytes()?;
     let never_read = (0..stalled).map(|_| stall(&node)).collect::<Result<Vec<_>>>()?;
@@ -40,7 +40,7 @@ pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<Sample> {
     let start_ns = monotonic_ns();
     let end_ns = receive_from(&mut reader, manner, FILL..FILL + count)?;
     node.sent()?;
-    let timed = Timed { start_ns, end_ns, messages: count, bytes: BYTES, touched: BYTES };
+    let timed = TimedTransfer { start_ns, end_ns, messages: count, bytes: BYTES, touched: BYTES };
     let grown = node.resident_bytes_max()?.saturating_sub(before);
     drop(never_read);
     Ok(timed.sample().with("rss_bytes", grown as f64))

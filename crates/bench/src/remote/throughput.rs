@@ -8,9 +8,9 @@ use dunlin_client::{Client, Subscriber};
 
 use crate::cores::Pin;
 use crate::point::Bench;
-use crate::remote::node::{NodeProcess, NodeSetup, TOPIC, Task};
-use crate::sockets::Transport;
-use crate::timed::Timed;
+use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
+use crate::sockets::SocketKind;
+use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
 /// All threads park, as the peers' do: spinning would take a core from working threads.
@@ -19,22 +19,23 @@ const WAIT: Wait = Wait::Parked;
 /// The publisher inside the node, the subscriber here.
 pub fn embedded(
     bench: &Bench,
-    transport: Transport,
+    transport: SocketKind,
     manner: PublishMode,
     bytes: usize,
     count: u64,
-) -> Result<Timed> {
-    let task = Task::Send { manner, bytes, count };
-    let mut node = NodeProcess::start(bench, NodeSetup { transport, spin: false, pin: Pin::Free, task })?;
+) -> Result<TimedTransfer> {
+    let task = NodeTask::Send { manner, bytes, count };
+    let mut node =
+        NodeProcess::start(bench, RemoteNodeSetup { transport, spin: false, pin: Pin::Free, task })?;
     let client = node.client(WAIT)?;
     let end_ns = receive_all(&mut subscribe(&client)?, manner, 1, count)?;
     let touched = manner.touch().bytes(bytes);
-    Ok(Timed { start_ns: node.sent()?, end_ns, messages: count, bytes, touched })
+    Ok(TimedTransfer { start_ns: node.sent()?, end_ns, messages: count, bytes, touched })
 }
 
 /// Publisher and subscriber as two clients in two threads here, the node in another process.
-pub fn brokered(bench: &Bench, transport: Transport, bytes: usize, count: u64) -> Result<Timed> {
-    let setup = NodeSetup { transport, spin: false, pin: Pin::Free, task: Task::Serve };
+pub fn brokered(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) -> Result<TimedTransfer> {
+    let setup = RemoteNodeSetup { transport, spin: false, pin: Pin::Free, task: NodeTask::Serve };
     let node = NodeProcess::start(bench, setup)?;
     node.prepare()?;
     let reader = node.client(WAIT)?;
@@ -50,7 +51,7 @@ pub fn brokered(bench: &Bench, transport: Transport, bytes: usize, count: u64) -
     }
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
     let end_ns = received?;
-    Ok(Timed { start_ns: start_ns?, end_ns, messages: count, bytes, touched: bytes })
+    Ok(TimedTransfer { start_ns: start_ns?, end_ns, messages: count, bytes, touched: bytes })
 }
 
 /// A subscriber that the publisher of the lossless topic waits for.

@@ -10,7 +10,7 @@ use crate::options::RawOptions;
 use crate::params::Params;
 use crate::point::Suite;
 use crate::report::cited::Cited;
-use crate::row::{Row, RowSet};
+use crate::row::{FigureRow, RowSet};
 use crate::store::KeptRun;
 use crate::table::Table;
 
@@ -61,7 +61,7 @@ fn put_together(
     let mut chosen: Vec<Chosen> = Vec::new();
     for (run, rows) in sets.iter().enumerate().rev() {
         for told in layout::points(suite.layouts, case, rows) {
-            let Row { case, target, params, .. } = told.row;
+            let FigureRow { case, target, params, .. } = told.row;
             let place = places.get(&(case.clone(), target.clone(), params.clone())).copied();
             let is_new = !chosen.iter().any(|other| layout::same_point(other.told.row, told.row));
             if is_new && (place.is_some() || run == newest) {
@@ -104,7 +104,7 @@ fn of_case(run: &KeptRun, suite: &Suite, case: &str) -> RowSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
+    use crate::machine::MachineDescription;
     use crate::stats::Summary;
     use crate::tasks;
 
@@ -118,12 +118,13 @@ mod tests {
                 params
             };
             let summary = Summary::of(&[*per_s]).unwrap();
-            rows.push(Row::new("tasks", "scaling", "dunlin", &params, "ops_per_s", summary, true)).unwrap();
+            rows.push(FigureRow::new("tasks", "scaling", "dunlin", &params, "ops_per_s", summary, true))
+                .unwrap();
         }
         KeptRun {
             name: "tasks".into(),
             date: date.into(),
-            machine: Machine::default(),
+            machine: MachineDescription::default(),
             commit: "abc".into(),
             command: "dunlin bench tasks".into(),
             quick: false,

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::params::{Params, Value};
-use crate::report::plot::{Axis, LINES_MAX, Plot, PlotLine, Scale};
-use crate::row::{Row, RowSet};
+use crate::params::{ParamValue, Params};
+use crate::report::plot::{Axis, AxisScale, LINES_MAX, Plot, PlotLine};
+use crate::row::{FigureRow, RowSet};
 
 /// Growing parameters, in order of preference.
 const GROWING: [&str; 12] = [
@@ -51,7 +51,7 @@ pub fn of(title: &str, rows: &RowSet) -> Vec<Plot> {
 fn curve(title: &str, rows: &RowSet, growing: &str, metric: &str) -> Option<Plot> {
     let mut lines: BTreeMap<(bool, String), Vec<(f64, f64)>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.metric == metric) {
-        if let Some(Value::Number(x)) = row.params.get(growing) {
+        if let Some(ParamValue::Number(x)) = row.params.get(growing) {
             let key = (row.target != "dunlin", format!("{}{}", row.target, others(&row.params, growing)));
             lines.entry(key).or_default().push((*x as f64, row.median));
         }
@@ -82,26 +82,27 @@ fn curve(title: &str, rows: &RowSet, growing: &str, metric: &str) -> Option<Plot
     (!lines.is_empty()).then_some(Plot { title, x, y, lines, left_out })
 }
 
-fn scale_of(values: &[f64]) -> Scale {
+fn scale_of(values: &[f64]) -> AxisScale {
     let least = values.iter().copied().fold(f64::MAX, f64::min);
     let most = values.iter().copied().fold(0.0, f64::max);
-    if least > 0.0 && most / least >= LOG_FROM { Scale::Log } else { Scale::Linear }
+    if least > 0.0 && most / least >= LOG_FROM { AxisScale::Log } else { AxisScale::Linear }
 }
 
 /// Parameters that tell lines apart.
 pub fn others(params: &Params, but: &str) -> String {
-    let told = |(name, value): (&str, &Value)| match value {
-        Value::Text(text) => format!(" {text}"),
-        Value::Number(number) => format!(" {name}={number}"),
+    let told = |(name, value): (&str, &ParamValue)| match value {
+        ParamValue::Text(text) => format!(" {text}"),
+        ParamValue::Number(number) => format!(" {name}={number}"),
     };
     params.iter().filter(|(name, _)| *name != but).map(told).collect()
 }
 
 /// Rows of each point, in order.
-pub fn points(rows: &RowSet) -> Vec<Vec<&Row>> {
-    let mut points: Vec<Vec<&Row>> = Vec::new();
+pub fn points(rows: &RowSet) -> Vec<Vec<&FigureRow>> {
+    let mut points: Vec<Vec<&FigureRow>> = Vec::new();
     for row in rows.iter() {
-        let same = |point: &&mut Vec<&Row>| point[0].target == row.target && point[0].params == row.params;
+        let same =
+            |point: &&mut Vec<&FigureRow>| point[0].target == row.target && point[0].params == row.params;
         match points.iter_mut().find(same) {
             Some(point) => point.push(row),
             None => points.push(vec![row]),
@@ -120,7 +121,7 @@ mod tests {
         for &count in subscribers {
             let params = Params::new().with("transport", "tcp").with("subscribers", count);
             let summary = Summary::of(&[1e6 / count as f64]).unwrap();
-            rows.push(Row::new("spot", "fanout", "dunlin", &params, "deliveries_per_s", summary, true))
+            rows.push(FigureRow::new("spot", "fanout", "dunlin", &params, "deliveries_per_s", summary, true))
                 .unwrap();
         }
         rows
@@ -135,7 +136,7 @@ mod tests {
             plots[0].lines[0].points.iter().map(|point| point.0).collect::<Vec<_>>(),
             [10.0, 100.0, 1000.0]
         );
-        assert_eq!((&plots[0].x.scale, &plots[0].y.scale), (&Scale::Log, &Scale::Log));
+        assert_eq!((&plots[0].x.scale, &plots[0].y.scale), (&AxisScale::Log, &AxisScale::Log));
         let svg = plots[0].svg().unwrap();
         assert!(svg.contains("<svg") && svg.contains("10.0 k/s"), "{svg}");
     }

@@ -2,8 +2,8 @@
 //! peers.
 
 use crate::report::curves::{others, points};
-use crate::report::plot::{Axis, LINES_MAX, Plot, PlotLine, Scale};
-use crate::row::{Row, RowSet};
+use crate::report::plot::{Axis, AxisScale, LINES_MAX, Plot, PlotLine};
+use crate::row::{FigureRow, RowSet};
 
 /// Quantiles of a plot. A row has those quantiles that its run measured.
 const QUANTILES: [(&str, &str); 5] =
@@ -23,14 +23,18 @@ pub fn of(title: &str, rows: &RowSet) -> Option<Plot> {
     let words = QUANTILES[..=far].iter().map(|(_, word)| *word).collect();
     Some(Plot {
         title: format!("{title}: latencies"),
-        x: Axis { name: "share of all that took no longer".into(), metric: None, scale: Scale::Words(words) },
-        y: Axis { name: "latency".into(), metric: Some("p50_ns".into()), scale: Scale::Log },
+        x: Axis {
+            name: "share of all that took no longer".into(),
+            metric: None,
+            scale: AxisScale::Words(words),
+        },
+        y: Axis { name: "latency".into(), metric: Some("p50_ns".into()), scale: AxisScale::Log },
         lines,
         left_out,
     })
 }
 
-fn line(point: &[&Row]) -> Option<PlotLine> {
+fn line(point: &[&FigureRow]) -> Option<PlotLine> {
     let at = |(place, (metric, _)): (usize, &(&str, &str))| {
         let row = point.iter().find(|row| row.metric == *metric && row.median > 0.0)?;
         Some((place as f64, row.median))
@@ -59,7 +63,7 @@ mod tests {
         let params = Params::new().with("bytes", bytes);
         for (metric, value) in metrics {
             let summary = Summary::of(&[*value]).unwrap();
-            rows.push(Row::new("spot", "latency", target, &params, metric, summary, true)).unwrap();
+            rows.push(FigureRow::new("spot", "latency", target, &params, metric, summary, true)).unwrap();
         }
     }
 

@@ -27,7 +27,7 @@ pub const LINES_MAX: usize = COLOURS.len();
 
 /// Scale of an axis.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Scale {
+pub enum AxisScale {
     /// Linear, from zero.
     Linear,
     /// Logarithmic.
@@ -44,7 +44,7 @@ pub struct Axis {
     /// Metric that formats the values; `None` for plain numbers.
     pub metric: Option<String>,
     /// Scale.
-    pub scale: Scale,
+    pub scale: AxisScale,
 }
 
 /// A line of a plot.
@@ -73,15 +73,15 @@ pub struct Plot {
 
 impl Axis {
     fn place(&self, value: f64) -> f64 {
-        if self.scale == Scale::Log { value.max(f64::MIN_POSITIVE).log10() } else { value }
+        if self.scale == AxisScale::Log { value.max(f64::MIN_POSITIVE).log10() } else { value }
     }
 
     fn label(&self, place: f64) -> String {
         let value = match &self.scale {
-            Scale::Words(words) => return word(words, place),
-            Scale::Log if (place - place.round()).abs() > 1e-6 => return String::new(),
-            Scale::Log => 10f64.powf(place),
-            Scale::Linear => place,
+            AxisScale::Words(words) => return word(words, place),
+            AxisScale::Log if (place - place.round()).abs() > 1e-6 => return String::new(),
+            AxisScale::Log => 10f64.powf(place),
+            AxisScale::Linear => place,
         };
         self.metric.as_deref().map_or_else(|| metric::scaled(value), |name| metric::human(name, value))
     }
@@ -91,9 +91,9 @@ impl Axis {
             .map(|value| self.place(value))
             .fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)));
         match &self.scale {
-            Scale::Linear => 0.0..if most > 0.0 { most * 1.1 } else { 1.0 },
-            Scale::Log => (least - 0.05).floor()..(most + 0.05).ceil(),
-            Scale::Words(words) => -0.25..words.len() as f64 - 0.75,
+            AxisScale::Linear => 0.0..if most > 0.0 { most * 1.1 } else { 1.0 },
+            AxisScale::Log => (least - 0.05).floor()..(most + 0.05).ceil(),
+            AxisScale::Words(words) => -0.25..words.len() as f64 - 0.75,
         }
     }
 }
@@ -151,7 +151,7 @@ impl Plot {
             .x_label_area_size(40)
             .y_label_area_size(78)
             .build_cartesian_2d(across, upwards)?;
-        let x_labels = if let Scale::Words(words) = &self.x.scale { words.len() * 4 } else { 8 };
+        let x_labels = if let AxisScale::Words(words) = &self.x.scale { words.len() * 4 } else { 8 };
         chart
             .configure_mesh()
             .x_labels(x_labels)
@@ -182,8 +182,8 @@ mod tests {
         let line = |name: &&str| PlotLine { name: (*name).to_owned(), points: vec![(1.0, 1.0)] };
         Plot {
             title: String::new(),
-            x: axis(Scale::Linear),
-            y: axis(Scale::Log),
+            x: axis(AxisScale::Linear),
+            y: axis(AxisScale::Log),
             lines: names.iter().map(line).collect(),
             left_out: 0,
         }

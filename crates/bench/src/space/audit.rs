@@ -7,14 +7,14 @@ use anyhow::{Context, Result, ensure};
 use dunlin::space::{Lockstep, RegionId};
 
 use super::node::WorldCommand;
-use super::workers::Workers;
+use super::workers::WorldProcesses;
 use crate::sockets::fresh_path;
 
 /// Id, generation and state hash of an entity.
 type EntityLine = (u64, u64, u64);
 
 /// Checks that every entity exists once and, in lock-step, equals byte by byte that of a single region.
-pub fn check(workers: &mut Workers) -> Result<()> {
+pub fn check(workers: &mut WorldProcesses) -> Result<()> {
     let all = gather(workers)?;
     let setting = workers.setting;
     let ids = all.iter().map(|line| (line.0, line.1));
@@ -32,7 +32,7 @@ pub fn check(workers: &mut Workers) -> Result<()> {
     Ok(())
 }
 
-fn replay(workers: &Workers) -> Result<Vec<EntityLine>> {
+fn replay(workers: &WorldProcesses) -> Result<Vec<EntityLine>> {
     let setting = workers.setting;
     let mut alone = Lockstep::new(&setting.setup(RegionId(0)), &setting.conduct, 1);
     for nth in 0..setting.entities {
@@ -45,7 +45,7 @@ fn replay(workers: &Workers) -> Result<Vec<EntityLine>> {
     Ok(alone.ledger().into_iter().map(|(id, generation, hash)| (id.0, generation.into(), hash)).collect())
 }
 
-fn gather(workers: &mut Workers) -> Result<Vec<EntityLine>> {
+fn gather(workers: &mut WorldProcesses) -> Result<Vec<EntityLine>> {
     let mut all = Vec::new();
     for worker in 0..workers.setting.processes as usize {
         let path: PathBuf = fresh_path("ledger");

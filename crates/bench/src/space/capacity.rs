@@ -7,18 +7,18 @@ use anyhow::Result;
 
 use super::handover::{ended, longest};
 use super::node::WorldReport;
-use super::setting::Setting;
-use super::workers::Workers;
+use super::setting::WorldSetting;
+use super::workers::WorldProcesses;
 use crate::metric;
-use crate::params::Value;
-use crate::point::{Bench, Sample};
+use crate::params::ParamValue;
+use crate::point::{Bench, RunSample};
 use crate::row::RowSet;
 
 /// Measures ticks at their own rate.
-pub fn measure(bench: &Bench, setting: Setting, at_least: Duration) -> Result<Sample> {
-    let empty = Setting { entities: 0, ..setting };
-    let without = Workers::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?;
-    let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
+pub fn measure(bench: &Bench, setting: WorldSetting, at_least: Duration) -> Result<RunSample> {
+    let empty = WorldSetting { entities: 0, ..setting };
+    let without = WorldProcesses::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?;
+    let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let time = bench.options.time.max(if bench.options.quick { Duration::ZERO } else { at_least });
     let ticks = (time.as_nanos() as u64 / setting.tick_ns).max(5);
     workers.run(setting.tick_ns, if bench.options.quick { 5 } else { 50 })?;
@@ -29,7 +29,7 @@ pub fn measure(bench: &Bench, setting: Setting, at_least: Duration) -> Result<Sa
     let elapsed_ns = seen[0].end_ns.saturating_sub(seen[0].start_ns).max(1) as f64;
     let grown = grown_bytes(&seen, &without);
     let each = |bytes: f64| bytes / setting.entities.max(1) as f64;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with_time("p50_ns", longest(&seen, |seen| seen.tick_ns[0]))
         .with_time("p95_ns", longest(&seen, |seen| seen.tick_ns[1]))
         .with_time("p99_ns", longest(&seen, |seen| seen.tick_ns[2]))
@@ -54,7 +54,8 @@ fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
 
 /// Memory as a linear function of entities; the document expects linear growth.
 pub fn fit(rows: &RowSet) -> String {
-    let number = |value: &Value| if let Value::Number(number) = value { Some(*number as f64) } else { None };
+    let number =
+        |value: &ParamValue| if let ParamValue::Number(number) = value { Some(*number as f64) } else { None };
     let points: Vec<(f64, f64)> = rows
         .iter()
         .filter(|row| row.case == "capacity" && row.metric == "rss_bytes")

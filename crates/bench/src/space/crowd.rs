@@ -7,9 +7,9 @@ use dunlin::space::{Partition, RegionId, RegionLoad};
 
 use super::handover::{ended, longest};
 use super::node::{Weight, WorldCommand};
-use super::setting::Setting;
-use super::workers::Workers;
-use crate::point::{Bench, Sample};
+use super::setting::WorldSetting;
+use super::workers::WorldProcesses;
+use crate::point::{Bench, RunSample};
 
 /// Highest load, as a multiple of the mean, that causes no new cut.
 const TOLERANCE: f64 = 1.1;
@@ -19,8 +19,8 @@ const EVEN: f64 = 1.15;
 const LOOK_TICKS: u64 = 1;
 
 /// Measures the worst imbalance, and the ticks until it is repaired.
-pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
-    let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
+pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
+    let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let mut partition = setting.partition();
     let ticks = bench.options.count(240, 40);
     let (mut since_uneven, mut most_uneven, mut cuts, mut worst_ns, mut handed) = (0, 0, 0, None, 0);
@@ -42,7 +42,7 @@ pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
     }
     ensure!(cuts > 0, "no rebalance changed the partition");
     ended(&mut workers)?;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("uneven_ticks", most_uneven as f64)
         .with("unevenness", last)
         .with("cuts", f64::from(cuts))
@@ -57,7 +57,7 @@ fn unevenness(loads: &[RegionLoad]) -> f64 {
     loads.iter().fold(0.0, |most: f64, load| most.max(load.amount)) / mean.max(1.0)
 }
 
-fn cut(workers: &mut Workers, partition: &Partition) -> Result<()> {
+fn cut(workers: &mut WorldProcesses, partition: &Partition) -> Result<()> {
     let cuts = partition.regions().iter().map(|(first, RegionId(region))| (*first, *region)).collect();
     let done: Vec<bool> = workers.all(&WorldCommand::Cut(cuts))?;
     done.iter().all(|done| *done).then_some(()).context("a worker reported no rebalance")

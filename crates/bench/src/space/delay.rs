@@ -20,12 +20,12 @@ const READ_BYTES: usize = 256 << 10;
 
 /// A relay process in front of a port.
 #[derive(Debug)]
-pub struct Delay {
+pub struct DelayRelay {
     _child: Child,
     port: u16,
 }
 
-impl Delay {
+impl DelayRelay {
     /// Starts a relay to a port of this machine, with this delay in each direction.
     pub fn start(bench: &Bench, to: u16, one_way: Duration) -> Result<Self> {
         let args = [("to", to.to_string()), ("us", one_way.as_micros().to_string())];

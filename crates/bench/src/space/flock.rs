@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use super::conduct::Conduct;
 use super::handover::{ended, sample};
-use super::setting::Setting;
-use super::workers::Workers;
+use super::setting::WorldSetting;
+use super::workers::WorldProcesses;
 use crate::child::PATIENCE;
-use crate::point::{Bench, Sample};
+use crate::point::{Bench, RunSample};
 
 fn ticks(bench: &Bench) -> u64 {
     bench.options.count(100, 5)
 }
 
 /// Measures lock-step over processes, and compares all entities afterwards.
-pub fn ours(bench: &Bench, setting: Setting) -> Result<Sample> {
-    let mut workers = Workers::start(bench, setting, std::time::Duration::ZERO)?;
+pub fn ours(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
+    let mut workers = WorldProcesses::start(bench, setting, std::time::Duration::ZERO)?;
     let seen = workers.run(0, ticks(bench))?;
     ended(&mut workers)?;
     Ok(sample(&seen).with("lost", 0.0))
@@ -49,7 +49,7 @@ struct PeerReply {
 }
 
 /// Measures krABMaga, in one process on one core.
-pub fn rival(bench: &Bench, setting: Setting) -> Result<Sample> {
+pub fn rival(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let Conduct::Flock { sight } = setting.conduct else {
         bail!("movement {:?} is not of kind flock", setting.conduct)
     };
@@ -75,5 +75,5 @@ pub fn rival(bench: &Bench, setting: Setting) -> Result<Sample> {
     let PeerReply { counted_ns, ticks, neighbours } =
         child.line(PATIENCE * 10).context("cannot run krABMaga's flock")?;
     let rate = ticks as f64 * 1e9 / counted_ns.max(1) as f64;
-    Ok(Sample::new().with("ticks_per_s", rate).with("neighbours", neighbours))
+    Ok(RunSample::new().with("ticks_per_s", rate).with("neighbours", neighbours))
 }

@@ -6,13 +6,13 @@ use anyhow::{Result, ensure};
 
 use super::handover::{elapsed_ns, ended, longest, nothing_dropped};
 use super::node::WorldReport;
-use super::setting::Setting;
-use super::workers::Workers;
-use crate::point::{Bench, Sample};
+use super::setting::WorldSetting;
+use super::workers::WorldProcesses;
+use crate::point::{Bench, RunSample};
 
 /// Measures at the ticks' own rate.
-pub fn measure(bench: &Bench, setting: Setting, rtt: Duration) -> Result<Sample> {
-    let mut workers = Workers::start(bench, setting, rtt)?;
+pub fn measure(bench: &Bench, setting: WorldSetting, rtt: Duration) -> Result<RunSample> {
+    let mut workers = WorldProcesses::start(bench, setting, rtt)?;
     let ticks = (bench.options.time.as_nanos() as u64 / setting.tick_ns).max(5);
     workers.run(setting.tick_ns, 5)?;
     let seen = workers.run(setting.tick_ns, ticks)?;
@@ -26,7 +26,7 @@ pub fn measure(bench: &Bench, setting: Setting, rtt: Duration) -> Result<Sample>
         let told = setting.entities * (rounds + 1);
         ensure!(ghosts == told, "{ghosts} ghosts were sent, expected {told}");
     }
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("ghosts_per_s", ghosts as f64 * 1e9 / elapsed_ns)
         .with("bytes_per_s", sum(|seen| seen.sent_bytes) as f64 * 1e9 / elapsed_ns)
         .with_time("late_p99_ns", longest(&seen, |seen| seen.ghosts_late_ns))

@@ -3,7 +3,7 @@
 //! counts each entity that arrived, once.
 
 use super::points::{CLOSE, DESCRIBED, PROGRAM};
-use crate::goal::{Claim, Goal, Threshold};
+use crate::goal::{ClaimedFigure, Goal, Threshold};
 use crate::row::RowPattern;
 
 use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
@@ -142,11 +142,11 @@ pub const GOALS: &[Goal] = &[
     ),
 ];
 
-const fn claim(what: &'static str, figure: f64, ours: RowPattern) -> Claim {
-    Claim { what, figure, ours }
+const fn claim(what: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigure {
+    ClaimedFigure { what, figure, ours }
 }
 
-const fn scaling(what: &'static str, figure: f64, params: Pairs) -> Claim {
+const fn scaling(what: &'static str, figure: f64, params: Pairs) -> ClaimedFigure {
     claim(what, figure, ours("handover", params, RATE))
 }
 
@@ -161,7 +161,7 @@ macro_rules! at {
 }
 
 /// The document's tables.
-pub const CLAIMS: &[Claim] = &[
+pub const CLAIMS: &[ClaimedFigure] = &[
     at!("100", 45.3),
     at!("200", 79.9),
     at!("400", 139.5),

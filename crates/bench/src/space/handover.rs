@@ -6,16 +6,16 @@ use anyhow::{Result, ensure};
 
 use super::audit;
 use super::node::WorldReport;
-use super::setting::Setting;
-use super::workers::Workers;
-use crate::point::{Bench, Sample};
+use super::setting::WorldSetting;
+use super::workers::WorldProcesses;
+use crate::point::{Bench, RunSample};
 
 /// Ticks before the measurement.
 const WARM_TICKS: u64 = 25;
 
 /// Measures at the ticks' own rate for the time of a run, and compares all entities afterwards.
-pub fn paced(bench: &Bench, setting: Setting, rtt: Duration, at_least: Duration) -> Result<Sample> {
-    let mut workers = Workers::start(bench, setting, rtt)?;
+pub fn paced(bench: &Bench, setting: WorldSetting, rtt: Duration, at_least: Duration) -> Result<RunSample> {
+    let mut workers = WorldProcesses::start(bench, setting, rtt)?;
     let time = bench.options.time.max(if bench.options.quick { Duration::ZERO } else { at_least });
     let ticks = (time.as_nanos() as u64 / setting.tick_ns).max(5);
     workers.run(setting.tick_ns, if bench.options.quick { 5 } else { WARM_TICKS })?;
@@ -33,8 +33,8 @@ pub fn paced(bench: &Bench, setting: Setting, rtt: Duration, at_least: Duration)
 }
 
 /// Runs ticks back to back in lock-step: every entity crosses in every tick.
-pub fn saturating(bench: &Bench, setting: Setting) -> Result<Sample> {
-    let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
+pub fn saturating(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
+    let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let probe = workers.run(0, if bench.options.quick { 2 } else { 20 })?;
     let tick_ns = elapsed_ns(&probe) / probe[0].ticks.max(1);
     let ticks = (bench.options.time.as_nanos() as u64 / tick_ns.max(1)).clamp(2, 1_000_000);
@@ -46,7 +46,7 @@ pub fn saturating(bench: &Bench, setting: Setting) -> Result<Sample> {
 }
 
 /// Checks that no handover is in progress, and all entities exist.
-pub fn ended(workers: &mut Workers) -> Result<()> {
+pub fn ended(workers: &mut WorldProcesses) -> Result<()> {
     // After this second wait, messages of the last tick have reached the other side.
     for _ in 0..2 {
         drop(workers.all::<usize>(&super::node::WorldCommand::Hold)?);
@@ -62,12 +62,12 @@ pub fn elapsed_ns(seen: &[WorldReport]) -> u64 {
 }
 
 /// Results of all workers, in the document's columns.
-pub fn sample(seen: &[WorldReport]) -> Sample {
+pub fn sample(seen: &[WorldReport]) -> RunSample {
     let elapsed_ns = elapsed_ns(seen) as f64;
     let sum = |of: fn(&WorldReport) -> u64| seen.iter().map(of).sum::<u64>() as f64;
     let most = |of: fn(&WorldReport) -> u64| seen.iter().map(of).max().unwrap_or(0) as f64;
     let rate = sum(|seen| seen.departed) * 1e9 / elapsed_ns;
-    Sample::new()
+    RunSample::new()
         .with("handovers_per_s", rate)
         .with("node_handovers_per_s", rate / seen.len().max(1) as f64)
         .with("bytes_per_s", sum(|seen| seen.sent_bytes) * 1e9 / elapsed_ns)

@@ -3,13 +3,13 @@
 //! Results of some points are compared with a scan.
 
 use anyhow::{Result, ensure};
-use dunlin::space::{Grid, Index, NearItem, Octree, Scan, Tetree, World};
+use dunlin::space::{Grid, LinearScan, NearItem, Octree, SpatialIndex, Tetree, WorldBox};
 use serde::{Deserialize, Serialize};
 
-use super::setting::Setting;
+use super::setting::WorldSetting;
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
-use crate::point::{Bench, Sample};
+use crate::point::{Bench, RunSample};
 
 /// Number of nearest points.
 const NEAREST: usize = 10;
@@ -17,7 +17,7 @@ const NEAREST: usize = 10;
 const COMPARED: usize = 50;
 
 /// Measures one of our indexes.
-pub fn ours(bench: &Bench, name: &str, setting: Setting) -> Result<Sample> {
+pub fn ours(bench: &Bench, name: &str, setting: WorldSetting) -> Result<RunSample> {
     let world = setting.world();
     match name {
         "octree" => measure(bench, Octree::new(world), setting),
@@ -30,7 +30,7 @@ pub fn ours(bench: &Bench, name: &str, setting: Setting) -> Result<Sample> {
     }
 }
 
-fn measure(bench: &Bench, mut index: impl Index<3>, setting: Setting) -> Result<Sample> {
+fn measure(bench: &Bench, mut index: impl SpatialIndex<3>, setting: WorldSetting) -> Result<RunSample> {
     let mut points = columns(&setting);
     let (mut found, mut ticks, mut recall) = (Vec::new(), 0_u32, 1.0_f64);
     let mut counted_ns = 0;
@@ -48,16 +48,16 @@ fn measure(bench: &Bench, mut index: impl Index<3>, setting: Setting) -> Result<
     Ok(told(counted_ns, ticks, setting.entities, recall))
 }
 
-fn told(counted_ns: u64, ticks: u32, entities: u64, recall: f64) -> Sample {
+fn told(counted_ns: u64, ticks: u32, entities: u64, recall: f64) -> RunSample {
     let tick_ns = counted_ns as f64 / f64::from(ticks.max(1));
-    Sample::new()
+    RunSample::new()
         .with("tick_ns", tick_ns)
         .with("queries_per_s", entities as f64 * 1e9 / tick_ns)
         .with("recall", recall)
 }
 
 /// Initial coordinates.
-fn columns(setting: &Setting) -> [Vec<f32>; 3] {
+fn columns(setting: &WorldSetting) -> [Vec<f32>; 3] {
     let mut columns: [Vec<f32>; 3] = Default::default();
     for nth in 0..setting.entities {
         let at = setting.entity(nth).position;
@@ -67,7 +67,7 @@ fn columns(setting: &Setting) -> [Vec<f32>; 3] {
 }
 
 /// Moves all points a little, alike for every index; points turn at the walls.
-fn advance(points: &mut [Vec<f32>; 3], world: &World<3>, tick: u32) {
+fn advance(points: &mut [Vec<f32>; 3], world: &WorldBox<3>, tick: u32) {
     for (axis, column) in points.iter_mut().enumerate() {
         let edge = world.max()[axis];
         for (nth, along) in column.iter_mut().enumerate() {
@@ -80,7 +80,7 @@ fn advance(points: &mut [Vec<f32>; 3], world: &World<3>, tick: u32) {
 
 /// Share of the nearest points that were found, for some points.
 fn compare(points: &[Vec<f32>; 3], found: &[NearItem]) -> f64 {
-    let mut scan = Scan::<3>::new();
+    let mut scan = LinearScan::<3>::new();
     scan.rebuild(std::array::from_fn(|axis| &points[axis][..]));
     let (mut exact, mut right) = (Vec::new(), 0);
     let every = (points[0].len() / COMPARED).max(1);
@@ -105,7 +105,7 @@ struct Rival {
 }
 
 /// Measures rstar or kiddo with the program in `peers/space` on the same points.
-pub fn rival(bench: &Bench, name: &'static str, setting: Setting) -> Result<Sample> {
+pub fn rival(bench: &Bench, name: &'static str, setting: WorldSetting) -> Result<RunSample> {
     let program = bench.peers.program("space_peer")?;
     let args = [
         "index".to_owned(),

@@ -1,10 +1,10 @@
 //! Tables of suite `space`.
 
-use crate::layout::{Cell, Layout};
+use crate::layout::{CaseLayout, ColumnValue};
 
-use Cell::{Metric, Param, Range};
+use ColumnValue::{Metric, Param, Range};
 
-const HANDOVERS: &[(&str, Cell)] = &[
+const HANDOVERS: &[(&str, ColumnValue)] = &[
     ("Entities", Param("entities")),
     ("Standbys", Param("standbys")),
     ("Border crossings offered", Metric("offered_per_s")),
@@ -19,7 +19,7 @@ const HANDOVERS: &[(&str, Cell)] = &[
 ];
 
 /// Columns of cases with ticks; values of one process are those of the largest.
-const fn ticks(entities: &'static str) -> [(&'static str, Cell); 13] {
+const fn ticks(entities: &'static str) -> [(&'static str, ColumnValue); 13] {
     [
         (entities, Param("entities")),
         ("Standbys", Param("standbys")),
@@ -37,15 +37,19 @@ const fn ticks(entities: &'static str) -> [(&'static str, Cell); 13] {
     ]
 }
 
-const TICKS: &[(&str, Cell)] = &ticks("Entities a region");
-const BUCKET: &[(&str, Cell)] = &ticks("Entities of both regions");
+const TICKS: &[(&str, ColumnValue)] = &ticks("Entities a region");
+const BUCKET: &[(&str, ColumnValue)] = &ticks("Entities of both regions");
 
-const fn of(case: &'static str, title: &'static str, columns: &'static [(&'static str, Cell)]) -> Layout {
-    Layout { case, title, columns }
+const fn of(
+    case: &'static str,
+    title: &'static str,
+    columns: &'static [(&'static str, ColumnValue)],
+) -> CaseLayout {
+    CaseLayout { case, title, columns }
 }
 
 /// The layouts.
-pub const LAYOUTS: &[Layout] = &[
+pub const LAYOUTS: &[CaseLayout] = &[
     of("handover", "Migration throughput", HANDOVERS),
     of("latency", "One hand-over, over a way that takes its time", HANDOVERS),
     of(

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dunlin::space::curve::{Curve, Morton};
-use dunlin::space::{Authority, Host, Partition, RegionId, RegionLoad, RegionReport, WorldTopics};
-use dunlin::{Config, Limits, Node};
-use dunlin_server::space::{Peer, Runner, Secret, Space, SpaceConfig, SpaceLimits, TickPace};
+use dunlin::space::{Host, Partition, RegionAuthority, RegionId, RegionLoad, RegionReport, WorldTopics};
+use dunlin::{Config, Node, NodeLimits};
+use dunlin_server::space::{Runner, Secret, Space, SpaceConfig, SpaceLimits, TickPace, WorldPeer};
 use serde::{Deserialize, Serialize};
 
 use super::conduct::Conduct;
-use super::setting::Setting;
+use super::setting::WorldSetting;
 use crate::child::PATIENCE;
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::role::{RoleArgs, hear, say};
@@ -106,13 +106,13 @@ type Worker = Space<3, Conduct>;
 
 /// Main function of the worker.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
-    let setting: Setting = serde_json::from_str(args.text("setting")?)?;
+    let setting: WorldSetting = serde_json::from_str(args.text("setting")?)?;
     let ports: Vec<u16> = serde_json::from_str(args.text("ports")?)?;
     let number: u32 = args.get("process")?;
     let region = RegionId(number);
     let stage = if setting.publish { Some(stage()?) } else { None };
     let mut host = Host::new(setting.setup(region), setting.conduct, setting.partition(), stage);
-    host.begin(region, Authority { epoch: 1, until_ns: u64::MAX })?;
+    host.begin(region, RegionAuthority { epoch: 1, until_ns: u64::MAX })?;
     let space = Space::start(config(&setting, number, &ports), host)?;
     marker(format_args!("READY"))?;
     say(&Listening { port: space.address().port() })?;
@@ -171,12 +171,12 @@ fn marker(text: std::fmt::Arguments<'_>) -> Result<()> {
 }
 
 fn stage() -> Result<WorldTopics> {
-    let limits = Limits { memory_bytes_max: 4 << 30, ..Limits::default() };
+    let limits = NodeLimits { memory_bytes_max: 4 << 30, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() })?;
     Ok(WorldTopics { node, world: "bench".to_owned(), history_bytes: 64 << 20 })
 }
 
-fn config(setting: &Setting, number: u32, ports: &[u16]) -> SpaceConfig {
+fn config(setting: &WorldSetting, number: u32, ports: &[u16]) -> SpaceConfig {
     let loopback = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let port = |other: u32| ports.get(other as usize - 1).copied().unwrap_or(0);
     let others = (1..=setting.processes).filter(|other| *other != number);
@@ -184,7 +184,9 @@ fn config(setting: &Setting, number: u32, ports: &[u16]) -> SpaceConfig {
         world: "bench".to_owned(),
         process: number.into(),
         listen: loopback(0),
-        peers: others.map(|other| Peer { process: other.into(), address: loopback(port(other)) }).collect(),
+        peers: others
+            .map(|other| WorldPeer { process: other.into(), address: loopback(port(other)) })
+            .collect(),
         pace: TickPace::Hold,
         lockstep: setting.lockstep,
         balance: None,
@@ -194,7 +196,7 @@ fn config(setting: &Setting, number: u32, ports: &[u16]) -> SpaceConfig {
     }
 }
 
-fn spawn(space: &Worker, setting: Setting, region: RegionId) -> Result<usize> {
+fn spawn(space: &Worker, setting: WorldSetting, region: RegionId) -> Result<usize> {
     let spawned = space.ask(move |runner| {
         let host = runner.host_mut();
         let mut count = 0;
@@ -321,8 +323,9 @@ fn load(space: &Worker, region: RegionId) -> Result<Weight> {
         let host = runner.host();
         let world = host.setup().world;
         let store = host.region(region).map(|region| region.store());
-        let key =
-            |row: usize, store: &dunlin::space::Store<3>| Morton::key(world.place(&store.position(row)));
+        let key = |row: usize, store: &dunlin::space::EntityStore<3>| {
+            Morton::key(world.place(&store.position(row)))
+        };
         let mut keys: Vec<u64> =
             store.map(|store| (0..store.len()).map(|row| key(row, store)).collect()).unwrap_or_default();
         keys.sort_unstable();

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::conduct::Conduct;
-use super::setting::{Setting, Spread};
+use super::setting::{Spread, WorldSetting};
 use super::{capacity, crowd, flock, ghosts, handover, index, simultaneous};
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, Group, Point, Sample, target};
+use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
 
 /// The document's geometry: walls at 0 and 100, 0.25 crossings a second for each entity.
 pub const DESCRIBED: &str = "described";
@@ -39,7 +39,7 @@ fn walls(geometry: &str) -> (f32, f32) {
 }
 
 /// The groups.
-pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups =
         vec![document(options), scaling(options), saturating(options), at_once(options), latency(options)];
     groups.extend([capacities(options), cpu(options), buckets(options), ghost_points(options)]);
@@ -52,25 +52,25 @@ pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
 fn point(
     case: &'static str,
     params: Params,
-    measure: impl FnMut(&Bench) -> anyhow::Result<Sample> + 'static,
-) -> Point {
-    Point::new(case, target::DUNLIN, params, measure)
+    measure: impl FnMut(&Bench) -> anyhow::Result<RunSample> + 'static,
+) -> MeasuringPoint {
+    MeasuringPoint::new(case, target::DUNLIN, params, measure)
 }
 
-fn paced(geometry: &'static str, entities: u64, at_least: Duration) -> Point {
+fn paced(geometry: &'static str, entities: u64, at_least: Duration) -> MeasuringPoint {
     let (low, high) = walls(geometry);
-    let setting = Setting::between(low, high, entities);
+    let setting = WorldSetting::between(low, high, entities);
     let params = Params::new().with("entities", entities).with("geometry", geometry).with("nodes", 2_usize);
     point("handover", params, move |bench| handover::paced(bench, setting, NO_DELAY, at_least))
 }
 
 /// Benchmark 1 of the document.
-fn document(options: &Options) -> Group {
+fn document(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 200] };
     counts.iter().map(|entities| paced(CLOSE, *entities, SHORT)).collect()
 }
 
-fn scaling(options: &Options) -> Group {
+fn scaling(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &SCALING[1..2] } else { &SCALING };
     counts
         .iter()
@@ -79,23 +79,24 @@ fn scaling(options: &Options) -> Group {
 }
 
 /// Every entity crosses in every tick: one unit to and fro over the border, one unit a tick.
-fn saturating(options: &Options) -> Group {
+fn saturating(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[400] } else { &[2_000, 10_000, 50_000] };
     let of = |entities: u64| {
-        let setting = Setting { speed: 50.0, ..Setting::between(49.5, 50.5, entities) };
+        let setting = WorldSetting { speed: 50.0, ..WorldSetting::between(49.5, 50.5, entities) };
         let params = Params::new().with("entities", entities).with("nodes", 2_usize);
         point("handover_saturating", params, move |bench| handover::saturating(bench, setting))
     };
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-fn at_once(options: &Options) -> Group {
+fn at_once(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 1_000, 10_000] };
     let of = |entities: u64| {
         let walls = Conduct::Oscillate { low: 0.0, high: 100.0 };
         let tick_ns = 20_000_000;
         let start = simultaneous::start(25.0, tick_ns, 50.0);
-        let setting = Setting { lockstep: false, ..Setting::of(walls, Spread::At(start), entities) };
+        let setting =
+            WorldSetting { lockstep: false, ..WorldSetting::of(walls, Spread::At(start), entities) };
         let params = Params::new().with("entities", entities).with("nodes", 2_usize);
         point("concurrent", params, move |bench| simultaneous::measure(bench, setting))
     };
@@ -103,10 +104,11 @@ fn at_once(options: &Options) -> Group {
 }
 
 /// One handover among this many entities, without lock-step, as in users' worlds.
-fn latency(options: &Options) -> Group {
+fn latency(options: &BenchOptions) -> PointGroup {
     let entities = options.count(20_000, 200);
     let of = |rtt_ms: u64, standby: bool| {
-        let setting = Setting { lockstep: false, standby, ..Setting::between(0.0, 100.0, entities) };
+        let setting =
+            WorldSetting { lockstep: false, standby, ..WorldSetting::between(0.0, 100.0, entities) };
         let params = Params::new()
             .with("entities", entities)
             .with("nodes", 2_usize)
@@ -120,17 +122,17 @@ fn latency(options: &Options) -> Group {
 }
 
 /// Two processes with this many entities each, in their own halves; all changes are published.
-fn halves(per_region: u64, tick_ns: u64) -> Setting {
-    let of = Setting::of(Conduct::Halves { middle: 50.0 }, Spread::Anywhere, per_region * 2);
-    Setting { publish: true, lockstep: false, tick_ns, ..of }
+fn halves(per_region: u64, tick_ns: u64) -> WorldSetting {
+    let of = WorldSetting::of(Conduct::Halves { middle: 50.0 }, Spread::Anywhere, per_region * 2);
+    WorldSetting { publish: true, lockstep: false, tick_ns, ..of }
 }
 
-fn capacities(options: &Options) -> Group {
+fn capacities(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &CAPACITIES[..1] } else { &CAPACITIES };
     let of = |entities: u64, standby: bool| {
         let tick_ns = if entities >= 500_000 { 50_000_000 } else { 20_000_000 };
         // Positions are random: about half of the entities are in each half.
-        let setting = Setting { standby, ..halves(entities, tick_ns) };
+        let setting = WorldSetting { standby, ..halves(entities, tick_ns) };
         let params = Params::new()
             .with("entities", entities)
             .with("nodes", 2_usize)
@@ -138,7 +140,7 @@ fn capacities(options: &Options) -> Group {
             .with(STANDBYS, setting.standbys());
         point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
     };
-    let mut points: Group =
+    let mut points: PointGroup =
         counts.iter().flat_map(|entities| [of(*entities, false), of(*entities, true)]).collect();
     if !options.quick {
         points.push(million());
@@ -147,8 +149,8 @@ fn capacities(options: &Options) -> Group {
 }
 
 /// A million entities over two processes, without publication.
-fn million() -> Point {
-    let setting = Setting { publish: false, ..halves(500_000, 50_000_000) };
+fn million() -> MeasuringPoint {
+    let setting = WorldSetting { publish: false, ..halves(500_000, 50_000_000) };
     let params = Params::new()
         .with("entities", 500_000_u64)
         .with("nodes", 2_usize)
@@ -159,10 +161,10 @@ fn million() -> Point {
 }
 
 /// Processor use of one process; the other process has as much work.
-fn cpu(options: &Options) -> Group {
+fn cpu(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
     let of = |entities: u64, standby: bool| {
-        let setting = Setting { standby, ..halves(entities, 20_000_000) };
+        let setting = WorldSetting { standby, ..halves(entities, 20_000_000) };
         let params = Params::new()
             .with("entities", entities)
             .with("nodes", 2_usize)
@@ -174,19 +176,19 @@ fn cpu(options: &Options) -> Group {
 }
 
 /// A bucket of the document is 100 ms: a tick with movement, handovers, publication and ghosts.
-fn buckets(options: &Options) -> Group {
+fn buckets(options: &BenchOptions) -> PointGroup {
     [false, true].map(|standby| bucket(options, standby)).into()
 }
 
-fn bucket(options: &Options, standby: bool) -> Point {
+fn bucket(options: &BenchOptions, standby: bool) -> MeasuringPoint {
     let entities = options.count(20_000, 200);
-    let setting = Setting {
+    let setting = WorldSetting {
         tick_ns: 100_000_000,
         publish: true,
         lockstep: false,
         strip: 5.0,
         standby,
-        ..Setting::between(0.0, 100.0, entities)
+        ..WorldSetting::between(0.0, 100.0, entities)
     };
     let params = Params::new()
         .with("entities", entities)
@@ -196,14 +198,14 @@ fn bucket(options: &Options, standby: bool) -> Point {
     point("bucket", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 
-fn ghost_points(options: &Options) -> Group {
+fn ghost_points(options: &BenchOptions) -> PointGroup {
     let of = |entities: u64, rtt_ms: u64| {
         let walls = Conduct::Halves { middle: 50.0 };
         let spread = Spread::Between(46.0, 54.0);
-        let setting = Setting { strip: 6.0, speed: 0.0, ..Setting::of(walls, spread, entities) };
+        let setting = WorldSetting { strip: 6.0, speed: 0.0, ..WorldSetting::of(walls, spread, entities) };
         let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rtt_ms", rtt_ms);
         // With a long delay, lock-step would wait in every tick.
-        let setting = Setting { lockstep: rtt_ms == 0, ..setting };
+        let setting = WorldSetting { lockstep: rtt_ms == 0, ..setting };
         point("ghosts", params, move |bench| ghosts::measure(bench, setting, Duration::from_millis(rtt_ms)))
     };
     if options.quick {
@@ -216,56 +218,63 @@ fn ghost_points(options: &Options) -> Group {
 
 /// 30 neighbours on average at first, in two lock-step processes; in a plane beside krABMaga, in one process
 /// on one core.
-fn flocks(options: &Options, with_peers: bool) -> Group {
+fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
     // A ball or circle of this radius has 30 others in it.
     let ball = edge * (neighbours * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let circle = edge * (neighbours / std::f32::consts::PI).sqrt();
     let of = |spread: Spread, sight: f32| {
-        let flock = Setting::of(Conduct::Flock { sight }, spread, entities);
-        Setting { strip: sight, speed: 10.0, edge, ..flock }
+        let flock = WorldSetting::of(Conduct::Flock { sight }, spread, entities);
+        WorldSetting { strip: sight, speed: 10.0, edge, ..flock }
     };
     let (space, plane) = (of(Spread::Anywhere, ball), of(Spread::Plane, circle));
     let params = |geometry: &str| Params::new().with("entities", entities).with("geometry", geometry);
     // One process is the same flock without distribution.
-    let mut points: Group = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
+    let mut points: PointGroup = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
         .into_iter()
         .map(|(geometry, setting, processes)| {
-            let setting = Setting { processes, ..setting };
+            let setting = WorldSetting { processes, ..setting };
             let params = params(geometry).with("nodes", u64::from(processes));
             point("flock", params, move |bench| flock::ours(bench, setting))
         })
         .collect();
     if with_peers {
         let params = params("plane").with("nodes", 1_usize);
-        points.push(Point::new("flock", "krabmaga", params, move |bench| flock::rival(bench, plane)));
+        points
+            .push(MeasuringPoint::new("flock", "krabmaga", params, move |bench| flock::rival(bench, plane)));
     }
     points
 }
 
-fn crowd_point(options: &Options) -> Point {
+fn crowd_point(options: &BenchOptions) -> MeasuringPoint {
     let entities = options.count(20_000, 400);
     let walks = Conduct::Gather { at: [12.0, 12.0, 12.0], radius: 10.0 };
-    let setting =
-        Setting { processes: 4, tick_ns: 50_000_000, ..Setting::of(walks, Spread::Anywhere, entities) };
+    let setting = WorldSetting {
+        processes: 4,
+        tick_ns: 50_000_000,
+        ..WorldSetting::of(walks, Spread::Anywhere, entities)
+    };
     let params = Params::new().with("entities", entities).with("nodes", 4_usize).with("rate", 20_u64);
     point("crowd", params, move |bench| crowd::measure(bench, setting))
 }
 
-fn indexes(options: &Options, with_peers: bool) -> Group {
+fn indexes(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 1_000);
-    let setting = Setting::of(Conduct::Halves { middle: 50.0 }, Spread::Anywhere, entities);
+    let setting = WorldSetting::of(Conduct::Halves { middle: 50.0 }, Spread::Anywhere, entities);
     let params = |name: &str| Params::new().with("index", name).with("entities", entities);
-    let mut points: Group = ["grid", "octree", "tetree"]
+    let mut points: PointGroup = ["grid", "octree", "tetree"]
         .into_iter()
         .map(|name| point("index", params(name), move |bench| index::ours(bench, name, setting)))
         .collect();
     if with_peers {
         for name in ["rstar", "kiddo"] {
-            points.push(Point::new("index", name, Params::new().with("entities", entities), move |bench| {
-                index::rival(bench, name, setting)
-            }));
+            points.push(MeasuringPoint::new(
+                "index",
+                name,
+                Params::new().with("entities", entities),
+                move |bench| index::rival(bench, name, setting),
+            ));
         }
     }
     points

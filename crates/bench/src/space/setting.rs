@@ -2,7 +2,7 @@
 
 use dunlin::space::{
     Entity, EntityId, HandoverLimits, Partition, RegionId, RegionLimits, RegionSetup, StandbyMode,
-    TickContext, World,
+    TickContext, WorldBox,
 };
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub enum Spread {
 
 /// Settings for all workers and the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Setting {
+pub struct WorldSetting {
     /// Number of processes, with a region each.
     pub processes: u32,
     /// How entities move.
@@ -54,7 +54,7 @@ pub struct Setting {
 /// Seed of random numbers.
 pub const SEED: u64 = 7;
 
-impl Setting {
+impl WorldSetting {
     /// Two processes, with the document's world and ticks.
     pub fn of(conduct: Conduct, spread: Spread, entities: u64) -> Self {
         Self {
@@ -79,8 +79,8 @@ impl Setting {
     }
 
     /// The world.
-    pub fn world(&self) -> World<3> {
-        World::cube(self.edge).expect("the world's edge is a number above zero")
+    pub fn world(&self) -> WorldBox<3> {
+        WorldBox::cube(self.edge).expect("the world's edge is a number above zero")
     }
 
     /// The setup of a region.

@@ -5,16 +5,16 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::handover::{ended, sample};
-use super::setting::Setting;
-use super::workers::Workers;
-use crate::point::{Bench, Sample};
+use super::setting::WorldSetting;
+use super::workers::WorldProcesses;
+use crate::point::{Bench, RunSample};
 
 /// Ticks within which all handovers must end.
 const TICKS: u64 = 20;
 
 /// All entities cross in the third tick; measures the time until the last is taken.
-pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
-    let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
+pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
+    let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let seen = workers.run(setting.tick_ns, TICKS)?;
     ended(&mut workers)?;
     let (departed, admitted) = (seen[0].departed, seen[1].admitted);

@@ -5,25 +5,25 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde::de::DeserializeOwned;
 
-use super::delay::Delay;
+use super::delay::DelayRelay;
 use super::node::{Listening, WorldCommand, WorldReport};
-use super::setting::Setting;
+use super::setting::WorldSetting;
 use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 
 /// Connected processes of one world; dropping this kills them all.
 #[derive(Debug)]
-pub struct Workers {
-    pub setting: Setting,
+pub struct WorldProcesses {
+    pub setting: WorldSetting,
     children: Vec<Child>,
-    _delays: Vec<Delay>,
+    _delays: Vec<DelayRelay>,
     /// Number of ticks that all have made.
     pub ticks: u64,
 }
 
-impl Workers {
+impl WorldProcesses {
     /// Starts workers and inserts all entities; each connection has this round-trip time.
-    pub fn start(bench: &Bench, setting: Setting, rtt: Duration) -> Result<Self> {
+    pub fn start(bench: &Bench, setting: WorldSetting, rtt: Duration) -> Result<Self> {
         let (mut children, mut delays, mut ports) = (Vec::new(), Vec::new(), Vec::new());
         for number in 1..=setting.processes {
             let args = [
@@ -38,7 +38,7 @@ impl Workers {
             if rtt.is_zero() {
                 ports.push(port);
             } else {
-                let delay = Delay::start(bench, port, rtt / 2)?;
+                let delay = DelayRelay::start(bench, port, rtt / 2)?;
                 ports.push(delay.port());
                 delays.push(delay);
             }

@@ -4,21 +4,21 @@ use dunlin::topic::Wait;
 
 use crate::cores::Pin;
 use crate::local;
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Bench, Group, Point, target};
-use crate::raw::ping_pong::Wait as HowTo;
+use crate::point::{Bench, MeasuringPoint, PointGroup, target};
+use crate::raw::ping_pong::WaitMethod as HowTo;
 use crate::remote;
-use crate::sockets::Transport;
+use crate::sockets::SocketKind;
 use crate::spot::{FANOUT, LOOKUPS, ROUND_TRIPS};
 use crate::timed;
 use crate::workload::PublishMode;
 
 /// Throughput of one transport and message size.
-pub fn throughput(transport: &'static str, bytes: usize) -> Group {
+pub fn throughput(transport: &'static str, bytes: usize) -> PointGroup {
     match transport {
         "inproc" => {
-            let mut group: Group = local_throughput(PublishMode::OneByOne, bytes).into();
+            let mut group: PointGroup = local_throughput(PublishMode::OneByOne, bytes).into();
             if bytes == 64 {
                 group.extend(local_throughput(PublishMode::Batches(64), bytes));
             }
@@ -27,13 +27,13 @@ pub fn throughput(transport: &'static str, bytes: usize) -> Group {
             }
             group
         }
-        "tcp" => remote_throughput(Transport::Tcp, bytes),
-        _ => remote_throughput(Transport::Uds, bytes),
+        "tcp" => remote_throughput(SocketKind::Tcp, bytes),
+        _ => remote_throughput(SocketKind::Uds, bytes),
     }
 }
 
-fn remote_throughput(transport: Transport, bytes: usize) -> Group {
-    let mut group: Group = embedded_throughput(transport, PublishMode::OneByOne, bytes).into();
+fn remote_throughput(transport: SocketKind, bytes: usize) -> PointGroup {
+    let mut group: PointGroup = embedded_throughput(transport, PublishMode::OneByOne, bytes).into();
     if bytes >= 8192 {
         group.extend(embedded_throughput(transport, PublishMode::ByRef, bytes));
     }
@@ -49,7 +49,7 @@ fn remote_throughput(transport: Transport, bytes: usize) -> Group {
     group
 }
 
-fn embedded_throughput(transport: Transport, manner: PublishMode, bytes: usize) -> [Point; 2] {
+fn embedded_throughput(transport: SocketKind, manner: PublishMode, bytes: usize) -> [MeasuringPoint; 2] {
     let copy = if manner == PublishMode::ByRef { "by_ref" } else { "copied" };
     let params = Params::new()
         .with("transport", transport.name())
@@ -62,7 +62,7 @@ fn embedded_throughput(transport: Transport, manner: PublishMode, bytes: usize) 
     })
 }
 
-fn local_throughput(manner: PublishMode, bytes: usize) -> [Point; 2] {
+fn local_throughput(manner: PublishMode, bytes: usize) -> [MeasuringPoint; 2] {
     let (copy, batch) = match manner {
         PublishMode::OneByOne => ("copied", 1),
         PublishMode::Batches(batch) => ("copied", batch),
@@ -75,7 +75,7 @@ fn local_throughput(manner: PublishMode, bytes: usize) -> [Point; 2] {
 }
 
 /// Latency of one transport and message size.
-pub fn latency(transport: &'static str, bytes: usize, options: &Options) -> Group {
+pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> PointGroup {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {
         "inproc" => vec![
@@ -84,19 +84,19 @@ pub fn latency(transport: &'static str, bytes: usize, options: &Options) -> Grou
             local_two_threads(Wait::Default, "default", bytes, iterations),
             local_two_threads(Wait::Parked, "parked", bytes, iterations),
         ],
-        "tcp" => remote_latency(Transport::Tcp, bytes, iterations),
-        _ => remote_latency(Transport::Uds, bytes, iterations),
+        "tcp" => remote_latency(SocketKind::Tcp, bytes, iterations),
+        _ => remote_latency(SocketKind::Uds, bytes, iterations),
     }
 }
 
-fn remote_latency(transport: Transport, bytes: usize, iterations: u64) -> Group {
-    let mut group = Group::new();
+fn remote_latency(transport: SocketKind, bytes: usize, iterations: u64) -> PointGroup {
+    let mut group = PointGroup::new();
     for (how, pin) in [(HowTo::Spin, Pin::Apart), (HowTo::Parked, Pin::Apart), (HowTo::Parked, Pin::Free)] {
         let params = round_trip(transport.name(), bytes)
             .with("topology", "embedded")
             .with("wait", how.name())
             .with("pin", pin.name());
-        group.push(Point::new("latency", target::DUNLIN, params, move |bench| {
+        group.push(MeasuringPoint::new("latency", target::DUNLIN, params, move |bench| {
             let trips =
                 remote::round_trip::responder_in_the_node(bench, transport, how, pin, bytes, iterations);
             Ok(trips?.sample())
@@ -107,7 +107,7 @@ fn remote_latency(transport: Transport, bytes: usize, iterations: u64) -> Group 
             .with("topology", "brokered")
             .with("wait", node_waits.name())
             .with("pin", pin.name());
-        group.push(Point::new("latency", target::DUNLIN, params, move |bench| {
+        group.push(MeasuringPoint::new("latency", target::DUNLIN, params, move |bench| {
             let trips = remote::round_trip::two_clients(bench, transport, node_waits, pin, bytes, iterations);
             Ok(trips?.sample())
         }));
@@ -122,17 +122,17 @@ const FOUR_HOPS: [(HowTo, Pin); 4] = [
     (HowTo::Parked, Pin::Free),
 ];
 
-fn local_one_thread(bytes: usize, iterations: u64) -> Point {
+fn local_one_thread(bytes: usize, iterations: u64) -> MeasuringPoint {
     let params = round_trip("inproc", bytes).with("threads", 1u64);
-    Point::new("latency", target::DUNLIN, params, move |_| {
+    MeasuringPoint::new("latency", target::DUNLIN, params, move |_| {
         Ok(local::round_trip::one_thread(bytes, iterations)?.sample())
     })
 }
 
-fn local_two_threads(wait: Wait, name: &str, bytes: usize, iterations: u64) -> Point {
+fn local_two_threads(wait: Wait, name: &str, bytes: usize, iterations: u64) -> MeasuringPoint {
     let params =
         round_trip("inproc", bytes).with("wait", name).with("threads", 2u64).with("pin", Pin::Apart.name());
-    Point::new("latency", target::DUNLIN, params, move |_| {
+    MeasuringPoint::new("latency", target::DUNLIN, params, move |_| {
         Ok(local::round_trip::two_threads(wait, bytes, iterations)?.sample())
     })
 }
@@ -142,46 +142,50 @@ fn round_trip(transport: &str, bytes: usize) -> Params {
 }
 
 /// Creation and look-ups of this many topics.
-pub fn topics(topics: usize) -> Group {
+pub fn topics(topics: usize) -> PointGroup {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
-    vec![Point::new("topics", target::DUNLIN, params, move |_| local::registry::measure(topics, LOOKUPS))]
+    vec![MeasuringPoint::new("topics", target::DUNLIN, params, move |_| {
+        local::registry::measure(topics, LOOKUPS)
+    })]
 }
 
 /// A node with many idle topics, and one subscriber of all or of one.
-pub fn watch(options: &Options) -> Group {
+pub fn watch(options: &BenchOptions) -> PointGroup {
     let topics = options.count(100_000, 10_000) as usize;
     let records = options.count(2_000, 50);
     let point = |subscriber: &'static str, pattern: &'static str| {
         let params = Params::new().with("transport", "inproc").with("bytes", 64u64).with("topics", topics);
         let measure =
             move |bench: &Bench| local::watch::measure(topics, pattern, records, bench.options.time);
-        Point::new("watch", target::DUNLIN, params.with("subscriber", subscriber), measure)
+        MeasuringPoint::new("watch", target::DUNLIN, params.with("subscriber", subscriber), measure)
     };
     vec![point("one", "bench.0"), point("all", ">")]
 }
 
 /// One publisher, this many subscribers in this process.
-pub fn fanout(subscribers: usize) -> Group {
+pub fn fanout(subscribers: usize) -> PointGroup {
     let params =
         Params::new().with("transport", "inproc").with("bytes", 64u64).with("subscribers", subscribers);
     let measure = move |bench: &Bench| local::fanout::measure(subscribers, bench.options.time);
-    vec![Point::new("fanout", target::DUNLIN, params, measure)]
+    vec![MeasuringPoint::new("fanout", target::DUNLIN, params, measure)]
 }
 
 /// Publishing to this many topics at once.
-pub fn multi_topic(topics: usize, options: &Options) -> Group {
+pub fn multi_topic(topics: usize, options: &BenchOptions) -> PointGroup {
     let messages = options.count(1_000, 100);
     let params = Params::new().with("transport", "inproc").with("bytes", 1024u64).with("topics", topics);
     let measure = move |_: &Bench| Ok(local::multi_topic::measure(topics, messages, 1024)?.sample());
-    vec![Point::new("multi_topic", target::DUNLIN, params, measure)]
+    vec![MeasuringPoint::new("multi_topic", target::DUNLIN, params, measure)]
 }
 
 /// Cost of a publish while one or very many subscribers sleep.
-pub fn parked(options: &Options) -> Group {
+pub fn parked(options: &BenchOptions) -> PointGroup {
     let point = |subscribers: usize, records: u64| {
         let params =
             Params::new().with("transport", "inproc").with("bytes", 64u64).with("subscribers", subscribers);
-        Point::new("parked", target::DUNLIN, params, move |_| local::parked::measure(subscribers, records))
+        MeasuringPoint::new("parked", target::DUNLIN, params, move |_| {
+            local::parked::measure(subscribers, records)
+        })
     };
     let records = options.count(200, 10);
     let crowd = if options.quick { FANOUT[2] } else { FANOUT[4] };
@@ -189,30 +193,32 @@ pub fn parked(options: &Options) -> Group {
 }
 
 /// Many connections with a subscriber each, at 1,000 records a second.
-pub fn connections(options: &Options) -> Group {
+pub fn connections(options: &BenchOptions) -> PointGroup {
     let subscribers = options.count(1_000, 50) as usize;
     let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("subscribers", subscribers);
     let measure = move |bench: &Bench| remote::crowd::measure(bench, subscribers, 1_000, bench.options.time);
-    vec![Point::new("connections", target::DUNLIN, params, measure)]
+    vec![MeasuringPoint::new("connections", target::DUNLIN, params, measure)]
 }
 
 /// Full load beside subscribers that never read.
-pub fn stalled(options: &Options) -> Group {
+pub fn stalled(options: &BenchOptions) -> PointGroup {
     let count = options.count(5_000_000, 20_000);
     let point = |stalled: usize| {
         let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("subscribers", stalled);
         let measure = move |bench: &Bench| remote::stalled::measure(bench, stalled, count);
-        Point::new("stalled", target::DUNLIN, params, measure)
+        MeasuringPoint::new("stalled", target::DUNLIN, params, measure)
     };
     vec![point(0), point(options.count(1_000, 50) as usize)]
 }
 
 /// Memory of idle objects.
-pub fn memory(options: &Options) -> Group {
+pub fn memory(options: &BenchOptions) -> PointGroup {
     let count = options.count(100_000, 10_000);
     let point = |of: &'static str| {
         let params = Params::new().with("transport", "inproc").with("of", of);
-        Point::new("memory", target::DUNLIN, params, move |bench| local::memory::measure(bench, of, count))
+        MeasuringPoint::new("memory", target::DUNLIN, params, move |bench| {
+            local::memory::measure(bench, of, count)
+        })
     };
     local::memory::KINDS.map(point).into()
 }

@@ -1,19 +1,19 @@
 //! Rivals' points of suite `spot`, and the machine's floors.
 
 use crate::cores::Pin;
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Group, Point, target};
+use crate::point::{MeasuringPoint, PointGroup, target};
 use crate::pubsub::{self, Broker};
 use crate::raw;
-use crate::raw::ping_pong::{PingPong, Wait};
-use crate::sockets::Transport;
+use crate::raw::ping_pong::{PingPong, WaitMethod};
+use crate::sockets::SocketKind;
 use crate::spot::{LOOKUPS, ROUND_TRIPS};
 use crate::timed;
-use crate::zmq::{self, Pattern};
+use crate::zmq::{self, ZmqPattern};
 
 /// Throughput of rivals, for one transport and message size.
-pub fn throughput(transport: &'static str, bytes: usize) -> Group {
+pub fn throughput(transport: &'static str, bytes: usize) -> PointGroup {
     match transport {
         "inproc" => {
             let mut group = zmq_throughput(transport, bytes);
@@ -26,15 +26,15 @@ pub fn throughput(transport: &'static str, bytes: usize) -> Group {
         "tcp" => {
             let mut group = zmq_throughput(transport, bytes);
             group.extend(nats_throughput(bytes));
-            group.extend(raw_throughput(Transport::Tcp, bytes));
+            group.extend(raw_throughput(SocketKind::Tcp, bytes));
             group
         }
-        _ => raw_throughput(Transport::Uds, bytes).into(),
+        _ => raw_throughput(SocketKind::Uds, bytes).into(),
     }
 }
 
-fn zmq_throughput(transport: &'static str, bytes: usize) -> Group {
-    let patterns = [Pattern::Pub, Pattern::Router];
+fn zmq_throughput(transport: &'static str, bytes: usize) -> PointGroup {
+    let patterns = [ZmqPattern::Pub, ZmqPattern::Router];
     let points = patterns.map(|pattern| {
         let setup = zmq::Setup { pattern, transport, bytes, pin: Pin::Free };
         let params = Params::new()
@@ -46,32 +46,32 @@ fn zmq_throughput(transport: &'static str, bytes: usize) -> Group {
     points.into_iter().flatten().collect()
 }
 
-fn nats_throughput(bytes: usize) -> [Point; 2] {
+fn nats_throughput(bytes: usize) -> [MeasuringPoint; 2] {
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("driver", "raw");
     timed::points(target::NATS, params, bytes, move |bench, count| {
         pubsub::throughput::measure(Broker::start(bench, target::NATS, Pin::Free)?, bytes, count)
     })
 }
 
-fn raw_throughput(transport: Transport, bytes: usize) -> [Point; 2] {
+fn raw_throughput(transport: SocketKind, bytes: usize) -> [MeasuringPoint; 2] {
     let params = Params::new().with("transport", transport.name());
     timed::points(target::RAW, params, bytes, move |bench, count| {
         raw::stream::measure(bench, transport, bytes, count)
     })
 }
 
-fn ring(batch: usize) -> [Point; 2] {
+fn ring(batch: usize) -> [MeasuringPoint; 2] {
     let params = Params::new().with("transport", "inproc").with("batch", batch);
     timed::points(target::RTRB, params, 64, move |_, count| raw::ring::measure(count, batch))
 }
 
 /// Latency of rivals, for one transport and message size.
-pub fn latency(transport: &'static str, bytes: usize, options: &Options) -> Group {
+pub fn latency(transport: &'static str, bytes: usize, options: &BenchOptions) -> PointGroup {
     let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
     match transport {
         "inproc" => zmq_latency(transport, bytes, iterations, &[Pin::Apart, Pin::Free]),
         "tcp" => {
-            let mut group = raw_latency(Transport::Tcp, bytes, iterations);
+            let mut group = raw_latency(SocketKind::Tcp, bytes, iterations);
             group.extend(zmq_latency(transport, bytes, iterations, &[Pin::Free]));
             for pin in [Pin::Apart, Pin::Free] {
                 group.push(raw_relay(pin, bytes, iterations));
@@ -79,34 +79,35 @@ pub fn latency(transport: &'static str, bytes: usize, options: &Options) -> Grou
             }
             group
         }
-        _ => raw_latency(Transport::Uds, bytes, iterations),
+        _ => raw_latency(SocketKind::Uds, bytes, iterations),
     }
 }
 
-fn raw_latency(transport: Transport, bytes: usize, iterations: u64) -> Group {
-    let ways = [(Wait::Spin, Pin::Apart), (Wait::Parked, Pin::Apart), (Wait::Parked, Pin::Free)];
-    let point = |(wait, pin): (Wait, Pin)| {
+fn raw_latency(transport: SocketKind, bytes: usize, iterations: u64) -> PointGroup {
+    let ways =
+        [(WaitMethod::Spin, Pin::Apart), (WaitMethod::Parked, Pin::Apart), (WaitMethod::Parked, Pin::Free)];
+    let point = |(wait, pin): (WaitMethod, Pin)| {
         let setup = PingPong { transport, wait, pin, bytes };
         let params = round_trip(transport.name(), wait.name(), bytes)
             .with("topology", "embedded")
             .with("pin", pin.name());
-        Point::new("latency", target::RAW, params, move |bench| {
+        MeasuringPoint::new("latency", target::RAW, params, move |bench| {
             Ok(raw::ping_pong::measure(bench, setup, iterations)?.sample())
         })
     };
     ways.map(point).into()
 }
 
-fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[Pin]) -> Group {
-    let mut group = Group::new();
+fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[Pin]) -> PointGroup {
+    let mut group = PointGroup::new();
     for &pin in pins {
-        for pattern in [Pattern::Pair, Pattern::Router] {
+        for pattern in [ZmqPattern::Pair, ZmqPattern::Router] {
             let setup = zmq::Setup { pattern, transport, bytes, pin };
             let params = round_trip(transport, "parked", bytes)
                 .with("topology", "embedded")
                 .with("pattern", pattern.name())
                 .with("pin", pin.name());
-            group.push(Point::new("latency", target::LIBZMQ, params, move |bench| {
+            group.push(MeasuringPoint::new("latency", target::LIBZMQ, params, move |bench| {
                 zmq::latency(bench, setup, iterations)
             }));
         }
@@ -114,19 +115,19 @@ fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[P
     group
 }
 
-fn raw_relay(pin: Pin, bytes: usize, iterations: u64) -> Point {
+fn raw_relay(pin: Pin, bytes: usize, iterations: u64) -> MeasuringPoint {
     let params = round_trip("tcp", "parked", bytes).with("topology", "brokered").with("pin", pin.name());
-    Point::new("latency", target::RAW, params, move |bench| {
-        Ok(raw::relay::measure(bench, Transport::Tcp, pin, bytes, iterations)?.sample())
+    MeasuringPoint::new("latency", target::RAW, params, move |bench| {
+        Ok(raw::relay::measure(bench, SocketKind::Tcp, pin, bytes, iterations)?.sample())
     })
 }
 
-fn nats_latency(pin: Pin, bytes: usize, iterations: u64) -> Point {
+fn nats_latency(pin: Pin, bytes: usize, iterations: u64) -> MeasuringPoint {
     let params = round_trip("tcp", "parked", bytes)
         .with("topology", "brokered")
         .with("driver", "raw")
         .with("pin", pin.name());
-    Point::new("latency", target::NATS, params, move |bench| {
+    MeasuringPoint::new("latency", target::NATS, params, move |bench| {
         let broker = Broker::start(bench, target::NATS, pin)?;
         Ok(pubsub::request::measure(broker, pin, bytes, iterations, 1)?.latencies.sample())
     })
@@ -137,7 +138,7 @@ fn round_trip(transport: &str, wait: &str, bytes: usize) -> Params {
 }
 
 /// The standard library's map, at one registry size.
-pub fn topics(topics: usize) -> Group {
+pub fn topics(topics: usize) -> PointGroup {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
-    vec![Point::new("topics", target::STD, params, move |_| raw::lookup::measure(topics, LOOKUPS))]
+    vec![MeasuringPoint::new("topics", target::STD, params, move |_| raw::lookup::measure(topics, LOOKUPS))]
 }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use dunlin_client::topic::Wait;
-use dunlin_client::{Attachment, Client, Options, Tasks};
-use dunlin_tasks::Tenant;
+use dunlin_client::{Attachment, Client, ClientOptions, Tasks};
+use dunlin_tasks::TenantSettings;
 
 use super::submitters::{self, tenant_of};
-use super::tally::{Tally, WorkerTotals};
-use super::work::{Report, Work};
+use super::tally::{ClientTally, WorkerTotals};
+use super::work::{TaskReport, TaskWork};
 use super::workers;
 use crate::child::PATIENCE;
 use crate::role::{RoleArgs, say};
@@ -20,13 +20,13 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// Main function of the clients' process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
-    let work: Work =
+    let work: TaskWork =
         serde_json::from_str(args.text("work")?).context("cannot read the order from the parent process")?;
     say(&if work.ours.bare { bare(&work)? } else { asked(&work)? })
 }
 
-fn bare(work: &Work) -> Result<Report> {
-    let tally = Tally::begin(work);
+fn bare(work: &TaskWork) -> Result<TaskReport> {
+    let tally = ClientTally::begin(work);
     let done = scope(|scope| {
         let run = || workers::run_bare(work, &tally);
         let running: Vec<_> = (0..work.workers).map(|_| scope.spawn(run)).collect();
@@ -35,14 +35,14 @@ fn bare(work: &Work) -> Result<Report> {
     Ok(tally.report(work, &done))
 }
 
-fn asked(work: &Work) -> Result<Report> {
+fn asked(work: &TaskWork) -> Result<TaskReport> {
     let own = connect(work)?;
     for (nth, tenant) in work.ours.tenants.iter().enumerate() {
         let name = tenant_of(nth);
-        own.set_tenant(Tenant { weight: tenant.weight, ..Tenant::new(name.as_bytes()) })?;
+        own.set_tenant(TenantSettings { weight: tenant.weight, ..TenantSettings::new(name.as_bytes()) })?;
     }
     let attachments = attach(work)?;
-    let tally = Tally::begin(work);
+    let tally = ClientTally::begin(work);
     let done = scope(|scope| {
         let (tally, attachments) = (&tally, &attachments);
         let working: Vec<_> = attachments
@@ -66,13 +66,13 @@ fn asked(work: &Work) -> Result<Report> {
 }
 
 /// Opens a connection.
-fn connect(work: &Work) -> Result<Tasks> {
+fn connect(work: &TaskWork) -> Result<Tasks> {
     // Hundreds of spinning threads would take the processors from each other.
     let wait = if work.task_ns > 0 { Wait::Parked } else { Wait::Default };
-    Ok(Client::connect(&work.ours.url, Options { wait, ..Options::default() })?.tasks())
+    Ok(Client::connect(&work.ours.url, ClientOptions { wait, ..ClientOptions::default() })?.tasks())
 }
 
-fn attach(work: &Work) -> Result<Vec<Attachment>> {
+fn attach(work: &TaskWork) -> Result<Vec<Attachment>> {
     let attach = |_| workers::attach(&connect(work)?, work);
     let attachments = (0..work.workers).map(attach).collect::<Result<Vec<_>>>()?;
     let deadline = Instant::now() + PATIENCE;
@@ -87,7 +87,7 @@ fn attach(work: &Work) -> Result<Vec<Attachment>> {
 fn until_done(
     submitting: Vec<ScopedJoinHandle<'_, Result<()>>>,
     working: &[ScopedJoinHandle<'_, Result<WorkerTotals>>],
-    tally: &Tally,
+    tally: &ClientTally,
 ) -> Result<()> {
     submitting.into_iter().try_for_each(|thread| joined(thread.join())?)?;
     let deadline = Instant::now() + PATIENCE;

@@ -4,10 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use dunlin_client::{Client, Options, TaskUsage, WorkerOptions};
+use dunlin_client::{Client, ClientOptions, TaskUsage, WorkerOptions};
 use serde::{Deserialize, Serialize};
 
-use super::ledger::Ledger;
+use super::ledger::TaskLedger;
 use crate::child::Child;
 use crate::clock::monotonic_ns;
 use crate::point::Bench;
@@ -61,7 +61,7 @@ impl Crew {
     }
 
     /// Records the workers' reports.
-    pub fn hear(&mut self, ledger: &mut Ledger) -> Result<()> {
+    pub fn hear(&mut self, ledger: &mut TaskLedger) -> Result<()> {
         for (number, worker) in self.workers.iter_mut().enumerate() {
             let Some(child) = worker else { continue };
             for line in child.said() {
@@ -73,7 +73,7 @@ impl Crew {
     }
 
     /// Kills the oldest worker, and records its last reports; returns its number.
-    pub fn kill_next(&mut self, ledger: &mut Ledger) -> Result<usize> {
+    pub fn kill_next(&mut self, ledger: &mut TaskLedger) -> Result<usize> {
         let number = self.next;
         self.next += 1;
         let mut child = self.workers[number].take().context("the worker was killed before")?;
@@ -90,7 +90,7 @@ impl Crew {
 
 /// Main function of a worker; it works until it is killed.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
-    let client = Client::connect(args.text("url")?, Options::default())?;
+    let client = Client::connect(args.text("url")?, ClientOptions::default())?;
     let options =
         WorkerOptions { kinds: vec![KIND.to_owned()], slots: SLOTS, ttl: TTL, ..WorkerOptions::default() };
     let attachment = client.tasks().attach(options)?;

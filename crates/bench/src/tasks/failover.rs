@@ -6,7 +6,7 @@
 //! - for a worker, from its death until all tasks that it had started and not ended have started with others.
 //!
 //! A result is reported only if each acknowledged task is done exactly once at the end, and no token was
-//! given twice ([`Ledger`](super::ledger::Ledger)).
+//! given twice ([`TaskLedger`](super::ledger::TaskLedger)).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::crew::Crew;
-use super::ledger::{Ledger, Submitting};
-use super::nodes::{Nodes, Size};
+use super::ledger::{Submitting, TaskLedger};
+use super::nodes::{ClusterSize, TaskNodes};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
-use crate::point::{Bench, Sample};
+use crate::point::{Bench, RunSample};
 use crate::stats::Latencies;
 
 /// The process to kill.
@@ -36,7 +36,7 @@ const CALM_TASKS: usize = 200;
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Kills this many processes, one after another.
-pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<Sample> {
+pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<RunSample> {
     let mut stage = FailoverSetup::start(bench)?;
     let mut latencies = Latencies::default();
     while latencies.count() < kills {
@@ -58,23 +58,23 @@ pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<Sample> {
 
 struct FailoverSetup<'b> {
     bench: &'b Bench,
-    nodes: Nodes,
+    nodes: TaskNodes,
     crew: Crew,
-    ledger: Ledger,
+    ledger: TaskLedger,
     submitting: Submitting,
 }
 
 impl<'b> FailoverSetup<'b> {
     fn start(bench: &'b Bench) -> Result<Self> {
-        let nodes = Nodes::start(bench, Size::of(NODES))?;
+        let nodes = TaskNodes::start(bench, ClusterSize::of(NODES))?;
         let url = nodes.listeners()?;
         let crew = Crew::start(bench, &url)?;
         let submitting = Submitting::start(&url)?;
-        Ok(Self { bench, nodes, crew, ledger: Ledger::default(), submitting })
+        Ok(Self { bench, nodes, crew, ledger: TaskLedger::default(), submitting })
     }
 
     /// Records started and ended tasks until a condition holds.
-    fn until(&mut self, what: &str, is_so: impl Fn(&Ledger) -> bool) -> Result<()> {
+    fn until(&mut self, what: &str, is_so: impl Fn(&TaskLedger) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.crew.hear(&mut self.ledger)?;
@@ -119,7 +119,7 @@ impl<'b> FailoverSetup<'b> {
     /// Waits until all submitted tasks are done, and checks that each was done once.
     fn end(mut self) -> Result<(usize, usize)> {
         self.submitting.stop()?;
-        self.until("the end of all submitted tasks", Ledger::is_all_done)?;
+        self.until("the end of all submitted tasks", TaskLedger::is_all_done)?;
         self.submitting.check(&self.ledger)?;
         Ok((self.ledger.submitted(), self.ledger.begun_again()))
     }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use dunlin_scale::sim::{PolicyRow, Series, Workload, compare};
 use dunlin_scale::{Policy, ScaleThresholds};
 
-use crate::point::{Sample, Unavailable};
+use crate::point::{RunSample, Unavailable};
 
 /// Length of half an hour of the series, ms.
 const VALUE_MS: u64 = 75_000;
@@ -71,7 +71,7 @@ impl Arrivals {
 }
 
 /// Measures one seed; `peak` workers carry the highest load at the target.
-pub fn measure(seed: u64, arrivals: Arrivals, cpu_target: u64, peak: u32) -> Result<Sample> {
+pub fn measure(seed: u64, arrivals: Arrivals, cpu_target: u64, peak: u32) -> Result<RunSample> {
     let cpu_target = cpu_target as f64 / 100.0;
     let high_per_s = f64::from(peak) * 1e6 / TASK_US * cpu_target;
     let workload = arrivals.workload(high_per_s, seed)?;
@@ -88,9 +88,9 @@ pub fn measure(seed: u64, arrivals: Arrivals, cpu_target: u64, peak: u32) -> Res
     Ok(sample(reactive, predictive, oracle))
 }
 
-fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> Sample {
+fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> RunSample {
     let minutes = |row: &PolicyRow| row.violated_minutes as f64;
-    let mut sample = Sample::new()
+    let mut sample = RunSample::new()
         .with("reactive_violated_minutes", minutes(reactive))
         .with("predictive_violated_minutes", minutes(predictive))
         .with("oracle_violated_minutes", minutes(oracle))

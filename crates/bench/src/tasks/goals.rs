@@ -2,7 +2,7 @@
 //! Simulated figures have `simulated` in their description. Their throughput follows from the assumed times
 //! of a task and of a node.
 
-use crate::goal::{Claim, Goal, Threshold};
+use crate::goal::{ClaimedFigure, Goal, Threshold};
 use crate::row::RowPattern;
 
 use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
@@ -21,8 +21,8 @@ const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
     Goal { what, ours, bar }
 }
 
-const fn claim(what: &'static str, figure: f64, ours: RowPattern) -> Claim {
-    Claim { what, figure, ours }
+const fn claim(what: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigure {
+    ClaimedFigure { what, figure, ours }
 }
 
 const OPS: &str = "ops_per_s";
@@ -238,7 +238,7 @@ macro_rules! saves {
 }
 
 /// The document's tables.
-pub const CLAIMS: &[Claim] = &[
+pub const CLAIMS: &[ClaimedFigure] = &[
     measured!("10", 850.0),
     measured!("25", 2_100.0),
     measured!("50", 4_250.0),

@@ -1,12 +1,12 @@
 //! Tables of suite `tasks`.
 
-use crate::layout::{Cell, Layout};
+use crate::layout::{CaseLayout, ColumnValue};
 
-use Cell::{Metric, Param, Range};
+use ColumnValue::{Metric, Param, Range};
 
 /// The layouts.
-pub const LAYOUTS: &[Layout] = &[
-    Layout {
+pub const LAYOUTS: &[CaseLayout] = &[
+    CaseLayout {
         case: "noop",
         title: "Empty tasks: submitted, assigned to a worker, completed",
         columns: &[
@@ -23,7 +23,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Memory", Metric("memory_bytes")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "scaling",
         title: "Throughput by number of workers, tasks of 11.76 ms",
         columns: &[
@@ -48,7 +48,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Node's memory", Metric("memory_bytes")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "phases",
         title: "Scaling out and in, with a warm pool: simulated with the document's delays, and with local worker processes of a real node",
         columns: &[
@@ -65,7 +65,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Warm worker hours per hour", Metric("warm_hours_per_hour")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "tenants",
         title: "Tenants at saturation",
         columns: &[
@@ -80,7 +80,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Smallest use of a memory quota", Metric("memory_quota_share")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "noisy",
         title: "Tenant-a submits ten times its usual load",
         columns: &[
@@ -93,7 +93,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Share kept by tenant-d", Metric("d_kept_share")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "failover",
         title: "Time from a kill under load until tasks start again",
         columns: &[
@@ -106,7 +106,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Started again", Metric("begun_again")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "cost",
         title: "Cost of a month, in the currency of the price table (savings overlap)",
         columns: &[
@@ -116,7 +116,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Saving", Metric("saves_per_month")),
         ],
     },
-    Layout {
+    CaseLayout {
         case: "forecast",
         title: "A simulated day of one hour: minutes with a P99 wait of over 2 s, and worker hours",
         columns: &[
@@ -134,9 +134,9 @@ pub const LAYOUTS: &[Layout] = &[
             ("Needless changes, predictive", Metric("predictive_thrash")),
         ],
     },
-    Layout { case: "dispatch", title: "Cost of a dispatch by number of tenants", columns: STATE },
-    Layout { case: "backlog", title: "Cost of a dispatch by number of pending tasks", columns: STATE },
-    Layout {
+    CaseLayout { case: "dispatch", title: "Cost of a dispatch by number of tenants", columns: STATE },
+    CaseLayout { case: "backlog", title: "Cost of a dispatch by number of pending tasks", columns: STATE },
+    CaseLayout {
         case: "simulator",
         title: "Speed of the simulator",
         columns: &[
@@ -149,7 +149,7 @@ pub const LAYOUTS: &[Layout] = &[
     },
 ];
 
-const STATE: &[(&str, Cell)] = &[
+const STATE: &[(&str, ColumnValue)] = &[
     ("Tenants", Param("tenants")),
     ("Pending tasks", Param("queued")),
     ("Time per dispatch", Metric("dispatch_ns")),

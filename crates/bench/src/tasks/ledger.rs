@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use dunlin_client::topic::{Event, Notice, Position, Start, Subscribe, SubscribeOptions};
-use dunlin_client::{Client, Options, Tasks, TasksError};
+use dunlin_client::{Client, ClientOptions, Tasks, TasksError};
 use dunlin_tasks::NewTask;
 use serde::Deserialize;
 
@@ -41,7 +41,7 @@ struct Run {
 
 /// Expected and observed tasks.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct TaskLedger {
     acknowledged: HashSet<u64>,
     runs: HashMap<u64, Vec<Run>>,
     tokens: HashSet<u64>,
@@ -51,7 +51,7 @@ pub struct Ledger {
     latest: Vec<Run>,
 }
 
-impl Ledger {
+impl TaskLedger {
     /// Records that a worker starts a task.
     pub fn begins(&mut self, worker: usize, begun: StartedTask) -> Result<()> {
         let StartedTask { task, token, due_ns, began_ns } = begun;
@@ -125,7 +125,7 @@ impl Ledger {
     }
 }
 
-impl fmt::Display for Ledger {
+impl fmt::Display for TaskLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (acknowledged, done) = (self.acknowledged.len(), self.done.len());
         write!(f, "{acknowledged} acknowledged, {} begun, {done} done", self.begun)
@@ -148,7 +148,7 @@ pub struct Submitting {
 impl Submitting {
     /// Starts both, with nodes any of which may be killed.
     pub fn start(url: &str) -> Result<Self> {
-        let connect = || Client::connect(url, Options::default()).context("connecting");
+        let connect = || Client::connect(url, ClientOptions::default()).context("connecting");
         let tasks = connect()?.tasks();
         let (over, watched) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let ((sender, acknowledged), (telling, ended)) = (channel(), channel());
@@ -162,7 +162,7 @@ impl Submitting {
     }
 
     /// Records acknowledged and ended tasks.
-    pub fn hear(&mut self, ledger: &mut Ledger) -> Result<()> {
+    pub fn hear(&mut self, ledger: &mut TaskLedger) -> Result<()> {
         ledger.acknowledged.extend(self.acknowledged.try_iter());
         self.ended.try_iter().try_for_each(|task| ledger.ends(task))?;
         // The threads end early only after an error.
@@ -184,7 +184,7 @@ impl Submitting {
     }
 
     /// Checks with the cluster's own counts that exactly the acknowledged tasks are done.
-    pub fn check(mut self, ledger: &Ledger) -> Result<()> {
+    pub fn check(mut self, ledger: &TaskLedger) -> Result<()> {
         self.watched.store(true, Ordering::Release);
         self.watcher.take().map_or(Ok(()), joined)?;
         let tenants = self.tasks.tenants(TENANT)?;
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn task_is_held_until_it_ends_or_another_worker_begins_it() {
-        let mut ledger = Ledger::default();
+        let mut ledger = TaskLedger::default();
         ledger.acknowledged.extend([1, 2]);
         ledger.begins(0, begun(1, 10, 100)).unwrap();
         ledger.begins(0, begun(2, 11, 100)).unwrap();

@@ -3,35 +3,35 @@
 use anyhow::Result;
 use dunlin_tasks::jain;
 
-use super::nodes::{Nodes, Size};
+use super::nodes::{ClusterSize, TaskNodes};
 use super::rival;
-use super::work::{Report, TenantLoad, Work};
-use crate::point::{Bench, Sample, target};
+use super::work::{TaskReport, TaskWork, TenantWork};
+use crate::point::{Bench, RunSample, target};
 
 /// Share of the workers' capacity at which waits are measured.
 pub const PACED_SHARE: f64 = 0.9;
 
 /// Cycles of tasks that are submitted, given to workers and done, as many as possible.
-pub fn cycles(bench: &Bench, whose: &'static str, size: Size, work: &Work) -> Result<Sample> {
+pub fn cycles(bench: &Bench, whose: &'static str, size: ClusterSize, work: &TaskWork) -> Result<RunSample> {
     if whose != target::DUNLIN {
         return Ok(rival::measure(bench, whose, work)?.sample());
     }
-    let nodes = Nodes::start(bench, size)?;
+    let nodes = TaskNodes::start(bench, size)?;
     let (report, used) = observed(bench, &nodes, work)?;
     Ok(report.sample().and(used))
 }
 
 /// Sleeping workers: alone, with tasks always waiting, and at nine tenths of that rate.
-pub fn scaled(bench: &Bench, shards: u8, work: &Work) -> Result<Sample> {
-    let nodes = Nodes::start(bench, Size { nodes: 1, shards })?;
+pub fn scaled(bench: &Bench, shards: u8, work: &TaskWork) -> Result<RunSample> {
+    let nodes = TaskNodes::start(bench, ClusterSize { nodes: 1, shards })?;
     let mut bare = work.clone();
     bare.ours.bare = true;
-    let bare = Report::of(&bare, &mut nodes.clients(bench, &bare)?)?;
+    let bare = TaskReport::of(&bare, &mut nodes.clients(bench, &bare)?)?;
     let (saturated, used) = observed(bench, &nodes, work)?;
     let nominal_per_s = work.workers as f64 * 1e9 / work.task_ns as f64;
-    let paced = Work { rate: PACED_SHARE * nominal_per_s, ..work.clone() };
-    let paced = Report::of(&paced, &mut nodes.clients(bench, &paced)?)?;
-    Ok(Sample::new()
+    let paced = TaskWork { rate: PACED_SHARE * nominal_per_s, ..work.clone() };
+    let paced = TaskReport::of(&paced, &mut nodes.clients(bench, &paced)?)?;
+    Ok(RunSample::new()
         .with("ops_per_s", saturated.per_s())
         .with("workers_in_a_process", saturated.workers_in_a_process as f64)
         .with("bare_per_s", bare.per_s())
@@ -43,8 +43,8 @@ pub fn scaled(bench: &Bench, shards: u8, work: &Work) -> Result<Sample> {
 }
 
 /// Throughput of tenants with always busy workers, compared with their shares by weight.
-pub fn shared(bench: &Bench, work: &Work) -> Result<Sample> {
-    let nodes = Nodes::start(bench, Size::of(1))?;
+pub fn shared(bench: &Bench, work: &TaskWork) -> Result<RunSample> {
+    let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let (report, used) = observed(bench, &nodes, work)?;
     let got: Vec<f64> = report.tenants.iter().map(|ops| *ops as f64).collect();
     let weights: Vec<f64> = work.ours.tenants.iter().map(|tenant| f64::from(tenant.weight)).collect();
@@ -61,12 +61,12 @@ pub fn shared(bench: &Bench, work: &Work) -> Result<Sample> {
 }
 
 /// Throughput that the others keep while the first tenant submits `times` as much.
-pub fn disturbed(bench: &Bench, work: &Work, times: f64) -> Result<Sample> {
-    let nodes = Nodes::start(bench, Size::of(1))?;
-    let before = Report::of(work, &mut nodes.clients(bench, work)?)?;
+pub fn disturbed(bench: &Bench, work: &TaskWork, times: f64) -> Result<RunSample> {
+    let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
+    let before = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
     let mut noisy = work.clone();
     noisy.ours.tenants[0].per_s *= times;
-    let during = Report::of(&noisy, &mut nodes.clients(bench, &noisy)?)?;
+    let during = TaskReport::of(&noisy, &mut nodes.clients(bench, &noisy)?)?;
     let kept: Vec<f64> = during
         .tenants
         .iter()
@@ -74,7 +74,7 @@ pub fn disturbed(bench: &Bench, work: &Work, times: f64) -> Result<Sample> {
         .map(|(during, before)| *during as f64 / *before as f64)
         .collect();
     let [a, b, c, d] = kept.as_slice() else { anyhow::bail!("{} tenants", kept.len()) };
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("usual_load_share", load_of(work))
         .with("noisy_times", *a)
         .with("b_kept_share", *b)
@@ -83,19 +83,19 @@ pub fn disturbed(bench: &Bench, work: &Work, times: f64) -> Result<Sample> {
         .with("least_kept_share", b.min(*c).min(*d)))
 }
 
-fn load_of(work: &Work) -> f64 {
-    let per_s: f64 = work.ours.tenants.iter().map(|TenantLoad { per_s, .. }| per_s).sum();
+fn load_of(work: &TaskWork) -> f64 {
+    let per_s: f64 = work.ours.tenants.iter().map(|TenantWork { per_s, .. }| per_s).sum();
     per_s * work.task_ns as f64 / 1e9 / work.workers as f64
 }
 
 /// Runs the work; returns the report and the nodes' resource use.
-fn observed(bench: &Bench, nodes: &Nodes, work: &Work) -> Result<(Report, Sample)> {
+fn observed(bench: &Bench, nodes: &TaskNodes, work: &TaskWork) -> Result<(TaskReport, RunSample)> {
     let cpu_ns = nodes.cpu_ns()?;
-    let report = Report::of(work, &mut nodes.clients(bench, work)?)?;
+    let report = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
     // These processor times cover all tasks, including those outside the counted time.
     let node_ns = (nodes.cpu_ns()? - cpu_ns) as f64 / report.completed as f64;
     let clients_ns = report.cpu_ns as f64 / report.ops as f64;
-    let sample = Sample::new()
+    let sample = RunSample::new()
         .with("task_node_cpu_ns", node_ns)
         .with("task_clients_cpu_ns", clients_ns)
         .with("memory_bytes", nodes.memory_bytes()? as f64);

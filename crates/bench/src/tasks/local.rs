@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::{Config, Node};
 use dunlin_client::scheduler::NewTask;
-use dunlin_client::{Client, Options, Task, Tasks, Worker, WorkerLaunch};
+use dunlin_client::{Client, ClientOptions, Task, Tasks, Worker, WorkerLaunch};
 use dunlin_scale::{Policy, Predictive, ScaleIn, ScaleOut, Trigger};
 use dunlin_server::workers::{ScalingDecisions, WorkerCommand, Workers, WorkersLimits, of_node};
 use dunlin_server::{Server, ServerConfig};
 
-use crate::point::{Bench, Sample};
+use crate::point::{Bench, RunSample};
 
 /// The measured phases: a trigger, or scaling in.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "cold", "warm", "in", "predictive"];
@@ -53,7 +53,7 @@ const LOW_PER_S: f64 = 10.0;
 const HIGH_PER_S: f64 = 160.0;
 
 /// Measures a phase once.
-pub fn measure(bench: &Bench, phase: &str) -> Result<Sample> {
+pub fn measure(bench: &Bench, phase: &str) -> Result<RunSample> {
     let mut stage = LocalSetup::start(bench, phase)?;
     let sample = match phase {
         "cpu" => {
@@ -128,7 +128,7 @@ impl LocalSetup {
         let server = Server::start(node.clone(), config).context("cannot open the node's listener")?;
         let address = *server.tcp_addresses().first().context("the node has no open listener")?;
         let url = format!("dunlin://{address}");
-        let client = Client::connect(&url, Options::default()).context("connecting")?;
+        let client = Client::connect(&url, ClientOptions::default()).context("connecting")?;
         let loading = if matches!(phase, "cold" | "warm") { LOADING } else { Duration::ZERO };
         let command = WorkerCommand {
             words: bench.child.words("tasks-local-worker"),
@@ -188,7 +188,7 @@ impl LocalSetup {
     }
 
     /// Submits this many tasks at once.
-    fn burst(&mut self, count: u64, trigger: Trigger) -> Result<Sample> {
+    fn burst(&mut self, count: u64, trigger: Trigger) -> Result<RunSample> {
         let load_at = Instant::now();
         self.submit(count)?;
         self.until("more workers", |decided| is_ready(decided).is_some())?;
@@ -196,13 +196,13 @@ impl LocalSetup {
     }
 
     /// Phases of the first completed decision to scale out.
-    fn came_out(&self, trigger: Trigger, load_at: Instant) -> Result<Sample> {
+    fn came_out(&self, trigger: Trigger, load_at: Instant) -> Result<RunSample> {
         let decided = self.workers.decided();
         let out = is_ready(&decided).context("the autoscaler made no decision")?;
         ensure!(out.trigger == trigger, "decision {out:?} has another trigger than {trigger:?}");
         ensure!(out.failed == 0, "some workers did not start: {out:?}");
         let load_ms = load_at.duration_since(self.began).as_secs_f64() * 1e3;
-        Ok(Sample::new()
+        Ok(RunSample::new()
             .with("detection_ns", (out.detected_ms as f64 - load_ms) * MS)
             .with("decision_ns", (out.decided_ms - out.detected_ms) as f64 * MS)
             .with("ready_ns", (out.ready_ms - out.decided_ms) as f64 * MS)
@@ -211,13 +211,13 @@ impl LocalSetup {
     }
 
     /// Phases of the first process that is ended.
-    fn went_in(&self) -> Result<Sample> {
+    fn went_in(&self) -> Result<RunSample> {
         let is_gone = |decided: &ScalingDecisions| decided.inward.iter().any(|inward| inward.gone_ms > 0);
         let decided = self.until("fewer workers", is_gone)?;
         let first =
             decided.inward.iter().find(|inward| inward.gone_ms > 0).context("no worker process ended")?;
         let ScaleIn { low_ms, cooled_ms, decided_ms, drained_ms, gone_ms, .. } = *first;
-        Ok(Sample::new()
+        Ok(RunSample::new()
             .with("detection_ns", (cooled_ms - low_ms) as f64 * MS)
             .with("decision_ns", (decided_ms - cooled_ms) as f64 * MS)
             .with("drain_ns", drained_ms.saturating_sub(decided_ms) as f64 * MS)
@@ -227,7 +227,7 @@ impl LocalSetup {
 
     /// Submits waves until workers were started for a wave that had not come yet. The first low half is half
     /// as long, so a forecast knows the two necessary whole waves in the middle of a low half.
-    fn foresaw(&mut self) -> Result<Sample> {
+    fn foresaw(&mut self) -> Result<RunSample> {
         let (began, half) = (Instant::now(), WAVE / 2);
         let mut until = began + half / 2;
         while began.elapsed() < PATIENCE {
@@ -253,7 +253,7 @@ impl LocalSetup {
     }
 
     /// Time between the readiness of this decision's workers and the rise.
-    fn foreseen(&self, decision: &ScaleOut, rise: Instant) -> Result<Sample> {
+    fn foreseen(&self, decision: &ScaleOut, rise: Instant) -> Result<RunSample> {
         let is_it =
             |out: &&ScaleOut| out.decided_ms == decision.decided_ms && out.trigger == decision.trigger;
         let is_ready =
@@ -265,7 +265,7 @@ impl LocalSetup {
             Some(ahead) => ahead.as_secs_f64(),
             None => -ready.duration_since(rise).as_secs_f64(),
         };
-        Ok(Sample::new()
+        Ok(RunSample::new()
             .with("decision_ns", (out.decided_ms - out.passed_ms) as f64 * MS)
             .with("ready_ns", (out.ready_ms - out.decided_ms) as f64 * MS)
             .with("total_ns", (out.ready_ms - out.passed_ms) as f64 * MS)
@@ -306,7 +306,7 @@ pub(crate) fn work() -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))
         .context("cannot listen for SIGTERM")?;
-    let client = Client::connect(&url, Options::default()).context("connecting")?;
+    let client = Client::connect(&url, ClientOptions::default()).context("connecting")?;
     if !started.wait_for_work(&stop).context("the worker did not receive a task")? {
         return Ok(());
     }

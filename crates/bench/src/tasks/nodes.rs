@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::work::Work;
+use super::work::TaskWork;
 use crate::child::{Child, PATIENCE};
-use crate::control::clients::Connection;
-use crate::control::cluster::Cluster;
+use crate::control::clients::StoreConnection;
+use crate::control::cluster::MeasuredCluster;
 use crate::control::ours::OwnCluster;
 use crate::point::Bench;
 
@@ -17,14 +17,14 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Number of nodes, and of shards (`tasks.shards`).
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
+pub struct ClusterSize {
     /// Nodes.
     pub nodes: usize,
     /// Shards.
     pub shards: u8,
 }
 
-impl Size {
+impl ClusterSize {
     /// This many nodes, with a single shard.
     pub const fn of(nodes: usize) -> Self {
         Self { nodes, shards: 1 }
@@ -33,14 +33,14 @@ impl Size {
 
 /// A cluster for tasks; dropping it kills the nodes.
 #[derive(Debug)]
-pub struct Nodes {
+pub struct TaskNodes {
     nodes: OwnCluster,
     url: String,
 }
 
-impl Nodes {
+impl TaskNodes {
     /// Starts the nodes.
-    pub fn start(bench: &Bench, size: Size) -> Result<Self> {
+    pub fn start(bench: &Bench, size: ClusterSize) -> Result<Self> {
         let nodes = OwnCluster::sharded(bench, size.nodes, size.shards)?;
         let (_, url) = agreed_on(&nodes)?;
         Ok(Self { nodes, url })
@@ -56,7 +56,7 @@ impl Nodes {
         let listeners = on_a_runtime(async {
             let mut listeners = Vec::new();
             for endpoint in self.nodes.endpoints() {
-                listeners.push(Connection::to(&endpoint).seen().await?.listener.to_string());
+                listeners.push(StoreConnection::to(&endpoint).seen().await?.listener.to_string());
             }
             anyhow::Ok(listeners)
         })?;
@@ -74,7 +74,7 @@ impl Nodes {
     }
 
     /// Starts submitters and workers in a process, connected to the leading node.
-    pub fn clients(&self, bench: &Bench, work: &Work) -> Result<Child> {
+    pub fn clients(&self, bench: &Bench, work: &TaskWork) -> Result<Child> {
         let mut work = work.clone();
         work.ours.url.clone_from(&self.url);
         bench.child.start("tasks-clients", &[("work", serde_json::to_string(&work)?)])
@@ -102,7 +102,7 @@ fn agreed_on(nodes: &OwnCluster) -> Result<(usize, String)> {
 
 /// Leader of the first shard and its listener, once all nodes agree on all shards and each has a vote in all.
 async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
-    let nodes: Vec<_> = endpoints.iter().map(|endpoint| Connection::to(endpoint)).collect();
+    let nodes: Vec<_> = endpoints.iter().map(|endpoint| StoreConnection::to(endpoint)).collect();
     let deadline = Instant::now() + PATIENCE;
     loop {
         let why = match agreed(&nodes).await {
@@ -117,7 +117,7 @@ async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
     }
 }
 
-async fn agreed(nodes: &[Connection]) -> Result<(usize, String)> {
+async fn agreed(nodes: &[StoreConnection]) -> Result<(usize, String)> {
     let mut leaders: Option<Vec<u64>> = None;
     for node in nodes {
         let seen = node.seen().await?;

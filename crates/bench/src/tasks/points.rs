@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::options::Options;
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Group, Point, target};
+use crate::point::{MeasuringPoint, PointGroup, target};
 
 use super::forecast::{self, Arrivals};
 use super::{local, scheduler, simulated, through};
@@ -25,7 +25,7 @@ const BACKLOGS: [(usize, usize); 7] = [
 const TARGETS: [u64; 4] = [70, 80, 85, 90];
 
 /// The groups.
-pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = through::groups(options, with_peers);
     groups.extend([scaling(options), phases(), local_phases(options), tenants(options)]);
     groups.extend(forecasts(options));
@@ -41,16 +41,16 @@ fn of_simulator() -> Params {
 fn point(
     case: &'static str,
     params: Params,
-    mut measure: impl FnMut(u64) -> anyhow::Result<crate::point::Sample> + 'static,
-) -> Point {
+    mut measure: impl FnMut(u64) -> anyhow::Result<crate::point::RunSample> + 'static,
+) -> MeasuringPoint {
     let mut seed = 0;
-    Point::new(case, target::DUNLIN, params, move |_| {
+    MeasuringPoint::new(case, target::DUNLIN, params, move |_| {
         seed += 1;
         measure(seed)
     })
 }
 
-fn scaling(options: &Options) -> Group {
+fn scaling(options: &BenchOptions) -> PointGroup {
     let tasks = options.count(200_000, 5_000);
     let workers = WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 50);
     let of = |workers: u32| {
@@ -62,7 +62,7 @@ fn scaling(options: &Options) -> Group {
     workers.map(of).collect()
 }
 
-fn phases() -> Group {
+fn phases() -> PointGroup {
     let of = |phase: &'static str| {
         point("phases", of_simulator().with("phase", phase), move |seed| simulated::phase(seed, phase))
     };
@@ -70,16 +70,16 @@ fn phases() -> Group {
 }
 
 /// Phases with real processes; learning a forecast takes half a minute.
-fn local_phases(options: &Options) -> Group {
+fn local_phases(options: &BenchOptions) -> PointGroup {
     let phases = local::PHASES.iter().filter(|phase| !options.quick || **phase != "predictive");
     let of = |phase: &'static str| {
         let params = Params::new().with("via", "local").with("phase", phase);
-        Point::new("phases", target::DUNLIN, params, move |bench| local::measure(bench, phase))
+        MeasuringPoint::new("phases", target::DUNLIN, params, move |bench| local::measure(bench, phase))
     };
     phases.map(|phase| of(phase)).collect()
 }
 
-fn tenants(options: &Options) -> Group {
+fn tenants(options: &BenchOptions) -> PointGroup {
     let mut group = vec![point("tenants", of_simulator(), simulated::tenants)];
     for load in simulated::LOADS {
         let params = of_simulator().with("load", load);
@@ -94,7 +94,7 @@ fn tenants(options: &Options) -> Group {
     group
 }
 
-fn forecasts(options: &Options) -> Vec<Group> {
+fn forecasts(options: &BenchOptions) -> Vec<PointGroup> {
     let targets = if options.quick { &TARGETS[2..3] } else { &TARGETS };
     let arrivals = if options.quick { &Arrivals::ALL[..1] } else { &Arrivals::ALL };
     let peak = options.count(200, 20) as u32;
@@ -108,20 +108,20 @@ fn forecasts(options: &Options) -> Vec<Group> {
     arrivals.iter().map(|arrivals| targets.iter().map(|target| of(*arrivals, *target)).collect()).collect()
 }
 
-fn backlogs(options: &Options) -> Group {
+fn backlogs(options: &BenchOptions) -> PointGroup {
     let backlogs = BACKLOGS.into_iter().filter(|(_, queued)| !options.quick || *queued <= 10_000);
     let dispatches = options.count(300_000, 5_000);
     let of = |(tenants, queued): (usize, usize)| {
         let case = if tenants == 1 { "backlog" } else { "dispatch" };
         let params = Params::new().with("tenants", tenants).with("queued", queued).with("of", "scheduler");
-        Point::new(case, target::DUNLIN, params, move |bench| {
+        MeasuringPoint::new(case, target::DUNLIN, params, move |bench| {
             scheduler::measure(bench, tenants, queued, dispatches)
         })
     };
     backlogs.map(of).collect()
 }
 
-fn large(options: &Options) -> Point {
+fn large(options: &BenchOptions) -> MeasuringPoint {
     let (workers, tasks) = (options.count(100_000, 1_000) as u32, options.count(10_000_000, 20_000));
     let params = of_simulator().with("workers", u64::from(workers)).with("tasks", tasks);
     point("simulator", params, move |seed| simulated::large(seed, workers, tasks))

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use dunlin_server::ReservedAddress;
 
-use super::work::{Report, Work};
+use super::work::{TaskReport, TaskWork};
 use crate::child::{Child, PATIENCE};
 use crate::control::rival::reserve_ports;
 use crate::point::{Bench, target};
 use crate::scratch_disk::ScratchDisk;
 
 /// Measures a rival; the caller chooses the number of processes or threads that suits it.
-pub fn measure(bench: &Bench, whose: &str, work: &Work) -> Result<Report> {
+pub fn measure(bench: &Bench, whose: &str, work: &TaskWork) -> Result<TaskReport> {
     let (program, mut args): (PathBuf, Vec<String>) = match whose {
         target::ASYNQ => (bench.peers.program("asynq_load")?, Vec::new()),
         target::CELERY => python(bench, "celery_load.py")?,
@@ -28,8 +28,8 @@ pub fn measure(bench: &Bench, whose: &str, work: &Work) -> Result<Report> {
         _ => Some(Redis::start(bench)?),
     };
     let endpoint = redis.as_ref().map(|redis| redis.endpoint.clone()).unwrap_or_default();
-    args.push(serde_json::to_string(&Work { endpoint, ..work.clone() })?);
-    Report::of(work, &mut bench.child.start_program(&program, &args)?)
+    args.push(serde_json::to_string(&TaskWork { endpoint, ..work.clone() })?);
+    TaskReport::of(work, &mut bench.child.start_program(&program, &args)?)
 }
 
 fn python(bench: &Bench, name: &str) -> Result<(PathBuf, Vec<String>)> {

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use dunlin_tasks::{
-    AttemptReport, Command, CommandReply, Effects, Limits, NewTask, NewWorker, SchedulerState, Tenant,
-    WorkerOrder,
+    AttemptReport, CommandReply, NewTask, NewWorker, SchedulerLimits, SchedulerState, TaskCommand,
+    TaskEffects, TenantSettings, WorkerOrder,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::clock::processor_ns;
 use crate::local::memory::resident_bytes;
-use crate::point::{Bench, Sample};
+use crate::point::{Bench, RunSample};
 use crate::role::{RoleArgs, say};
 
 const WORKERS: usize = 200;
@@ -36,14 +36,14 @@ struct Taken {
 }
 
 /// Measures in another process.
-pub fn measure(bench: &Bench, tenants: usize, queued: usize, dispatches: u64) -> Result<Sample> {
+pub fn measure(bench: &Bench, tenants: usize, queued: usize, dispatches: u64) -> Result<RunSample> {
     let args = [
         ("tenants", tenants.to_string()),
         ("queued", queued.to_string()),
         ("dispatches", dispatches.to_string()),
     ];
     let taken: Taken = bench.child.start("tasks-scheduler", &args)?.line(PATIENCE)?;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("dispatch_ns", taken.dispatch_ns)
         .with("submit_ns", taken.submit_ns)
         .with("task_bytes", taken.task_bytes))
@@ -51,7 +51,7 @@ pub fn measure(bench: &Bench, tenants: usize, queued: usize, dispatches: u64) ->
 
 struct Scheduler {
     state: SchedulerState,
-    effects: Effects,
+    effects: TaskEffects,
     orders: VecDeque<WorkerOrder>,
     names: Vec<String>,
     submitted: usize,
@@ -84,13 +84,14 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
 
 impl Scheduler {
     fn new(tenants: usize) -> Result<Self> {
-        let state = SchedulerState::new(Limits { finished_max: 1_000, ..Limits::default() });
+        let state =
+            SchedulerState::new(SchedulerLimits { finished_max: 1_000, ..SchedulerLimits::default() });
         let names = (0..tenants).map(|at| format!("tenant-{at}")).collect();
         let mut scheduler =
-            Self { state, effects: Effects::default(), orders: VecDeque::new(), names, submitted: 0 };
+            Self { state, effects: TaskEffects::default(), orders: VecDeque::new(), names, submitted: 0 };
         for at in 0..tenants {
-            let tenant = Tenant::new(scheduler.names[at].as_bytes());
-            apply(&mut scheduler.state, &mut scheduler.effects, &Command::Tenant { tenant })?;
+            let tenant = TenantSettings::new(scheduler.names[at].as_bytes());
+            apply(&mut scheduler.state, &mut scheduler.effects, &TaskCommand::Tenant { tenant })?;
         }
         Ok(scheduler)
     }
@@ -99,7 +100,7 @@ impl Scheduler {
     fn submit(&mut self, count: usize) -> Result<()> {
         let tenant = self.names[self.submitted / count.max(1) % self.names.len()].as_bytes();
         let tasks = vec![NewTask::new(b"work", b""); count];
-        apply(&mut self.state, &mut self.effects, &Command::Submit { tenant, tasks })?;
+        apply(&mut self.state, &mut self.effects, &TaskCommand::Submit { tenant, tasks })?;
         self.submitted += count;
         self.effects.events.clear();
         Ok(())
@@ -109,7 +110,7 @@ impl Scheduler {
         for _ in 0..WORKERS {
             let worker =
                 NewWorker { kinds: vec![b"work"], credit: 1, ttl_ms: 600_000, ..NewWorker::default() };
-            apply(&mut self.state, &mut self.effects, &Command::Join { worker })?;
+            apply(&mut self.state, &mut self.effects, &TaskCommand::Join { worker })?;
         }
         self.orders.extend(self.effects.orders.drain(..));
         Ok(())
@@ -130,7 +131,7 @@ impl Scheduler {
                 memory_bytes: 1_000_000,
                 credit: 1,
             };
-            apply(&mut self.state, &mut self.effects, &Command::Complete { answer, result: b"" })?;
+            apply(&mut self.state, &mut self.effects, &TaskCommand::Complete { answer, result: b"" })?;
             self.submit(1)?;
             self.orders.extend(self.effects.orders.drain(..));
             self.effects.clear();
@@ -139,6 +140,10 @@ impl Scheduler {
     }
 }
 
-fn apply(state: &mut SchedulerState, effects: &mut Effects, command: &Command<'_>) -> Result<CommandReply> {
+fn apply(
+    state: &mut SchedulerState,
+    effects: &mut TaskEffects,
+    command: &TaskCommand<'_>,
+) -> Result<CommandReply> {
     state.apply(command, effects).context("the scheduler refused the command")
 }

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 
 use anyhow::{Context, Result, ensure};
-use dunlin_scale::sim::{self, CostRow, Node, ThroughputRow, Workload};
+use dunlin_scale::sim::{self, CostRow, SimulatedNode, ThroughputRow, Workload};
 use dunlin_scale::{Policy, Prices, WorkerNeed};
 
 use crate::clock::{monotonic_ns, processor_ns};
-use crate::point::Sample;
+use crate::point::RunSample;
 
 /// Values of case `phases`.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "predictive", "in", "cold", "warm"];
@@ -22,15 +22,15 @@ const MS: f64 = 1e6;
 const US: f64 = 1e3;
 
 fn row_of(seed: u64, workers: u32, tasks: u64) -> Result<ThroughputRow> {
-    let row = sim::throughput(seed, workers, tasks, Node::default());
+    let row = sim::throughput(seed, workers, tasks, SimulatedNode::default());
     ensure!(row.tasks >= tasks, "only {} of {tasks} tasks were done", row.tasks);
     Ok(row)
 }
 
 /// Scaling with tasks always waiting, and at nine tenths of that rate.
-pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
+pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let row = row_of(seed, workers, tasks)?;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("ops_per_s", row.per_s)
         .with("efficiency", row.efficiency)
         .with("efficiency_nominal", row.efficiency_nominal)
@@ -44,11 +44,11 @@ pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
 }
 
 /// Time that the simulator takes for this much work.
-pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
+pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let (start_ns, start_cpu_ns) = (monotonic_ns(), processor_ns());
     let row = row_of(seed, workers, tasks)?;
     let (took_ns, cpu_ns) = (monotonic_ns() - start_ns, processor_ns() - start_cpu_ns);
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("elapsed_ns", took_ns as f64)
         .with("cpu_ns", cpu_ns as f64)
         .with("tasks", row.tasks as f64)
@@ -56,7 +56,7 @@ pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
 }
 
 /// Times from a threshold to more workers, or to fewer.
-pub fn phase(seed: u64, phase: &str) -> Result<Sample> {
+pub fn phase(seed: u64, phase: &str) -> Result<RunSample> {
     match phase {
         "in" => scale_in(seed),
         "cold" | "warm" => warm_pool(seed, phase == "warm"),
@@ -64,11 +64,11 @@ pub fn phase(seed: u64, phase: &str) -> Result<Sample> {
     }
 }
 
-fn scale_out(seed: u64, trigger: &str) -> Result<Sample> {
+fn scale_out(seed: u64, trigger: &str) -> Result<RunSample> {
     let rows = sim::scale_out(seed);
     let row = rows.iter().find(|row| row.trigger.name() == trigger);
     let row = row.with_context(|| format!("the autoscaler made no decision for trigger {trigger}"))?;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("detection_ns", row.detection_ms as f64 * MS)
         .with("decision_ns", row.decision_ms as f64 * MS)
         .with("ready_ns", row.ready_ms as f64 * MS)
@@ -76,9 +76,9 @@ fn scale_out(seed: u64, trigger: &str) -> Result<Sample> {
         .with("workers_more", f64::from(row.workers)))
 }
 
-fn scale_in(seed: u64) -> Result<Sample> {
+fn scale_in(seed: u64) -> Result<RunSample> {
     let row = sim::scale_in(seed).context("no worker was removed")?;
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("detection_ns", row.cooldown_ms as f64 * MS)
         .with("decision_ns", row.decision_ms as f64 * MS)
         .with("drain_ns", row.drain_ms as f64 * MS)
@@ -86,22 +86,22 @@ fn scale_in(seed: u64) -> Result<Sample> {
         .with("total_ns", row.total_ms() as f64 * MS))
 }
 
-fn warm_pool(seed: u64, is_warm: bool) -> Result<Sample> {
+fn warm_pool(seed: u64, is_warm: bool) -> Result<RunSample> {
     let rows = sim::warm_pool(seed, STARTS);
     let row = rows.iter().find(|row| (row.size > 0) == is_warm).context("the autoscaler made no decision")?;
     ensure!(row.starts >= STARTS, "{} of {STARTS} workers were started", row.starts);
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("total_ns", row.total_ms as f64 * MS)
         .with("failed_share", row.failed as f64 / row.starts as f64)
         .with("warm_hours_per_hour", row.warm_hours_per_hour))
 }
 
 /// The document's four tenants, each with more work than its quota.
-pub fn tenants(seed: u64) -> Result<Sample> {
+pub fn tenants(seed: u64) -> Result<RunSample> {
     let (rows, jain) = sim::tenants(seed);
     ensure!(rows.len() == 4, "unexpected number of tenants: {}", rows.len());
     let share = |of: fn(&sim::TenantRow) -> f64| rows.iter().map(of).fold(f64::INFINITY, f64::min);
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("jain", jain)
         .with("compliant_share", rows.iter().filter(|row| row.is_compliant).count() as f64 / 4.0)
         .with("cpu_quota_share", share(|row| row.cpu / row.cpu_quota))
@@ -109,7 +109,7 @@ pub fn tenants(seed: u64) -> Result<Sample> {
 }
 
 /// Throughput that the other tenants keep: the lowest, and each one's.
-pub fn noisy(seed: u64, load: &str) -> Result<Sample> {
+pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
     let rows = sim::noisy_neighbour(seed);
     let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);
     let is_asked = |row: &&sim::NoisyNeighbourRow| (row.load == lightest) == (load == LOADS[0]);
@@ -120,7 +120,7 @@ pub fn noisy(seed: u64, load: &str) -> Result<Sample> {
     };
     let ((load, a), (_, b), (_, c), (_, d)) =
         (kept("tenant-a")?, kept("tenant-b")?, kept("tenant-c")?, kept("tenant-d")?);
-    Ok(Sample::new()
+    Ok(RunSample::new()
         .with("usual_load_share", load)
         .with("noisy_times", a)
         .with("b_kept_share", b)
@@ -135,7 +135,7 @@ pub struct Costs(RefCell<Option<(u64, Vec<CostRow>)>>);
 
 impl Costs {
     /// Cost of a month without and with a strategy, in the table's currency.
-    pub fn of(&self, seed: u64, strategy: &str) -> Result<Sample> {
+    pub fn of(&self, seed: u64, strategy: &str) -> Result<RunSample> {
         let mut kept = self.0.borrow_mut();
         if kept.as_ref().is_none_or(|(of, _)| *of != seed) {
             *kept = Some((seed, savings(seed)?));
@@ -143,7 +143,7 @@ impl Costs {
         let rows = kept.as_ref().map(|(_, rows)| rows.as_slice()).unwrap_or_default();
         let row = STRATEGIES.iter().zip(rows).find(|(name, _)| **name == strategy).map(|(_, row)| row);
         let row = row.with_context(|| format!("unknown strategy {strategy}"))?;
-        Ok(Sample::new()
+        Ok(RunSample::new()
             .with("before_per_month", row.before)
             .with("after_per_month", row.after)
             .with("saves_per_month", row.saves()))

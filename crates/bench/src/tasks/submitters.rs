@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use dunlin_client::{PendingTaskCommands, Tasks};
-use dunlin_tasks::{Command, NewTask};
+use dunlin_tasks::{NewTask, TaskCommand};
 
-use super::tally::Tally;
-use super::work::Work;
+use super::tally::ClientTally;
+use super::work::TaskWork;
 use super::workers::KIND;
 use crate::clock::monotonic_ns;
 use crate::names::Draws;
@@ -27,7 +27,7 @@ pub fn tenant_of(nth: usize) -> String {
 }
 
 /// Keeps tasks of its tenants waiting until the time is up. Tenants are divided among the submitters.
-pub fn keep_waiting(tasks: &Tasks, work: &Work, tally: &Tally, nth: usize) -> Result<()> {
+pub fn keep_waiting(tasks: &Tasks, work: &TaskWork, tally: &ClientTally, nth: usize) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     // All submitters share a single tenant.
     let own: Vec<usize> = match names.len() {
@@ -58,7 +58,7 @@ pub fn keep_waiting(tasks: &Tasks, work: &Work, tally: &Tally, nth: usize) -> Re
 
 /// Submits each task when it is due, regardless of the number that wait. Tasks due at the same time form one
 /// request.
-pub fn pace(tasks: &Tasks, work: &Work, tally: &Tally) -> Result<()> {
+pub fn pace(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     let mut arrivals: Vec<Arrivals> = match work.ours.tenants.as_slice() {
         [] => vec![Arrivals::poisson(work.rate, Draws::default())],
@@ -95,13 +95,13 @@ fn wait(on_the_way: &Receiver<PendingTaskCommands>) -> Result<()> {
     on_the_way.iter().try_for_each(taken)
 }
 
-fn payloads(tally: &Tally, work: &Work, tenant: usize, count: usize, due_ns: u64) -> Vec<Vec<u8>> {
+fn payloads(tally: &ClientTally, work: &TaskWork, tenant: usize, count: usize, due_ns: u64) -> Vec<Vec<u8>> {
     (0..count).map(|_| tally.next(tenant, due_ns, work.bytes)).collect()
 }
 
 fn begin(tasks: &Tasks, tenant: &str, payloads: &[Vec<u8>]) -> Result<PendingTaskCommands> {
     let new = payloads.iter().map(|payload| NewTask::new(KIND.as_bytes(), payload)).collect();
-    Ok(tasks.begin(&[Command::Submit { tenant: tenant.as_bytes(), tasks: new }])?)
+    Ok(tasks.begin(&[TaskCommand::Submit { tenant: tenant.as_bytes(), tasks: new }])?)
 }
 
 fn taken(asking: PendingTaskCommands) -> Result<()> {

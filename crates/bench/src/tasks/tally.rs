@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 
-use super::work::{Report, Work};
+use super::work::{TaskReport, TaskWork};
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::stats::Latencies;
 
@@ -19,7 +19,7 @@ const TASKS_MAX: u64 = 1 << 27;
 
 /// Counts of all threads of the clients.
 #[derive(Debug)]
-pub struct Tally {
+pub struct ClientTally {
     begin_ns: u64,
     end_ns: u64,
     /// A bit for each task that was done.
@@ -41,9 +41,9 @@ pub struct WorkerTotals {
     ends: Latencies,
 }
 
-impl Tally {
+impl ClientTally {
     /// Starts counting after the warm-up.
-    pub fn begin(work: &Work) -> Self {
+    pub fn begin(work: &TaskWork) -> Self {
         let begin_ns = monotonic_ns() + work.warmup_ns;
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
         Self {
@@ -140,7 +140,7 @@ impl Tally {
     }
 
     /// Report over all workers.
-    pub fn report(&self, work: &Work, all: &[WorkerTotals]) -> Report {
+    pub fn report(&self, work: &TaskWork, all: &[WorkerTotals]) -> TaskReport {
         let mut tenants = vec![0; self.waiting.len()];
         let (mut starts, mut ends) = (Latencies::default(), Latencies::default());
         for done in all {
@@ -151,7 +151,7 @@ impl Tally {
         let (submitted, completed) = self.counts();
         let took_ns = monotonic_ns().saturating_sub(self.begin_ns).saturating_add(work.warmup_ns);
         let cpu_ns = processor_ns() - self.before_cpu_ns;
-        Report {
+        TaskReport {
             ops: tenants.iter().sum(),
             submitted,
             completed,
@@ -180,10 +180,10 @@ mod tests {
 
     #[test]
     fn each_task_counts_once_and_for_its_tenant() {
-        let load = super::super::work::TenantLoad { weight: 1, per_s: 0.0 };
+        let load = super::super::work::TenantWork { weight: 1, per_s: 0.0 };
         let ours = super::super::work::NodeOptions { tenants: vec![load; 3], ..Default::default() };
-        let work = Work { time_ns: 1_000_000_000_000, ours, ..Work::default() };
-        let (tally, mut done) = (Tally::begin(&work), WorkerTotals::default());
+        let work = TaskWork { time_ns: 1_000_000_000_000, ours, ..TaskWork::default() };
+        let (tally, mut done) = (ClientTally::begin(&work), WorkerTotals::default());
         let payload = tally.next(2, 5, 0);
         tally.next(0, 5, 100);
         let now_ns = monotonic_ns();

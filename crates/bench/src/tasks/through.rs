@@ -2,11 +2,11 @@
 
 use super::failover::{self, Victim};
 use super::load;
-use super::nodes::Size;
-use super::work::{NodeOptions, TenantLoad, Work};
-use crate::options::Options;
+use super::nodes::ClusterSize;
+use super::work::{NodeOptions, TaskWork, TenantWork};
+use crate::options::BenchOptions;
 use crate::params::Params;
-use crate::point::{Group, Point, target};
+use crate::point::{MeasuringPoint, PointGroup, target};
 
 /// Time of a task in the document: 85 tasks a second of each worker.
 const TASK_NS: u64 = 11_760_000;
@@ -32,7 +32,7 @@ const TENANTS_SHARDED: usize = 16;
 const TENANTS: [usize; 2] = [4, 1_000];
 
 /// The groups.
-pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = vec![noops(options, with_peers)];
     groups.push(scalings(options));
     groups.push(TENANTS.into_iter().map(|tenants| tenants_of(tenants, options)).collect());
@@ -43,9 +43,9 @@ pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     groups
 }
 
-fn failover(killed: &'static str, victim: Victim, options: &Options) -> Point {
+fn failover(killed: &'static str, victim: Victim, options: &BenchOptions) -> MeasuringPoint {
     let (params, kills) = (Params::new().with("via", "node").with("killed", killed), options.count(100, 2));
-    Point::new("failover", target::DUNLIN, params.with("nodes", 3_usize), move |bench| {
+    MeasuringPoint::new("failover", target::DUNLIN, params.with("nodes", 3_usize), move |bench| {
         failover::measure(bench, victim, kills)
     })
 }
@@ -74,39 +74,41 @@ impl Spread {
     }
 
     /// Sets the backlog over all tenants, so that no tenant waits for a batch that never fits.
-    fn work(self, work: Work, backlog: usize) -> Work {
+    fn work(self, work: TaskWork, backlog: usize) -> TaskWork {
         let backlog = backlog / self.tenants;
         let tenants = match self.tenants {
             1 => Vec::new(),
-            count => vec![TenantLoad { weight: 1, per_s: 0.0 }; count],
+            count => vec![TenantWork { weight: 1, per_s: 0.0 }; count],
         };
         let ours = NodeOptions { batch: work.ours.batch.min(backlog / 2), tenants, ..work.ours };
-        Work { backlog, ours, ..work }
+        TaskWork { backlog, ours, ..work }
     }
 }
 
 /// Warm-up and time: long enough for a cluster to settle, and for a neighbour's noise to average out.
-fn times(options: &Options) -> (u64, u64) {
+fn times(options: &BenchOptions) -> (u64, u64) {
     let time_ns = (options.time.as_nanos() as u64).max(options.count(3_000_000_000, 1_000_000_000));
     (time_ns / 3, time_ns)
 }
 
-fn work(workers: usize, task_ns: u64, options: &Options) -> Work {
+fn work(workers: usize, task_ns: u64, options: &BenchOptions) -> TaskWork {
     let (warmup_ns, time_ns) = times(options);
-    Work { workers, task_ns, bytes: BYTES, warmup_ns, time_ns, ..Work::default() }
+    TaskWork { workers, task_ns, bytes: BYTES, warmup_ns, time_ns, ..TaskWork::default() }
 }
 
-fn noops(options: &Options, with_peers: bool) -> Group {
+fn noops(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let backlog = options.count(20_000, 2_000) as usize;
-    let mut group: Group = [1, 3]
+    let mut group: PointGroup = [1, 3]
         .iter()
         .flat_map(|nodes| Spread::all().map(|spread| noop(*nodes, spread, backlog, options)))
         .collect();
     if with_peers {
         let rival = |whose: &'static str, workers: usize, backlog: usize| {
-            let work = Work { backlog, ..work(workers, 0, options) };
+            let work = TaskWork { backlog, ..work(workers, 0, options) };
             let params = params(1, workers).with("bytes", BYTES).with("backlog", backlog);
-            Point::new("noop", whose, params, move |bench| load::cycles(bench, whose, Size::of(1), &work))
+            MeasuringPoint::new("noop", whose, params, move |bench| {
+                load::cycles(bench, whose, ClusterSize::of(1), &work)
+            })
         };
         group.push(rival(target::ASYNQ, ASYNQ_WORKERS, backlog));
         group.push(rival(target::CELERY, CORES, 1_000));
@@ -115,18 +117,18 @@ fn noops(options: &Options, with_peers: bool) -> Group {
     group
 }
 
-fn noop(nodes: usize, spread: Spread, backlog: usize, options: &Options) -> Point {
+fn noop(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptions) -> MeasuringPoint {
     let ours = NodeOptions { submitters: 1, batch: 500, slots: NOOP_SLOTS, ..NodeOptions::default() };
-    let work = spread.work(Work { ours, ..work(NOOP_WORKERS, 0, options) }, backlog);
+    let work = spread.work(TaskWork { ours, ..work(NOOP_WORKERS, 0, options) }, backlog);
     let params = params(nodes, NOOP_WORKERS).with("bytes", BYTES).with("backlog", backlog);
-    let size = Size { nodes, shards: spread.shards };
-    Point::new("noop", target::DUNLIN, spread.params(params), move |bench| {
+    let size = ClusterSize { nodes, shards: spread.shards };
+    MeasuringPoint::new("noop", target::DUNLIN, spread.params(params), move |bench| {
         load::cycles(bench, target::DUNLIN, size, &work)
     })
 }
 
 /// The document's numbers of workers; the largest, or for a quick run the smallest, also over several shards.
-fn scalings(options: &Options) -> Group {
+fn scalings(options: &BenchOptions) -> PointGroup {
     let workers: Vec<usize> =
         WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10).collect();
     let spread =
@@ -135,17 +137,17 @@ fn scalings(options: &Options) -> Group {
     all.map(|(workers, spread)| scaling_of(workers, spread, options)).collect()
 }
 
-fn scaling_of(workers: usize, spread: Spread, options: &Options) -> Point {
+fn scaling_of(workers: usize, spread: Spread, options: &BenchOptions) -> MeasuringPoint {
     let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, ahead: 1, ..NodeOptions::default() };
-    let work = spread.work(Work { ours, ..work(workers, TASK_NS, options) }, 20 * workers);
-    Point::new("scaling", target::DUNLIN, spread.params(params(1, workers)), move |bench| {
+    let work = spread.work(TaskWork { ours, ..work(workers, TASK_NS, options) }, 20 * workers);
+    MeasuringPoint::new("scaling", target::DUNLIN, spread.params(params(1, workers)), move |bench| {
         load::scaled(bench, spread.shards, &work)
     })
 }
 
 /// Tenants of weights from one to four, each with more waiting tasks than it can get.
-fn tenants_of(tenants: usize, options: &Options) -> Point {
-    let loads = (0..tenants).map(|nth| TenantLoad { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
+fn tenants_of(tenants: usize, options: &BenchOptions) -> MeasuringPoint {
+    let loads = (0..tenants).map(|nth| TenantWork { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
     let ours = NodeOptions {
         submitters: 1,
         batch: 20,
@@ -154,17 +156,19 @@ fn tenants_of(tenants: usize, options: &Options) -> Point {
         tenants: loads,
         ..NodeOptions::default()
     };
-    let work = Work { backlog: 100, ours, ..work(50, 2_000_000, options) };
+    let work = TaskWork { backlog: 100, ours, ..work(50, 2_000_000, options) };
     let params = params(1, 50).with("tenants", tenants);
-    Point::new("tenants", target::DUNLIN, params, move |bench| load::shared(bench, &work))
+    MeasuringPoint::new("tenants", target::DUNLIN, params, move |bench| load::shared(bench, &work))
 }
 
-fn noisy(load: &'static str, workers: usize, options: &Options) -> Point {
-    let loads = USUAL_PER_S.map(|per_s| TenantLoad { weight: 1, per_s }).to_vec();
+fn noisy(load: &'static str, workers: usize, options: &BenchOptions) -> MeasuringPoint {
+    let loads = USUAL_PER_S.map(|per_s| TenantWork { weight: 1, per_s }).to_vec();
     let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, tenants: loads, ..NodeOptions::default() };
-    let mut work = Work { ours, ..work(workers, TASK_NS, options) };
+    let mut work = TaskWork { ours, ..work(workers, TASK_NS, options) };
     // One task is then less than a thousandth of the smallest tenant's tasks.
     work.time_ns = work.time_ns.max(options.count(20_000_000_000, 1_000_000_000));
     let params = params(1, workers).with("load", load);
-    Point::new("noisy", target::DUNLIN, params, move |bench| load::disturbed(bench, &work, NOISY_TIMES))
+    MeasuringPoint::new("noisy", target::DUNLIN, params, move |bench| {
+        load::disturbed(bench, &work, NOISY_TIMES)
+    })
 }

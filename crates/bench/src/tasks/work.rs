@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, PATIENCE};
-use crate::point::Sample;
+use crate::point::RunSample;
 
 /// Order of a measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Work {
+pub struct TaskWork {
     /// Address of the rivals' store.
     pub endpoint: String,
     /// Number of workers; ours have a connection and a lease each.
@@ -50,14 +50,14 @@ pub struct NodeOptions {
     /// Further tasks that the worker may hold ahead.
     pub ahead: u32,
     /// Weight and rate of each tenant. Empty for a single tenant with the rate above.
-    pub tenants: Vec<TenantLoad>,
+    pub tenants: Vec<TenantWork>,
     /// Whether workers run the same tasks in a loop, without a node.
     pub bare: bool,
 }
 
 /// Load of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TenantLoad {
+pub struct TenantWork {
     /// Weight of its share.
     pub weight: u32,
     /// Tasks a second at equal intervals; 0 for as many as possible.
@@ -66,7 +66,7 @@ pub struct TenantLoad {
 
 /// Results within the counted time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Report {
+pub struct TaskReport {
     /// Ended tasks within the time.
     pub ops: u64,
     /// All submitted tasks.
@@ -99,16 +99,16 @@ pub struct Report {
     pub cpu_ns: u64,
 }
 
-impl Work {
+impl TaskWork {
     /// Longest wait for the report: submitted tasks are done to the end.
     pub fn patience(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * PATIENCE
     }
 }
 
-impl Report {
+impl TaskReport {
     /// Waits for the report of a child.
-    pub fn of(work: &Work, child: &mut Child) -> Result<Self> {
+    pub fn of(work: &TaskWork, child: &mut Child) -> Result<Self> {
         let report: Self = child.line(work.patience()).context("the workers did not finish")?;
         let Self { submitted, completed, twice, ops, .. } = report;
         ensure!(
@@ -126,16 +126,16 @@ impl Report {
     }
 
     /// The report as figures, with measured latencies.
-    pub fn sample(&self) -> Sample {
-        Sample::new()
+    pub fn sample(&self) -> RunSample {
+        RunSample::new()
             .with("ops_per_s", self.per_s())
             .with("workers_in_a_process", self.workers_in_a_process as f64)
             .and(self.latencies())
     }
 
     /// Only the measured latencies.
-    pub fn latencies(&self) -> Sample {
-        Sample::new()
+    pub fn latencies(&self) -> RunSample {
+        RunSample::new()
             .with_time("p50_ns", self.start_p50_ns)
             .with_time("p99_ns", self.start_p99_ns)
             .with_time("end_p50_ns", self.end_p50_ns)

@@ -9,8 +9,8 @@ use anyhow::{Result, ensure};
 use dunlin_client::{Attachment, TaskUsage, Tasks, WorkerOptions};
 use rustix::thread::set_current_timer_slack;
 
-use super::tally::{Tally, WorkerTotals};
-use super::work::Work;
+use super::tally::{ClientTally, WorkerTotals};
+use super::work::TaskWork;
 use crate::clock::monotonic_ns;
 
 /// Kind of all tasks.
@@ -23,7 +23,7 @@ const FLUSH: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(60);
 
 /// Attaches a worker.
-pub fn attach(tasks: &Tasks, work: &Work) -> Result<Attachment> {
+pub fn attach(tasks: &Tasks, work: &TaskWork) -> Result<Attachment> {
     let options = WorkerOptions {
         kinds: vec![KIND.to_owned()],
         slots: work.ours.slots,
@@ -34,7 +34,7 @@ pub fn attach(tasks: &Tasks, work: &Work) -> Result<Attachment> {
 }
 
 /// Works until the end; all reports were accepted.
-pub fn run(attachment: &Attachment, work: &Work, tally: &Tally) -> Result<WorkerTotals> {
+pub fn run(attachment: &Attachment, work: &TaskWork, tally: &ClientTally) -> Result<WorkerTotals> {
     sleep_no_longer_than_asked()?;
     let mut done = WorkerTotals::default();
     while !tally.is_over() {
@@ -51,7 +51,12 @@ pub fn run(attachment: &Attachment, work: &Work, tally: &Tally) -> Result<Worker
 }
 
 /// Completes empty tasks as soon as they arrive.
-fn do_batch(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut WorkerTotals) -> Result<()> {
+fn do_batch(
+    attachment: &Attachment,
+    work: &TaskWork,
+    tally: &ClientTally,
+    done: &mut WorkerTotals,
+) -> Result<()> {
     let given = attachment.next_batch(work.ours.slots as usize, LOOK)?;
     let now_ns = monotonic_ns();
     given.iter().try_for_each(|given| tally.note(given.payload(), now_ns, now_ns, done))?;
@@ -59,7 +64,12 @@ fn do_batch(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut Work
     Ok(())
 }
 
-fn do_one(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut WorkerTotals) -> Result<()> {
+fn do_one(
+    attachment: &Attachment,
+    work: &TaskWork,
+    tally: &ClientTally,
+    done: &mut WorkerTotals,
+) -> Result<()> {
     let Some(given) = attachment.next(LOOK)? else { return Ok(()) };
     let started_ns = monotonic_ns();
     std::thread::sleep(Duration::from_nanos(work.task_ns));
@@ -73,7 +83,7 @@ fn do_one(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut Worker
 }
 
 /// Runs the same tasks in a loop, without a node.
-pub fn run_bare(work: &Work, tally: &Tally) -> Result<WorkerTotals> {
+pub fn run_bare(work: &TaskWork, tally: &ClientTally) -> Result<WorkerTotals> {
     sleep_no_longer_than_asked()?;
     let mut done = WorkerTotals::default();
     while !tally.is_time_up() {

@@ -1,16 +1,16 @@
 //! Small runs of all points of suite `broker`: results are checked, speeds are not.
 
-use dunlin_bench::Row;
+use dunlin_bench::FigureRow;
 
 use crate::runs::rows_of;
 
-fn rows(case: &str) -> Vec<Row> {
+fn rows(case: &str) -> Vec<FigureRow> {
     let folder = tempfile::tempdir().unwrap();
     rows_of(folder.path(), &["broker", &format!("--case={case}"), "--time=20ms"])
 }
 
-fn count(rows: &[Row], transport: &str, metric: &str) -> usize {
-    let of = |row: &&Row| row.metric == metric && row.params.contain(&[("transport", transport)]);
+fn count(rows: &[FigureRow], transport: &str, metric: &str) -> usize {
+    let of = |row: &&FigureRow| row.metric == metric && row.params.contain(&[("transport", transport)]);
     rows.iter().filter(of).count()
 }
 

@@ -1,11 +1,11 @@
 //! Small runs of suite `control` on real processes and a real disk: acknowledged writes are read back, speeds
 //! are not checked.
 
-use dunlin_bench::Row;
+use dunlin_bench::FigureRow;
 
 use crate::runs::rows_of;
 
-fn rows(cases: &[&str], params: &[&str]) -> Vec<Row> {
+fn rows(cases: &[&str], params: &[&str]) -> Vec<FigureRow> {
     let folder = tempfile::tempdir().unwrap();
     let cases: Vec<String> = cases.iter().map(|case| format!("--case={case}")).collect();
     let cases = cases.iter().map(String::as_str);
@@ -14,7 +14,7 @@ fn rows(cases: &[&str], params: &[&str]) -> Vec<Row> {
     rows_of(folder.path(), &args)
 }
 
-fn count(rows: &[Row], case: &str, metric: &str) -> usize {
+fn count(rows: &[FigureRow], case: &str, metric: &str) -> usize {
     rows.iter().filter(|row| row.case == case && row.metric == metric && row.median > 0.0).count()
 }
 

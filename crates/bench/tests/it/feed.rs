@@ -1,18 +1,18 @@
 //! Small runs of suite `feed`: deliveries, losses and repairs are checked, speeds are not.
 
-use dunlin_bench::Row;
+use dunlin_bench::FigureRow;
 
 use crate::runs::rows_of;
 
-fn figure(rows: &[Row], metric: &str) -> f64 {
+fn figure(rows: &[FigureRow], metric: &str) -> f64 {
     rows.iter().find(|row| row.metric == metric).unwrap_or_else(|| panic!("no {metric}")).median
 }
 
-fn scenario(case: &str, more: &[&str]) -> Vec<Row> {
+fn scenario(case: &str, more: &[&str]) -> Vec<FigureRow> {
     over("inproc", case, more)
 }
 
-fn over(transport: &str, case: &str, more: &[&str]) -> Vec<Row> {
+fn over(transport: &str, case: &str, more: &[&str]) -> Vec<FigureRow> {
     let folder = tempfile::tempdir().unwrap();
     let (case, transport) = (format!("--case={case}"), format!("--transport={transport}"));
     rows_of(folder.path(), &[&["feed", &case, "--time=200ms", &transport], more].concat())
@@ -20,7 +20,7 @@ fn over(transport: &str, case: &str, more: &[&str]) -> Vec<Row> {
 
 /// Every due update arrived, merged or by itself, or is counted as lost. After a stall of the machine a state
 /// replaces updates.
-fn assert_accounted(rows: &[Row], due: f64) {
+fn assert_accounted(rows: &[FigureRow], due: f64) {
     let delivered = figure(rows, "deliveries");
     assert!(delivered > 0.0, "{rows:?}");
     assert_eq!(delivered + figure(rows, "merged") + figure(rows, "drops"), due, "{rows:?}");
@@ -42,7 +42,7 @@ fn withheld_records_are_repaired_over_tcp() {
     assert_healed(&over("tcp", "loss_1x10_1k", &[]));
 }
 
-fn assert_healed(rows: &[Row]) {
+fn assert_healed(rows: &[FigureRow]) {
     assert_accounted(rows, 10.0 * 200.0);
     // A subscriber that recovered through a state has not seen records that were withheld before.
     assert!(figure(rows, "holes") >= 40.0 || figure(rows, "drops") > 0.0, "{rows:?}");

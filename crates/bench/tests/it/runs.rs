@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use dunlin_bench::{KeptRun, Row, report};
+use dunlin_bench::{FigureRow, KeptRun, report};
 
 use crate::stand::run;
 
-pub fn rows_of(folder: &Path, args: &[&str]) -> Vec<Row> {
+pub fn rows_of(folder: &Path, args: &[&str]) -> Vec<FigureRow> {
     let output = run(folder, &[args, &["--quick", "--json", "--warmup=0"]].concat());
     let (out, complaints) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
@@ -93,7 +93,7 @@ fn grpc_suite_measures_dunlin_and_a_plain_tonic_server() {
     let folder = tempfile::tempdir().unwrap();
     let rows = rows_of(folder.path(), &["peers", "grpc"]);
     let figure = |target: &str, case: &str, metric: &str| {
-        let row = |row: &&Row| row.target == target && row.case == case && row.metric == metric;
+        let row = |row: &&FigureRow| row.target == target && row.case == case && row.metric == metric;
         rows.iter().find(row).unwrap_or_else(|| panic!("no {metric} of {target}, {case}")).median
     };
     for target in ["dunlin", "tonic"] {

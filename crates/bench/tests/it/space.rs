@@ -1,18 +1,18 @@
 //! Small runs of suite `space` over real processes: no entity is lost, duplicated or changed; speeds are not
 //! checked.
 
-use dunlin_bench::Row;
+use dunlin_bench::FigureRow;
 
 use crate::runs::rows_of;
 
-fn rows(cases: &[&str]) -> Vec<Row> {
+fn rows(cases: &[&str]) -> Vec<FigureRow> {
     let folder = tempfile::tempdir().unwrap();
     let cases: Vec<String> = cases.iter().map(|case| format!("--case={case}")).collect();
     let args: Vec<&str> = ["space"].into_iter().chain(cases.iter().map(String::as_str)).collect();
     rows_of(folder.path(), &args)
 }
 
-fn some(rows: &[Row], case: &str, metric: &str) -> usize {
+fn some(rows: &[FigureRow], case: &str, metric: &str) -> usize {
     rows.iter().filter(|row| row.case == case && row.metric == metric && row.median > 0.0).count()
 }
 
@@ -49,7 +49,7 @@ fn every_space_case_is_measured_and_checked() {
     for case in ["capacity", "cpu", "bucket"] {
         // The default of users' worlds, and the setting for comparisons.
         for standbys in ["0", "1"] {
-            let is_of = |row: &&Row| row.case == case && row.params.contain(&[("standbys", standbys)]);
+            let is_of = |row: &&FigureRow| row.case == case && row.params.contain(&[("standbys", standbys)]);
             assert!(rows.iter().any(|row| is_of(&row) && row.metric == "ticks_per_s"), "{case} {standbys}");
         }
     }

@@ -1,17 +1,17 @@
 //! Small runs of suite `tasks` through nodes, on real processes and a real disk: each task is done once,
 //! speeds are not checked.
 
-use dunlin_bench::Row;
+use dunlin_bench::FigureRow;
 
 use crate::runs::rows_of;
 
-fn rows(args: &[&str]) -> Vec<Row> {
+fn rows(args: &[&str]) -> Vec<FigureRow> {
     let folder = tempfile::tempdir().unwrap();
     let args: Vec<&str> = ["tasks", "--via=node"].iter().chain(args).copied().collect();
     rows_of(folder.path(), &args)
 }
 
-fn has(rows: &[Row], case: &str, metric: &str) -> bool {
+fn has(rows: &[FigureRow], case: &str, metric: &str) -> bool {
     rows.iter().filter(|row| row.case == case && row.metric == metric && row.median > 0.0).count() == 1
 }
 
@@ -64,8 +64,8 @@ mod long {
 fn outlive_leaders_and_workers(runs: u32) {
     let rows = rows(&["--case=failover", &format!("--runs={runs}")]);
     for killed in ["leader", "worker"] {
-        let of = |row: &&Row| row.case == "failover" && row.params.to_string().contains(killed);
-        let of_killed: Vec<&Row> = rows.iter().filter(of).collect();
+        let of = |row: &&FigureRow| row.case == "failover" && row.params.to_string().contains(killed);
+        let of_killed: Vec<&FigureRow> = rows.iter().filter(of).collect();
         for metric in ["kills", "tasks", "p99_ns"] {
             let found = of_killed.iter().filter(|row| row.metric == metric && row.median > 0.0).count();
             assert_eq!(found, 1, "{killed} {metric}: {rows:?}");

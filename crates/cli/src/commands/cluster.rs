@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::commands::parse::{node_number, ttl};
 use crate::console::Console;
-use crate::outcome::Refusal;
-use crate::table::Table;
+use crate::outcome::CommandRefusal;
+use crate::table::TextTable;
 
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -89,7 +89,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         bail!("no data directory: set --data-dir or DUNLIN_DATA_DIR to that of a node of the cluster");
     };
     run_verb(&arguments.verb, dir, console).map_err(|error| match error.downcast::<ClusterError>() {
-        Ok(ClusterError::Refused(why)) => Refusal(why).into(),
+        Ok(ClusterError::Refused(why)) => CommandRefusal(why).into(),
         Ok(error) => error.into(),
         Err(error) => error,
     })
@@ -209,8 +209,9 @@ fn status(client: &ClusterClient, console: &Console) -> Result<()> {
     }
     let paint = console.paint;
     writeln!(out, "cluster {}", paint.strong(client.cluster()))?;
-    let mut table =
-        Table::new(&["NODE", "ADDRESS", "ROLE", "TERM", "LOG", "APPLIED", "REVISION", "RELEASE", "STATE"]);
+    let mut table = TextTable::new(&[
+        "NODE", "ADDRESS", "ROLE", "TERM", "LOG", "APPLIED", "REVISION", "RELEASE", "STATE",
+    ]);
     for surveyed in &all {
         let number = |of: fn(&NodeStatus) -> u64| {
             surveyed.status.as_ref().map_or("–".to_owned(), |status| of(status).to_string())

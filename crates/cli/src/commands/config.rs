@@ -5,9 +5,9 @@ use std::io::Write;
 use anyhow::Result;
 use serde_json::json;
 
-use crate::config::{Config, ConfigFlags, Origin, RawConfig};
+use crate::config::{ConfigFlags, NodeConfig, RawConfig, ValueOrigin};
 use crate::console::Console;
-use crate::table::Table;
+use crate::table::TextTable;
 
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         writeln!(std::io::stderr(), "{} {warning}", console.errors.warning("warning:"))?;
     }
     // Print the values before the error, so that the wrong one can be found.
-    Config::try_from(&raw).map(drop)
+    NodeConfig::try_from(&raw).map(drop)
 }
 
 fn show(raw: &RawConfig, console: &Console) -> Result<()> {
@@ -59,10 +59,10 @@ fn show(raw: &RawConfig, console: &Console) -> Result<()> {
             writeln!(out, "{object}")?;
         }
     } else {
-        let mut table = Table::new(&["KEY", "VALUE", "SOURCE"]);
+        let mut table = TextTable::new(&["KEY", "VALUE", "SOURCE"]);
         for (key, setting) in raw.iter() {
             let source = match &setting.origin {
-                Origin::Default => console.paint.faint("default"),
+                ValueOrigin::Default => console.paint.faint("default"),
                 other => console.paint.strong(&other.to_string()),
             };
             table.row([key.name.to_owned(), setting.text.clone(), source]);

@@ -11,7 +11,7 @@ use dunlin_server::{Protocol, ReservedAddress};
 use crate::certificates::Certificates;
 use crate::commands::serve;
 use crate::config::keys::DEV_DEFAULTS;
-use crate::config::{ConfigFlags, Origin, RawConfig};
+use crate::config::{ConfigFlags, RawConfig, ValueOrigin};
 use crate::connect::URL_DEFAULT;
 use crate::console::Console;
 use crate::running::RunningNode;
@@ -74,7 +74,7 @@ fn close_listeners_in_use(raw: &mut RawConfig) -> (Vec<ReservedAddress>, Vec<Str
     let (mut reserved, mut warnings) = (Vec::new(), Vec::new());
     for (name, text) in DEV_DEFAULTS {
         let Ok(address) = text.parse() else { continue };
-        if raw.get(name).origin != Origin::Default {
+        if raw.get(name).origin != ValueOrigin::Default {
             continue;
         }
         match ReservedAddress::new(address) {

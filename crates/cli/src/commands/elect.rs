@@ -13,7 +13,7 @@ use crate::commands::parse::ttl;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::escaped;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
 /// The interval at which the command checks whether to end.
@@ -47,8 +47,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let kv = connect(global, "dunlin elect")?.kv();
     if arguments.show {
         let holder = kv.holder(&arguments.name)?;
-        let holder = holder
-            .ok_or_else(|| Refusal(format!("election {:?} has no elected candidate", arguments.name)))?;
+        let holder = holder.ok_or_else(|| {
+            CommandRefusal(format!("election {:?} has no elected candidate", arguments.name))
+        })?;
         return tell(&holder.value, holder.created, console);
     }
     let mut lease = kv.lease(arguments.ttl)?;

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::config::nearest;
 use crate::console::Console;
-use crate::outcome::Refusal;
-use crate::table::Table;
+use crate::outcome::CommandRefusal;
+use crate::table::TextTable;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -28,7 +28,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         Some(wanted) => explain(find(wanted)?, console, &mut out)?,
         None if console.json => CODES.iter().try_for_each(|row| writeln!(out, "{}", object(row)))?,
         None => {
-            let mut table = Table::new(&["NUMBER", "NAME", "RETRY", "HTTP", "GRPC", "WHAT TO DO"]);
+            let mut table = TextTable::new(&["NUMBER", "NAME", "RETRY", "HTTP", "GRPC", "WHAT TO DO"]);
             for row in CODES {
                 let (number, retry) = (row.code.number().to_string(), row.retry.to_string());
                 let (http, grpc) = (row.http.to_string(), row.grpc.name().to_owned());
@@ -47,7 +47,7 @@ fn find(wanted: &str) -> Result<&'static CodeRow> {
         let near = nearest(&name, CODES.iter().map(|row| row.name.to_owned()));
         let all = || "; `dunlin errors` lists them all".to_owned();
         let hint = near.map_or_else(all, |near| format!("; did you mean {near}?"));
-        Refusal(format!("there is no error code {wanted}{hint}")).into()
+        CommandRefusal(format!("there is no error code {wanted}{hint}")).into()
     })
 }
 

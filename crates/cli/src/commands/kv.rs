@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail};
 use dunlin_client::state::prefix_end;
-use dunlin_client::{Client, Entry, Kv, WatchError, WatchFrom, WriteResult};
+use dunlin_client::{Client, Kv, KvEntry, WatchError, WatchFrom, WriteResult};
 use dunlin_topic::{Position, SubscribeError};
 use serde_json::json;
 
@@ -16,7 +16,7 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::payload;
 use crate::outage::OutageReport;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 pub use show::{line, text as shown};
 
@@ -219,7 +219,7 @@ pub(super) fn content(value: &str) -> Result<Vec<u8>> {
 }
 
 fn get(kv: &Kv, key: &str, console: &Console) -> Result<()> {
-    let entry = kv.get(key)?.ok_or_else(|| Refusal(format!("key {key:?} does not exist")))?;
+    let entry = kv.get(key)?.ok_or_else(|| CommandRefusal(format!("key {key:?} does not exist")))?;
     let mut out = console.out();
     if console.json {
         writeln!(out, "{}", show::entry(&entry))?;
@@ -274,7 +274,7 @@ fn range(kv: &Kv, start: &str, end: &[u8], show: &RangeOptions, console: &Consol
     let mut out = console.out();
     while left > 0 {
         let page = kv.range(&start, end, u32::try_from(left).unwrap_or(u32::MAX))?;
-        let shown = |entry: &&Entry| show.all || entry.key.first() != Some(&(SYSTEM as u8));
+        let shown = |entry: &&KvEntry| show.all || entry.key.first() != Some(&(SYSTEM as u8));
         for entry in page.entries.iter().filter(shown) {
             left -= 1;
             match (console.json, keys) {

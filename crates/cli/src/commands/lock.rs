@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-use self::guard::Guard;
+use self::guard::LockedProgram;
 
 use crate::arguments::Global;
 use crate::commands::parse::ttl;
@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
         false => kv.lock(&arguments.name, &lease, value.as_bytes())?,
     };
     let signals = Signals::listen()?;
-    let mut guard = Guard::start(lease.check()?).context("cannot start the guard process")?;
+    let mut guard = LockedProgram::start(lease.check()?).context("cannot start the guard process")?;
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]).env("DUNLIN_LOCK_TOKEN", lock.token().to_string());
     let mut child =
@@ -160,7 +160,7 @@ fn ignored() -> u64 {
 }
 
 /// Waits for the command. After a signal or the loss of the lease, ends it within its grace period.
-fn watch_over(child: &mut Child, guard: &mut Guard, lease: &Lease, signals: &Signals) -> Result<End> {
+fn watch_over(child: &mut Child, guard: &mut LockedProgram, lease: &Lease, signals: &Signals) -> Result<End> {
     let notice = (lease.ttl() / NOTICE).min(GRACE);
     let mut told: Option<(End, Instant)> = None;
     loop {

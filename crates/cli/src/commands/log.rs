@@ -13,7 +13,7 @@ use crate::arguments::Global;
 use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::Console;
-use crate::format::{Format, Interpreters, Writer, rfc3339, text};
+use crate::format::{EventPrinter, Format, Interpreters, rfc3339, text};
 use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
@@ -93,8 +93,8 @@ fn dump_topic(
     Ok(out.flush()?)
 }
 
-fn writer(console: &Console, client: Option<&Client>) -> Writer {
-    Writer {
+fn writer(console: &Console, client: Option<&Client>) -> EventPrinter {
+    EventPrinter {
         format: if console.json { Format::Json } else { Format::Text },
         delimiter: String::new(),
         many: true,

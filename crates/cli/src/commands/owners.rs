@@ -5,7 +5,7 @@ use dunlin_client::{Client, TopicSummary};
 use dunlin_topic::Pattern;
 use dunlin_wire::ErrorCode;
 
-use crate::outcome::{AdvisedError, Refusal};
+use crate::outcome::{AdvisedError, CommandRefusal};
 
 /// The largest number of topics to name.
 const NAMED_MAX: usize = 3;
@@ -41,7 +41,7 @@ pub fn group_of(client: &Client, pattern: &str, group: &str) -> Error {
             )
         }
     };
-    Refusal(said).into()
+    CommandRefusal(said).into()
 }
 
 /// Explains a subject without a topic. If a topic has the subject as its name, the text lists the subjects

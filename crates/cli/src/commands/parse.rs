@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin_topic::{OnGap, Position, Start};
 
-use crate::config::Size;
+use crate::config::ByteSize;
 
 /// Parses `earliest`, `latest`, `snapshot`, `EPOCH-SEQ`, a time, or an age such as `5m`.
 pub fn start(text: &str) -> Result<Start, String> {
@@ -155,7 +155,7 @@ pub fn processors(text: &str) -> Result<u32, String> {
 
 /// Parses an amount of memory, such as `2GiB`, in bytes.
 pub fn memory(text: &str) -> Result<u64, String> {
-    text.parse().map(|Size(bytes)| bytes)
+    text.parse().map(|ByteSize(bytes)| bytes)
 }
 
 /// Parses text with the escapes `\n`, `\r`, `\t`, `\0` and `\\`.

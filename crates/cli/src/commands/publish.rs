@@ -16,7 +16,7 @@ use crate::connect::connect;
 use crate::console::{Console, grouped};
 use crate::feed::{CountingPublisher, RecordSender, SendCounts};
 use crate::input::Input;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::signals::{GRACE, StopFlag};
 
 #[derive(Debug, clap::Args)]
@@ -121,7 +121,7 @@ fn publish<P: CountingPublisher>(
 ) -> Result<()> {
     if let Some(last_seq) = arguments.expect_seq {
         let [text] = arguments.texts.as_slice() else {
-            return Err(Refusal(format!(
+            return Err(CommandRefusal(format!(
                 "--expect-seq needs exactly one payload, not {}",
                 arguments.texts.len()
             ))

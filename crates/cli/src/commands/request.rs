@@ -14,7 +14,7 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::format::base64;
 use crate::format::text::payload;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     match error {
         None => Ok(()),
         Some((_, why)) => {
-            Err(Refusal(format!("the reply is an error: {}", String::from_utf8_lossy(why))).into())
+            Err(CommandRefusal(format!("the reply is an error: {}", String::from_utf8_lossy(why))).into())
         }
     }
 }
@@ -62,8 +62,8 @@ pub const ERROR_HEADER: &str = "dunlin-error";
 
 fn refused(error: RequestError) -> anyhow::Error {
     match error {
-        RequestError::NoResponder(_) => Refusal(error.to_string()).into(),
-        RequestError::TimedOut(_) => Refusal(format!("no reply: {error}")).into(),
+        RequestError::NoResponder(_) => CommandRefusal(error.to_string()).into(),
+        RequestError::TimedOut(_) => CommandRefusal(format!("no reply: {error}")).into(),
         RequestError::Publish(error) => error.into(),
         RequestError::Inbox(error) => error.into(),
         other => other.into(),

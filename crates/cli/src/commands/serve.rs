@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use dunlin_server::cluster::{Cluster, ClusterError};
 
 use crate::arguments::Global;
-use crate::config::{Config, ConfigFlags, Origin, RawConfig};
+use crate::config::{ConfigFlags, NodeConfig, RawConfig, ValueOrigin};
 use crate::console::Console;
 use crate::running::{RunningNode, with_advice};
 use crate::signals::{ReloadFlag, StopFlag};
@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
     let (mut raw, warnings) = arguments.config.gather()?;
     if let Some(file) = &global.token_file
-        && raw.get("cluster.token_file").origin == Origin::Default
+        && raw.get("cluster.token_file").origin == ValueOrigin::Default
     {
         raw.set_default("cluster.token_file", &file.to_string_lossy());
     }
@@ -91,7 +91,7 @@ pub fn start_with(
     console: &Console,
 ) -> Result<RunningNode> {
     warn(warnings, console)?;
-    let config = Config::try_from(raw)?;
+    let config = NodeConfig::try_from(raw)?;
     let telemetry = Telemetry::start(&config, console)?;
     Ok(RunningNode { telemetry: Some(telemetry), ..RunningNode::start(&config, stop).map_err(with_advice)? })
 }

@@ -17,7 +17,7 @@ use crate::commands::parse;
 use crate::connect::{connect, connect_one_by_one, connect_slow};
 use crate::console::Console;
 use crate::follow::{FollowOutput, MemberLoop, StopRules};
-use crate::format::{Format, Interpreters, Writer};
+use crate::format::{EventPrinter, Format, Interpreters};
 use crate::program::Program;
 use crate::signals::StopFlag;
 
@@ -142,7 +142,7 @@ fn rules(arguments: &Arguments) -> StopRules {
     StopRules { count: arguments.count, idle: arguments.idle, sleep: arguments.sleep }
 }
 
-fn writer(arguments: &Arguments, client: &Client, console: &Console) -> Writer {
+fn writer(arguments: &Arguments, client: &Client, console: &Console) -> EventPrinter {
     let format = match console.json {
         true => Format::Json,
         // The command has standard output for itself.
@@ -151,7 +151,7 @@ fn writer(arguments: &Arguments, client: &Client, console: &Console) -> Writer {
     };
     let many = arguments.patterns.len() > 1 || arguments.patterns[0].contains(['*', '>']);
     let delimiter = arguments.delimiter.clone();
-    Writer {
+    EventPrinter {
         format,
         delimiter,
         many,

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::{Console, grouped};
-use crate::table::Table;
+use crate::table::TextTable;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         shown.iter().try_for_each(|reads| writeln!(out, "{}", object(reads)))?;
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&["NAME", "TOPIC", "LOG", "POSITION", "LAG", "MISSED", "KIND"]);
+    let mut table = TextTable::new(&["NAME", "TOPIC", "LOG", "POSITION", "LAG", "MISSED", "KIND"]);
     for (topic, subscriber) in shown {
         table.row([
             subscriber.name.clone(),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use self::follow::{Follow, NodeEvent};
+use self::follow::{NodeEvent, StatusFollower};
 use self::report::NodeReport;
 use crate::arguments::Global;
 use crate::console::Console;
@@ -46,7 +46,7 @@ const DRAWN_EVERY: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
-    let follow = Follow::start(global)?;
+    let follow = StatusFollower::start(global)?;
     let report = NodeReport::new(global.url.as_deref().unwrap_or(crate::connect::URL_DEFAULT));
     match (console.json, arguments.once || !console.is_terminal) {
         (true, _) => objects(report, &follow, arguments.once, &stop),
@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 }
 
 /// Waits for the complete status, including rates.
-fn wait_whole(report: &mut NodeReport, follow: &Follow, stop: &StopFlag) -> Result<()> {
+fn wait_whole(report: &mut NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !report.is_whole() && !stop.is_set() {
         if let Some(NodeEvent::Refused(error)) = follow.next(LOOK, report) {
@@ -72,7 +72,7 @@ fn wait_whole(report: &mut NodeReport, follow: &Follow, stop: &StopFlag) -> Resu
     Ok(())
 }
 
-fn once(mut report: NodeReport, follow: &Follow, console: &Console, stop: &StopFlag) -> Result<()> {
+fn once(mut report: NodeReport, follow: &StatusFollower, console: &Console, stop: &StopFlag) -> Result<()> {
     wait_whole(&mut report, follow, stop)?;
     let mut out = console.out();
     plain::write(&report, &mut out, console.paint)?;
@@ -80,7 +80,7 @@ fn once(mut report: NodeReport, follow: &Follow, console: &Console, stop: &StopF
 }
 
 /// Prints an object for each complete status, and when the node becomes unreachable.
-fn objects(mut report: NodeReport, follow: &Follow, once: bool, stop: &StopFlag) -> Result<()> {
+fn objects(mut report: NodeReport, follow: &StatusFollower, once: bool, stop: &StopFlag) -> Result<()> {
     wait_whole(&mut report, follow, stop)?;
     stop.when_nobody_reads();
     let mut out = std::io::stdout();
@@ -101,7 +101,7 @@ fn objects(mut report: NodeReport, follow: &Follow, once: bool, stop: &StopFlag)
 }
 
 /// Draws on the whole terminal until a key ends the command, and restores the terminal.
-fn watch(mut report: NodeReport, follow: &Follow, stop: &StopFlag) -> Result<()> {
+fn watch(mut report: NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Result<()> {
     let mut terminal = ratatui::try_init()?;
     let watched = (|| {
         let mut drawn = None::<Instant>;

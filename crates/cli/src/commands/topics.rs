@@ -16,7 +16,7 @@ use crate::commands::parse::node_number;
 use crate::connect::connect;
 use crate::console::{Console, grouped, sized};
 use crate::outcome::AdvisedError;
-use crate::table::Table;
+use crate::table::TextTable;
 use owner::Owner;
 
 /// A topic on disk that the node could not open; `describe` gives the reason.
@@ -162,7 +162,7 @@ fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
     if has_owners {
         titles.push("OWNER");
     }
-    let mut table = Table::new(&titles);
+    let mut table = TextTable::new(&titles);
     for (topic, beside) in topics.iter().zip(&beside) {
         let mut row = vec![
             topic.name.clone(),

@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use dunlin::{Permissions, Rule};
-use dunlin_server::access::{TENANT_DEFAULT, UserInfo, Users, hash_password, is_name, new_token};
+use dunlin_server::access::{TENANT_DEFAULT, UserDirectory, UserInfo, hash_password, is_name, new_token};
 use dunlin_topic::Pattern;
 use serde_json::json;
 use toml_edit::{Array, DocumentMut, Item, Table as Toml, value};
 
 use crate::arguments::{Global, PASSWORD_FILE};
 use crate::console::Console;
-use crate::outcome::Refusal;
-use crate::table::Table;
+use crate::outcome::CommandRefusal;
+use crate::table::TextTable;
 
 pub use password::without_line_end;
 
@@ -175,7 +175,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 
 fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
     if !is_name(&add.name) {
-        bail!(Refusal(format!(
+        bail!(CommandRefusal(format!(
             "user name {:?} is invalid: use 1 to 64 letters, digits, or any of _-.@",
             add.name
         )));
@@ -184,7 +184,7 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
     let users = table(&mut document, "users")?;
     if users.contains_key(&add.name) {
         let name = &add.name;
-        bail!(Refusal(format!(
+        bail!(CommandRefusal(format!(
             "user {name} already exists: `dunlin user change {name}` changes permissions and password"
         )));
     }
@@ -225,7 +225,7 @@ fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
 
 /// Prints the user's permissions, so that replaced ones are visible.
 fn show(file: &Path, name: &str, console: &Console) -> Result<()> {
-    let users = Users::read(file)?;
+    let users = UserDirectory::read(file)?;
     let Some(user) = users.list().find(|user| user.name == name) else { return Ok(()) };
     let mut out = console.out();
     for line in may(user.permissions) {
@@ -306,7 +306,7 @@ fn remove(file: &Path, name: &str, console: &Console) -> Result<()> {
 }
 
 fn list(file: &Path, console: &Console) -> Result<()> {
-    let users = Users::read(file)?;
+    let users = UserDirectory::read(file)?;
     let mut out = console.out();
     if console.json {
         for UserInfo { name, tenant, password, tokens, certificates, permissions } in users.list() {
@@ -323,7 +323,7 @@ fn list(file: &Path, console: &Console) -> Result<()> {
         }
         return Ok(out.flush()?);
     }
-    let mut shown = Table::new(&["USER", "TENANT", "PASSWORD", "TOKENS", "PERMISSIONS"]);
+    let mut shown = TextTable::new(&["USER", "TENANT", "PASSWORD", "TOKENS", "PERMISSIONS"]);
     for UserInfo { name, tenant, password, tokens, permissions, .. } in users.list() {
         let password = if password { "yes" } else { "no" };
         let may = may(permissions).join("; ");
@@ -345,7 +345,7 @@ fn read_or_new(file: &Path) -> Result<DocumentMut> {
 fn read(file: &Path) -> Result<DocumentMut> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     // Reports errors in the node's words.
-    Users::parse(&text, &file.display().to_string())?;
+    UserDirectory::parse(&text, &file.display().to_string())?;
     text.parse().with_context(|| format!("cannot read {}", file.display()))
 }
 
@@ -361,7 +361,7 @@ fn table<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml> 
 fn user_of<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml> {
     let user = document.get_mut("users").and_then(|users| users.get_mut(name)).and_then(Item::as_table_mut);
     user.ok_or_else(|| {
-        Refusal(format!("user {name:?} does not exist: `dunlin user list` shows the users")).into()
+        CommandRefusal(format!("user {name:?} does not exist: `dunlin user list` shows the users")).into()
     })
 }
 
@@ -372,8 +372,8 @@ fn write(file: &Path, document: &DocumentMut) -> Result<()> {
         // A running node treats an empty file as one that is being written.
         text = "[users]\n".to_owned();
     }
-    let text = Users::with_end(&text);
-    Users::parse(&text, &file.display().to_string())?;
+    let text = UserDirectory::with_end(&text);
+    UserDirectory::parse(&text, &file.display().to_string())?;
     let beside = file.with_extension(format!("toml.{}", std::process::id()));
     let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
     let written = written.and_then(|mut new| {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::keys::{KEYS, Key};
+use super::keys::{ConfigKey, KEYS};
 
 const HEAD: &str = "\
 # All settings of a node, with their defaults. Remove the # before a key to set
@@ -17,7 +17,7 @@ const WIDTH: usize = 80;
 /// The text of the file.
 pub fn example() -> String {
     let mut text = HEAD.to_owned();
-    let table_of = |key: &Key| key.name.split_once('.').map(|(table, _)| table);
+    let table_of = |key: &ConfigKey| key.name.split_once('.').map(|(table, _)| table);
     // Keys without a table must come before the first table.
     for key in KEYS.iter().filter(|key| table_of(key).is_none()) {
         write_key(key, key.name, &mut text);
@@ -37,7 +37,7 @@ pub fn example() -> String {
     text
 }
 
-fn write_key(key: &Key, name: &str, text: &mut String) {
+fn write_key(key: &ConfigKey, name: &str, text: &mut String) {
     let mut line = String::from("\n#");
     for word in key.help.split_whitespace() {
         if line.trim_start().chars().count() + 1 + word.chars().count() > WIDTH {

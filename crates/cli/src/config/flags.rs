@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use super::keys::{DEV_DEFAULTS, KEYS, Key};
-use super::raw::{Origin, RawConfig};
+use super::keys::{ConfigKey, DEV_DEFAULTS, KEYS};
+use super::raw::{RawConfig, ValueOrigin};
 
 /// The configuration file and the keys that the command line sets.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl ConfigFlags {
             .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
         let warnings = raw.lay_variables(variables);
         for (key, text) in &self.set {
-            raw.set(*key, text.clone(), Origin::Flag(KEYS[*key].flag()));
+            raw.set(*key, text.clone(), ValueOrigin::Flag(KEYS[*key].flag()));
         }
         Ok((raw, warnings))
     }
@@ -55,7 +55,7 @@ impl Args for ConfigFlags {
     }
 }
 
-fn argument(key: &Key) -> Arg {
+fn argument(key: &ConfigKey) -> Arg {
     let argument = Arg::new(key.name)
         .long(key.flag())
         .value_name(key.value)
@@ -78,7 +78,7 @@ fn argument(key: &Key) -> Arg {
 }
 
 /// The default of a key, as the help shows it.
-fn default_of(key: &Key) -> String {
+fn default_of(key: &ConfigKey) -> String {
     let in_dev = DEV_DEFAULTS.iter().find(|(name, _)| *name == key.name);
     in_dev
         .map_or_else(|| key.default.to_owned(), |(_, dev)| format!("{}; {dev} with dunlin dev", key.default))
@@ -93,8 +93,9 @@ impl FromArgMatches for ConfigFlags {
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.file = matches.get_one("config").cloned();
-        let given =
-            |(at, key): (usize, &Key)| matches.get_one::<String>(key.name).map(|text| (at, text.clone()));
+        let given = |(at, key): (usize, &ConfigKey)| {
+            matches.get_one::<String>(key.name).map(|text| (at, text.clone()))
+        };
         self.set = KEYS.iter().enumerate().filter_map(given).collect();
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 /// One key.
 #[derive(Debug)]
-pub struct Key {
+pub struct ConfigKey {
     /// The key's name in the file, with dots.
     pub name: &'static str,
     /// The name of its value in the help, such as `DURATION`.
@@ -15,7 +15,7 @@ pub struct Key {
     pub help: &'static str,
 }
 
-impl Key {
+impl ConfigKey {
     pub fn flag(&self) -> String {
         self.name.replace(['.', '_'], "-")
     }
@@ -42,417 +42,417 @@ pub const VARIABLE_PREFIX: &str = "DUNLIN_";
 
 const SWITCH: &str = "true|false";
 
-pub const KEYS: &[Key] = &[
-    Key {
+pub const KEYS: &[ConfigKey] = &[
+    ConfigKey {
         name: "listen",
         value: "ADDRESS|off",
         default: "127.0.0.1:4220",
         help: "TCP address of Dunlin's own protocol; port 0 selects a free port",
     },
-    Key {
+    ConfigKey {
         name: "name",
         value: "NAME",
         default: "dunlin",
         help: "Name of the node, shown to clients and in metrics",
     },
-    Key {
+    ConfigKey {
         name: "unix",
         value: "PATH|off",
         default: "off",
         help: "Path of the Unix socket of Dunlin's own protocol",
     },
-    Key {
+    ConfigKey {
         name: "nats.listen",
         value: "ADDRESS|off",
         default: "off",
         help: "TCP address of the NATS client protocol",
     },
-    Key {
+    ConfigKey {
         name: "nats.publish_timeout",
         value: "DURATION",
         default: "30s",
         help: "Maximum time between the first and the last byte of a NATS client's operation",
     },
-    Key {
+    ConfigKey {
         name: "nats.ping_interval",
         value: "DURATION",
         default: "2m",
         help: "Time between two pings to a NATS client",
     },
-    Key {
+    ConfigKey {
         name: "nats.pings_max",
         value: "COUNT",
         default: "2",
         help: "Number of unanswered pings after which a NATS client is disconnected",
     },
-    Key { name: "grpc.listen", value: "ADDRESS|off", default: "off", help: "TCP address of gRPC" },
-    Key {
+    ConfigKey { name: "grpc.listen", value: "ADDRESS|off", default: "off", help: "TCP address of gRPC" },
+    ConfigKey {
         name: "grpc.streams_max",
         value: "COUNT",
         default: "1024",
         help: "Maximum number of concurrent calls on a gRPC connection; the client delays further calls",
     },
-    Key {
+    ConfigKey {
         name: "grpc.message_bytes_max",
         value: "BYTES",
         default: "16MiB",
         help: "Largest message that a gRPC client may send",
     },
-    Key {
+    ConfigKey {
         name: "grpc.message_ms_max",
         value: "MILLISECONDS",
         default: "30000",
         help: "Maximum time between the first and the last byte of a gRPC message, in milliseconds",
     },
-    Key {
+    ConfigKey {
         name: "grpc.header_bytes_max",
         value: "BYTES",
         default: "16KiB",
         help: "Largest metadata of a gRPC call",
     },
-    Key {
+    ConfigKey {
         name: "grpc.subjects_max",
         value: "COUNT",
         default: "1024",
         help: "Maximum number of subjects in a gRPC subscription",
     },
-    Key {
+    ConfigKey {
         name: "grpc.batch_bytes_max",
         value: "BYTES",
         default: "1MiB",
         help: "Largest response size that a gRPC subscriber may request",
     },
-    Key {
+    ConfigKey {
         name: "grpc.message_subscribers_max",
         value: "COUNT",
         default: "1000",
         help: "Maximum number of subscribers of a topic through Ratatoskr's MessageBroker",
     },
-    Key {
+    ConfigKey {
         name: "grpc.keep_alive_ms",
         value: "MILLISECONDS",
         default: "20000",
         help: "Idle time after which a gRPC connection is pinged, and maximum time for its response, in milliseconds",
     },
-    Key {
+    ConfigKey {
         name: "grpc.idle_ms_max",
         value: "MILLISECONDS",
         default: "600000",
         help: "Time without a call after which a gRPC connection is closed, in milliseconds",
     },
-    Key {
+    ConfigKey {
         name: "grpc.stream_window_bytes",
         value: "BYTES",
         default: "1MiB",
         help: "Flow-control window of a gRPC call: bytes that the client may send before the node reads them",
     },
-    Key {
+    ConfigKey {
         name: "grpc.connection_window_bytes",
         value: "BYTES",
         default: "2MiB",
         help: "Flow-control window of a gRPC connection: bytes that the client may send in all calls before the node reads them",
     },
-    Key {
+    ConfigKey {
         name: "http.listen",
         value: "ADDRESS|off",
         default: "off",
         help: "TCP address of HTTP: topics, server-sent events, health checks, metrics and the dashboard",
     },
-    Key {
+    ConfigKey {
         name: "http.origins",
         value: "ORIGINS|off",
         default: "off",
         help: "Origins of web pages that may use HTTP from a browser, separated by commas, such as https://example.com",
     },
-    Key {
+    ConfigKey {
         name: "http.report",
         value: "FILE|off",
         default: "off",
         help: "Report file to show in the dashboard, written by `dunlin report --out`",
     },
-    Key {
+    ConfigKey {
         name: "tls.cert",
         value: "FILE|off",
         default: "off",
         help: "File with the node's certificate and its chain (PEM); every TCP listener for clients then uses TLS",
     },
-    Key {
+    ConfigKey {
         name: "tls.key",
         value: "FILE|off",
         default: "off",
         help: "File with the private key of tls.cert (PEM)",
     },
-    Key {
+    ConfigKey {
         name: "tls.client_ca",
         value: "FILE|off",
         default: "off",
         help: "File with certificate authorities (PEM), one of which must have signed each client's certificate",
     },
-    Key {
+    ConfigKey {
         name: "nats.tls_first",
         value: SWITCH,
         default: "false",
         help: "Start TLS before the INFO message of NATS; clients need the setting `tls_first` (handshake first)",
     },
-    Key {
+    ConfigKey {
         name: "insecure_listen_without_tls",
         value: SWITCH,
         default: "false",
         help: "Allow a non-loopback address without TLS: anyone who reaches it can read and publish everything",
     },
-    Key {
+    ConfigKey {
         name: "insecure_listen_without_authentication",
         value: SWITCH,
         default: "false",
         help: "Allow a non-loopback address with TLS but without authentication: anyone who reaches it can read and publish \
                everything",
     },
-    Key {
+    ConfigKey {
         name: "auth.users_file",
         value: "FILE|off",
         default: "off",
         help: "File with users and their permissions; without it, every client has all permissions",
     },
-    Key {
+    ConfigKey {
         name: "data_dir",
         value: "DIRECTORY|off",
         default: "off",
         help: "Directory for durable topics, keys and tasks; without it, they do not outlive the node",
     },
-    Key {
+    ConfigKey {
         name: "memory_bytes_max",
         value: "BYTES",
         default: "1GiB",
         help: "Maximum memory for records, states, topics, subscriptions and requests in progress; at least 1MiB",
     },
-    Key {
+    ConfigKey {
         name: "cluster.listen",
         value: "ADDRESS|off",
         default: "off",
         help: "TCP address for the other nodes of a cluster, such as 127.0.0.1:6222; needs data_dir, and either `dunlin cluster \
                init` or cluster.join",
     },
-    Key {
+    ConfigKey {
         name: "cluster.advertise",
         value: "HOST:PORT|off",
         default: "off",
         help: "Address at which other nodes reach cluster.listen, if it differs",
     },
-    Key {
+    ConfigKey {
         name: "cluster.join",
         value: "HOST:PORT|off",
         default: "off",
         help: "Address of a node in the cluster to join; needs an empty data_dir, and has no effect after the node has joined",
     },
-    Key {
+    ConfigKey {
         name: "cluster.token_file",
         value: "FILE|off",
         default: "off",
         help: "File with the join token that `dunlin cluster token` printed; --token-file sets it too",
     },
-    Key {
+    ConfigKey {
         name: "cluster.heartbeat",
         value: "DURATION",
         default: "250ms",
         help: "Time between the leader's heartbeats, and maximum time for each response; longer than a round trip between the \
                nodes. A lost leader is replaced after 4 to 5 heartbeats. 10ms to 10s, equal on all nodes",
     },
-    Key {
+    ConfigKey {
         name: "cluster.lease_ttl",
         value: "DURATION",
         default: "2s",
         help: "Time without contact after which a node's volatile topics get new owners. 500ms to 1m, and at least 4 times \
                cluster.heartbeat, so that an election does not move topics",
     },
-    Key {
+    ConfigKey {
         name: "workers",
         value: "COMMAND|off",
         default: "off",
         help: "Command that runs a task worker. The node starts as many as tasks need within `scale`, passes its address in \
                DUNLIN_URL, and stops them with SIGTERM",
     },
-    Key {
+    ConfigKey {
         name: "scale",
         value: "MIN..MAX",
         default: "1..4",
         help: "Minimum and maximum number of workers that the node runs; a minimum of 0 runs none without tasks",
     },
-    Key {
+    ConfigKey {
         name: "scale_warm",
         value: "COUNT",
         default: "0",
         help: "Number of additional workers that are started in advance and wait for tasks; their command must support \
                DUNLIN_WORKER_WARM",
     },
-    Key {
+    ConfigKey {
         name: "scale_season",
         value: "DURATION|off",
         default: "off",
         help: "Period after which load repeats, 1m to 31d, such as 1h. After two periods, workers start before the expected \
                load",
     },
-    Key {
+    ConfigKey {
         name: "kv.history_bytes",
         value: "BYTES",
         default: "64MiB",
         help: "Size of the retained history of key changes, for watches that start at an earlier revision; at least 64KiB",
     },
-    Key {
+    ConfigKey {
         name: "kv.bytes_max",
         value: "BYTES|auto",
         default: "auto",
         help: "Approximate maximum size of all keys and values; further writes are refused. auto is a quarter of \
                memory_bytes_max. The leader's value applies, so set it equal on all nodes",
     },
-    Key {
+    ConfigKey {
         name: "tasks.history_bytes",
         value: "BYTES|off",
         default: "64MiB",
         help: "Size of the retained history of task events in the topic $tasks; off: no such topic",
     },
-    Key {
+    ConfigKey {
         name: "tasks.bytes_max",
         value: "BYTES|auto",
         default: "auto",
         help: "Approximate maximum size of all tasks with payloads and results; further tasks are refused. auto is a quarter of \
                memory_bytes_max. The leader's value applies, so set it equal on all nodes",
     },
-    Key {
+    ConfigKey {
         name: "tasks.shards",
         value: "COUNT",
         default: "1",
         help: "Number of Raft groups among which tasks are distributed by tenant. 1 to 16, equal on all nodes, and fixed when \
                the node or cluster is created",
     },
-    Key {
+    ConfigKey {
         name: "retention.bytes",
         value: "BYTES",
         default: "16MiB",
         help: "Default history of each log, in bytes",
     },
-    Key {
+    ConfigKey {
         name: "retention.records",
         value: "COUNT|off",
         default: "off",
         help: "Default history of each log, in records",
     },
-    Key {
+    ConfigKey {
         name: "retention.age",
         value: "DURATION|off",
         default: "off",
         help: "Default history of each log, by age",
     },
-    Key {
+    ConfigKey {
         name: "topics.auto_create",
         value: SWITCH,
         default: "true",
         help: "Create a topic when a client publishes or subscribes to a subject that no topic owns",
     },
-    Key { name: "limits.topics", value: "COUNT", default: "1000000", help: "Maximum number of topics" },
-    Key {
+    ConfigKey { name: "limits.topics", value: "COUNT", default: "1000000", help: "Maximum number of topics" },
+    ConfigKey {
         name: "limits.connections",
         value: "COUNT",
         default: "50000",
         help: "Maximum number of client connections",
     },
-    Key {
+    ConfigKey {
         name: "limits.subscriptions",
         value: "COUNT",
         default: "65536",
         help: "Maximum number of subscriptions of a connection",
     },
-    Key {
+    ConfigKey {
         name: "limits.producers",
         value: "COUNT",
         default: "1024",
         help: "Number of producers whose retries each log recognises; the least recently used producer is forgotten first",
     },
-    Key {
+    ConfigKey {
         name: "limits.groups",
         value: "COUNT",
         default: "10000",
         help: "Maximum number of groups of all topics",
     },
-    Key {
+    ConfigKey {
         name: "limits.group_members",
         value: "COUNT",
         default: "1024",
         help: "Maximum number of members of a group",
     },
-    Key {
+    ConfigKey {
         name: "limits.group_unconfirmed",
         value: "COUNT",
         default: "65536",
         help: "Maximum number of records of a share group that a member has received and not confirmed",
     },
-    Key {
+    ConfigKey {
         name: "limits.group_claims",
         value: "COUNT",
         default: "16384",
         help: "Maximum number of claims in a work group",
     },
-    Key {
+    ConfigKey {
         name: "limits.group_member_claims",
         value: "COUNT",
         default: "1024",
         help: "Maximum number of claims of a member of a work group",
     },
-    Key {
+    ConfigKey {
         name: "limits.group_look_ahead",
         value: "COUNT",
         default: "65536",
         help: "Maximum number of records that a work group tracks, from the oldest unsettled one",
     },
-    Key {
+    ConfigKey {
         name: "limits.group_idle",
         value: "DURATION",
         default: "1h",
         help: "Time without members after which a group is removed",
     },
-    Key {
+    ConfigKey {
         name: "limits.deleted_age",
         value: "DURATION",
         default: "1m",
         help: "Time during which existing subscribers can still read the records of a deleted topic",
     },
-    Key {
+    ConfigKey {
         name: "limits.record_bytes",
         value: "BYTES",
         default: "8MiB",
         help: "Largest record, unless its topic sets a lower limit",
     },
-    Key {
+    ConfigKey {
         name: "heartbeat_ms",
         value: "MILLISECONDS",
         default: "1000",
         help: "Time between heartbeats on an idle connection, in milliseconds; without any for twice that time, the connection \
                is closed",
     },
-    Key {
+    ConfigKey {
         name: "spin",
         value: SWITCH,
         default: "false",
         help: "Never suspend the threads that serve connections: lowest latency, at the cost of one busy core per thread",
     },
-    Key {
+    ConfigKey {
         name: "threads",
         value: "COUNT|auto",
         default: "auto",
         help: "Number of threads that serve connections; auto is one per core",
     },
-    Key {
+    ConfigKey {
         name: "log",
         value: "LEVEL",
         default: "warn",
         help: "Minimum level of log lines on standard error: error, warn, info, debug or trace",
     },
-    Key {
+    ConfigKey {
         name: "log_format",
         value: "FORMAT",
         default: "text",
         help: "Format of log lines: text for people, json for programs (one object per line)",
     },
-    Key {
+    ConfigKey {
         name: "otlp.endpoint",
         value: "URL|off",
         default: "off",

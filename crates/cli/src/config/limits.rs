@@ -2,16 +2,16 @@
 
 use anyhow::Result;
 use dunlin::scheduler::SHARDS_MAX;
-use dunlin::{ControlLimits, Limits, TasksLimits};
+use dunlin::{ControlLimits, NodeLimits, TasksLimits};
 use dunlin_server::GrpcLimits;
 
 use super::raw::RawConfig;
 use super::{count, duration_or_zero, out_of_bounds, size};
 
-pub(super) fn node(raw: &RawConfig) -> Result<Limits> {
+pub(super) fn node(raw: &RawConfig) -> Result<NodeLimits> {
     let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-    let defaults = Limits::with_memory(memory(raw)?);
-    Ok(Limits {
+    let defaults = NodeLimits::with_memory(memory(raw)?);
+    Ok(NodeLimits {
         topics_max: count(raw, "limits.topics")?,
         groups_max: count(raw, "limits.groups")?,
         group_idle_max: duration_or_zero(raw, "limits.group_idle")?,
@@ -27,7 +27,7 @@ pub(super) fn node(raw: &RawConfig) -> Result<Limits> {
             state_bytes_max: state(raw, "tasks.bytes_max", defaults.tasks.state_bytes_max)?,
             ..defaults.tasks
         },
-        topic: dunlin_topic::Limits {
+        topic: dunlin_topic::LogLimits {
             producers_max: narrow("limits.producers")?,
             group_members_max: narrow("limits.group_members")?,
             share_in_flight_max: narrow("limits.group_unconfirmed")?,

@@ -14,41 +14,44 @@ use super::keys::{self, KEYS, VARIABLE_PREFIX};
 
 /// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum ValueOrigin {
     Default,
     File { path: PathBuf, line: usize },
     Variable(String),
     Flag(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Default => f.write_str("default"),
-            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
-            Origin::Variable(name) => f.write_str(name),
-            Origin::Flag(name) => write!(f, "--{name}"),
+            ValueOrigin::Default => f.write_str("default"),
+            ValueOrigin::File { path, line } => write!(f, "{}:{line}", path.display()),
+            ValueOrigin::Variable(name) => f.write_str(name),
+            ValueOrigin::Flag(name) => write!(f, "--{name}"),
         }
     }
 }
 
 /// One value as text, with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
+pub struct ConfigValue {
     pub text: String,
-    pub origin: Origin,
+    pub origin: ValueOrigin,
 }
 
 /// A setting for each key of [`KEYS`], in its order.
 #[derive(Debug, Clone)]
 pub struct RawConfig {
-    settings: Vec<Setting>,
+    settings: Vec<ConfigValue>,
 }
 
 impl RawConfig {
     /// Creates a configuration with all defaults.
     pub fn defaults() -> RawConfig {
-        let setting = |key: &keys::Key| Setting { text: key.default.to_owned(), origin: Origin::Default };
+        let setting = |key: &keys::ConfigKey| ConfigValue {
+            text: key.default.to_owned(),
+            origin: ValueOrigin::Default,
+        };
         RawConfig { settings: KEYS.iter().map(setting).collect() }
     }
 
@@ -64,13 +67,13 @@ impl RawConfig {
     /// Replaces one default.
     pub fn set_default(&mut self, name: &str, text: &str) {
         if let Some(key) = keys::find(name) {
-            self.set(key, text.to_owned(), Origin::Default);
+            self.set(key, text.to_owned(), ValueOrigin::Default);
         }
     }
 
     /// Replaces one value.
-    pub fn set(&mut self, key: usize, text: String, origin: Origin) {
-        self.settings[key] = Setting { text, origin };
+    pub fn set(&mut self, key: usize, text: String, origin: ValueOrigin) {
+        self.settings[key] = ConfigValue { text, origin };
     }
 
     /// Reads the TOML file at `path`; its values replace the present ones.
@@ -86,9 +89,9 @@ impl RawConfig {
         let mut warnings = Vec::new();
         for (name, text) in variables.filter(|(name, _)| name.starts_with(VARIABLE_PREFIX)) {
             if let Some(key) = KEYS.iter().position(|key| key.variable() == name) {
-                self.set(key, text, Origin::Variable(name));
+                self.set(key, text, ValueOrigin::Variable(name));
             } else if !VARIABLES_OF_CLIENTS.contains(&name.as_str()) {
-                let nearest = keys::nearest(&name, KEYS.iter().map(keys::Key::variable));
+                let nearest = keys::nearest(&name, KEYS.iter().map(keys::ConfigKey::variable));
                 let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"));
                 warnings.push(format!("the variable {name} sets no key{hint}"));
             }
@@ -97,11 +100,11 @@ impl RawConfig {
     }
 
     /// Each key with its setting.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static keys::Key, &Setting)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static keys::ConfigKey, &ConfigValue)> {
         KEYS.iter().zip(&self.settings)
     }
 
-    pub fn get(&self, name: &str) -> &Setting {
+    pub fn get(&self, name: &str) -> &ConfigValue {
         &self.settings[keys::find(name).expect("the name is in the table of keys")]
     }
 
@@ -131,7 +134,7 @@ impl RawConfig {
             let Some(value) = plain(value) else {
                 bail!("{}:{line}: {full} takes one value, not a table or list", path.display());
             };
-            self.set(key, value, Origin::File { path: path.to_owned(), line });
+            self.set(key, value, ValueOrigin::File { path: path.to_owned(), line });
         }
         Ok(())
     }
@@ -178,7 +181,7 @@ mod tests {
         assert_eq!(raw.get("listen").origin.to_string(), "d.toml:2");
         assert_eq!(raw.get("retention.records").text, "1000");
         assert_eq!(raw.get("retention.records").origin.to_string(), "d.toml:4");
-        assert_eq!(raw.get("retention.bytes").origin, Origin::Default);
+        assert_eq!(raw.get("retention.bytes").origin, ValueOrigin::Default);
     }
 
     #[test]
@@ -196,7 +199,7 @@ mod tests {
         let raw = lay(&set.join("\n")).unwrap();
         for (setting, key) in raw.settings.iter().zip(KEYS) {
             assert_eq!(setting.text, key.default, "{}", key.name);
-            assert!(matches!(setting.origin, Origin::File { .. }), "{} is not in it", key.name);
+            assert!(matches!(setting.origin, ValueOrigin::File { .. }), "{} is not in it", key.name);
         }
         let page = include_str!("../../../../docs/configuration.md");
         let shown = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 /// A number of bytes above 0: `4096`, `64MiB` (2²⁰), `10MB` (10⁶).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size(pub u64);
+pub struct ByteSize(pub u64);
 
 const UNITS: &[(&str, u64)] = &[
     ("", 1),
@@ -20,16 +20,16 @@ const UNITS: &[(&str, u64)] = &[
     ("G", 1 << 30),
 ];
 
-impl FromStr for Size {
+impl FromStr for ByteSize {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Size, String> {
+    fn from_str(text: &str) -> Result<ByteSize, String> {
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let number: Option<u64> = number.replace('_', "").parse().ok();
         let factor = UNITS.iter().find(|(name, _)| unit.trim().eq_ignore_ascii_case(name)).map(|unit| unit.1);
         match number.zip(factor).and_then(|(number, factor)| number.checked_mul(factor)) {
-            Some(bytes) if bytes > 0 => Ok(Size(bytes)),
+            Some(bytes) if bytes > 0 => Ok(ByteSize(bytes)),
             _ => Err("expected a size over 0, like 64MiB, 10MB or 4096".into()),
         }
     }
@@ -56,10 +56,10 @@ mod tests {
         for (text, bytes) in
             [("4096", 4096), ("64MiB", 64 << 20), ("10MB", 10_000_000), ("1 kb", 1000), ("2g", 2 << 30)]
         {
-            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
         }
         for text in ["", "0", "MiB", "-1", "1.5MiB", "12QB", "99999999999999999999", "99999999999GiB"] {
-            assert!(text.parse::<Size>().is_err(), "{text}");
+            assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_client::Client;
-use dunlin_feed::{BOOK, BookEntry, LAST, Levels, ORDERS, OrderEntry, Scale, Side, ValueEntry};
+use dunlin_feed::{BOOK, BookEntry, LAST, ORDERS, OrderEntry, PriceLevels, Scale, Side, ValueEntry};
 use dunlin_topic::{Record, Reducer, ReducerConfig, Snapshot};
 use serde_json::{Map, Value, json};
 
@@ -174,7 +174,7 @@ impl TopicFormat {
         }
     }
 
-    fn sentence(&self, book: &dyn Levels) -> String {
+    fn sentence(&self, book: &dyn PriceLevels) -> String {
         let best = |side| {
             let level = book.best(side)?;
             Some(format!("{} x {}", self.scale.price_text(level.price), self.scale.size_text(level.size)))

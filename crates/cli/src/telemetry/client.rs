@@ -18,23 +18,23 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// A blocking HTTP client for the exporter.
 #[derive(Debug)]
-pub struct Client {
+pub struct ExporterClient {
     http: hyper_util::client::legacy::Client<HttpConnector, Full<Bytes>>,
     runtime: Runtime,
     timeout: Duration,
 }
 
-impl Client {
-    pub fn new(timeout: Duration) -> Result<Client> {
+impl ExporterClient {
+    pub fn new(timeout: Duration) -> Result<ExporterClient> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot create an HTTP client for the collector")?;
         let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http();
-        Ok(Client { http, runtime, timeout })
+        Ok(ExporterClient { http, runtime, timeout })
     }
 }
 
 #[async_trait]
-impl HttpClient for Client {
+impl HttpClient for ExporterClient {
     /// Blocks, because the exporter's thread has no other work and no runtime.
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         self.runtime.block_on(async {

@@ -32,7 +32,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::Layer;
 
 use super::AnyLayer;
-use super::client::Client;
+use super::client::ExporterClient;
 
 /// How long the node's end waits for unsent spans.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
@@ -66,7 +66,7 @@ impl Collector {
         let mut exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
-            .with_http_client(Client::new(timeout())?);
+            .with_http_client(ExporterClient::new(timeout())?);
         if let Some(endpoint) = endpoint {
             exporter = exporter.with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')));
         }

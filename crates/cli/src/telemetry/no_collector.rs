@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::AnyLayer;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 /// A collector cannot exist.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ impl Collector {
     pub fn find(endpoint: Option<&str>) -> Result<Option<Collector>> {
         match endpoint {
             None => Ok(None),
-            Some(endpoint) => Err(Refusal(format!(
+            Some(endpoint) => Err(CommandRefusal(format!(
                 "traces cannot be sent to {endpoint}: this program was built without OpenTelemetry. Build it with: cargo \
                  install --path crates/cli --features otel"
             ))

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use dunlin_client::topic::{Durable, Publish, PublishError, TopicConfig};
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_wait::until;
 use tempfile::TempDir;
 
@@ -71,7 +71,7 @@ impl Serving {
     }
 
     fn client(&self) -> Client {
-        Client::connect(&format!("dunlin://{}", self.at("tcp=")), Options::default()).unwrap()
+        Client::connect(&format!("dunlin://{}", self.at("tcp=")), ClientOptions::default()).unwrap()
     }
 
     fn readyz(&self) -> String {

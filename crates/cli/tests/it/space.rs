@@ -10,8 +10,8 @@ use dunlin_wait::{Deadline, PATIENCE};
 
 use dunlin::Config;
 use dunlin::space::behaviour::Walk;
-use dunlin::space::{Entity, Host, RegionId, RegionSetup, World};
-use dunlin_client::{Client, Options};
+use dunlin::space::{Entity, Host, RegionId, RegionSetup, WorldBox};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_server::space::{WorldConfig, WorldEvent, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
 
@@ -175,8 +175,8 @@ fn world_of_an_external_program_is_shown() {
     let tcp = vec!["127.0.0.1:0".parse().unwrap()];
     let server = Server::start(node.clone(), ServerConfig { tcp, ..ServerConfig::default() }).unwrap();
     let url = format!("dunlin://{}", server.tcp_addresses()[0]);
-    let client = Client::connect(&url, Options::default()).unwrap();
-    let world = World::new([-5.0, 0.0, 0.0], [5.0, 100.0, 2.0]).unwrap();
+    let client = Client::connect(&url, ClientOptions::default()).unwrap();
+    let world = WorldBox::new([-5.0, 0.0, 0.0], [5.0, 100.0, 2.0]).unwrap();
     let config = WorldConfig::new("own", &url, RegionSetup::new(RegionId(0), world, 1.0), &[RegionId(3)]);
     let populate = |host: &mut Host<3, Walk>, _| host.spawn(&Entity::at(1, [0.0, 1.0, 1.0])).unwrap();
     let walk = Walk { speed_max: 1.0, turn: 1.0 };

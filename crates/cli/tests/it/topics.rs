@@ -1,7 +1,7 @@
 //! Tests of `topics` and `log dump`.
 
 use dunlin_client::topic::{ReducerConfig, TopicConfig};
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, ClientOptions};
 use serde_json::Value;
 
 use crate::dunlin::Node;
@@ -46,7 +46,7 @@ fn created_topic_has_the_requested_settings() {
 #[test]
 fn list_of_many_topics_names_the_kind_of_each() {
     let node = Node::start();
-    let client = Client::connect(&node.url, Options::default()).unwrap();
+    let client = Client::connect(&node.url, ClientOptions::default()).unwrap();
     let is_state = |number: &usize| number.is_multiple_of(3);
     for number in 0..600 {
         let reducer =

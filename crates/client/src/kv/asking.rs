@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_control::{Answered, Command, Reply};
-use dunlin_wire::{Control, ControlKind, ErrorCode, FromClient, FromNode, HEADER_BYTES, Kind, LongBytes};
+use dunlin_control::{Answered, ControlCommand, ControlReply};
+use dunlin_wire::{
+    Control, ControlKind, ErrorCode, FromClient, FromNode, HEADER_BYTES, LongBytes, MessageKind,
+};
 
 use super::{Kv, KvError};
 use crate::asked::PendingRequest;
@@ -32,7 +34,7 @@ impl PendingCommand {
     }
 
     /// Waits for the response.
-    pub fn wait(self) -> Result<Reply, KvError> {
+    pub fn wait(self) -> Result<ControlReply, KvError> {
         let PendingCommand { kv, asked } = self;
         let bytes = asked.wait(Some(Instant::now() + kv.patience()))?;
         kv.reply(&bytes)
@@ -40,7 +42,7 @@ impl PendingCommand {
 
     /// Async form of [`wait`](Self::wait).
     #[cfg(feature = "tokio")]
-    pub async fn answered(self) -> Result<Reply, KvError> {
+    pub async fn answered(self) -> Result<ControlReply, KvError> {
         let PendingCommand { kv, asked } = self;
         let bytes = asked.answered().await?;
         kv.reply(&bytes)
@@ -49,14 +51,14 @@ impl PendingCommand {
 
 impl Kv {
     /// Sends a command as soon as there is a connection, without waiting for the response.
-    pub fn begin(&self, command: &Command<'_>) -> Result<PendingCommand, KvError> {
+    pub fn begin(&self, command: &ControlCommand<'_>) -> Result<PendingCommand, KvError> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         Ok(PendingCommand { kv: self.clone(), asked: self.send(ControlKind::Command, &bytes)? })
     }
 
     /// Sends a command without a response, if there is a connection.
-    pub(super) fn say(&self, command: &Command<'_>) {
+    pub(super) fn say(&self, command: &ControlCommand<'_>) {
         let is_up = lock(&self.shared.session).up;
         if is_up {
             let _ = self.begin(command);
@@ -65,14 +67,15 @@ impl Kv {
 
     pub(super) fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<PendingRequest, CallError> {
         // A node ends a connection over a larger message. All other commands would then lose their responses.
-        let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
+        let (size, size_max) =
+            (bytes.len() + HEAD_BYTES, dunlin_wire::DecoderLimits::default().run_bytes_max);
         if size > size_max {
             let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
             return Err(CallError::Refused(RefusedError { code: ErrorCode::KeyTooLarge, numbers, text }));
         }
         let control = |request| FromClient::Control(Control { request, kind, bytes: LongBytes(bytes) });
         let asked = self.shared.send_request(control)?;
-        self.shared.check_version(Kind::Control)?;
+        self.shared.check_version(MessageKind::Control)?;
         Ok(asked)
     }
 
@@ -100,7 +103,7 @@ impl Kv {
         &self,
         bytes: &[u8],
         goes_on: impl Fn() -> Result<Instant, KvError>,
-    ) -> Result<Reply, KvError> {
+    ) -> Result<ControlReply, KvError> {
         loop {
             let waited = match self.send(ControlKind::Command, bytes) {
                 Ok(asked) => {
@@ -120,7 +123,7 @@ impl Kv {
         }
     }
 
-    pub(super) fn reply(&self, message: &[u8]) -> Result<Reply, KvError> {
+    pub(super) fn reply(&self, message: &[u8]) -> Result<ControlReply, KvError> {
         match Answered::decode(self.content(message)?)? {
             Answered::Done { reply } => Ok(reply),
             Answered::Refused { .. } => Err(KvError::odd()),

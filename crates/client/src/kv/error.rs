@@ -1,6 +1,6 @@
 //! Errors of keys, leases and locks.
 
-use dunlin_control::DecodeError;
+use dunlin_control::ControlDecodeError;
 use dunlin_wire::ErrorCode;
 
 use crate::interrupt::is_broken_off;
@@ -93,8 +93,8 @@ impl From<CallError> for KvError {
     }
 }
 
-impl From<DecodeError> for KvError {
-    fn from(error: DecodeError) -> KvError {
+impl From<ControlDecodeError> for KvError {
+    fn from(error: ControlDecodeError) -> KvError {
         KvError::Unknown(format!("the response cannot be decoded: {error}"))
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dunlin_control::{Answered, Command, Reply};
+use dunlin_control::{Answered, ControlCommand, ControlReply};
 use dunlin_wire::ControlKind;
 
 use super::{Kv, KvError};
@@ -92,7 +92,7 @@ impl Kv {
     pub fn lease(&self, ttl: Duration) -> Result<Lease, KvError> {
         let began = Instant::now();
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        let Reply::Granted { lease, ttl_ms } = self.command(&Command::Grant { ttl_ms })? else {
+        let ControlReply::Granted { lease, ttl_ms } = self.command(&ControlCommand::Grant { ttl_ms })? else {
             return Err(KvError::odd());
         };
         let ttl = Duration::from_millis(ttl_ms);
@@ -108,17 +108,17 @@ impl Kv {
 
     fn keep_alive_within(&self, leases: &[u64], patience: Duration) -> Result<Vec<u64>, KvError> {
         let mut bytes = Vec::new();
-        Command::KeepAlive { leases: leases.to_vec() }.encode(&mut bytes);
+        ControlCommand::KeepAlive { leases: leases.to_vec() }.encode(&mut bytes);
         let answer = self.retry_until_answered(ControlKind::Command, &bytes, patience)?;
         match Answered::decode(&answer)? {
-            Answered::Done { reply: Reply::KeptAlive { ended } } => Ok(ended),
+            Answered::Done { reply: ControlReply::KeptAlive { ended } } => Ok(ended),
             _ => Err(KvError::odd()),
         }
     }
 
     /// Ends a lease, with all keys and locks that depend on it.
     pub fn revoke(&self, lease: u64) -> Result<(), KvError> {
-        self.command(&Command::Revoke { lease }).map(drop)
+        self.command(&ControlCommand::Revoke { lease }).map(drop)
     }
 }
 
@@ -256,7 +256,7 @@ impl Drop for Lease {
         self.keeper = None;
         if self.revoke && self.check().is_ok() {
             // If this request is lost, the lease ends by its time to live.
-            self.handle.kv.say(&Command::Revoke { lease: self.id() });
+            self.handle.kv.say(&ControlCommand::Revoke { lease: self.id() });
             self.handle.give_up();
         }
     }

@@ -1,14 +1,14 @@
 //! Locks and elections: one holder at a time, in order of arrival.
 
-use dunlin_control::{Command, LOCKS, Reply};
+use dunlin_control::{ControlCommand, ControlReply, LOCKS};
 
-use super::{Entry, Kv, KvError, Lease, LeaseHandle};
+use super::{Kv, KvEntry, KvError, Lease, LeaseHandle};
 use crate::interrupt::is_broken_off;
 
-/// A held lock. Guarded resources receive its [`token`](Lock::token), and refuse a lower token than the
+/// A held lock. Guarded resources receive its [`token`](HeldLock::token), and refuse a lower token than the
 /// highest one so far. Dropping the lock releases it.
 #[derive(Debug)]
-pub struct Lock {
+pub struct HeldLock {
     kv: Kv,
     name: Vec<u8>,
     lease: u64,
@@ -19,7 +19,7 @@ pub struct Lock {
 impl Kv {
     /// Takes a lock under a lease, waiting as long as the lease lives. Other clients see `value` as the
     /// holder's. Renew the lease during the wait.
-    pub fn lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<Lock, KvError> {
+    pub fn lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<HeldLock, KvError> {
         self.lock_while(name, &lease.handle(), value)
     }
 
@@ -29,22 +29,22 @@ impl Kv {
         name: impl AsRef<[u8]>,
         lease: &LeaseHandle,
         value: &[u8],
-    ) -> Result<Lock, KvError> {
+    ) -> Result<HeldLock, KvError> {
         let (name, id) = (name.as_ref(), lease.id());
         let mut bytes = Vec::new();
-        Command::Acquire { name, lease: id, value, wait: true }.encode(&mut bytes);
+        ControlCommand::Acquire { name, lease: id, value, wait: true }.encode(&mut bytes);
         let lives = || lease.check().map_err(|_lost| KvError::NoLease { lease: id });
         let reply = self.retry_while(&bytes, lives).inspect_err(|_| {
             if is_broken_off() {
                 // The caller has given up the wait. No lease may hold the lock for it.
-                self.say(&Command::Release { name, lease: id });
+                self.say(&ControlCommand::Release { name, lease: id });
             }
         })?;
         self.held(name, id, &reply)
     }
 
     /// Takes a lock under a lease without waiting. Fails with [`KvError::Held`] if another lease holds it.
-    pub fn try_lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<Lock, KvError> {
+    pub fn try_lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<HeldLock, KvError> {
         self.try_lock_while(name, &lease.handle(), value)
     }
 
@@ -54,28 +54,28 @@ impl Kv {
         name: impl AsRef<[u8]>,
         lease: &LeaseHandle,
         value: &[u8],
-    ) -> Result<Lock, KvError> {
+    ) -> Result<HeldLock, KvError> {
         let (name, lease) = (name.as_ref(), lease.id());
-        let reply = self.command(&Command::Acquire { name, lease, value, wait: false })?;
+        let reply = self.command(&ControlCommand::Acquire { name, lease, value, wait: false })?;
         self.held(name, lease, &reply)
     }
 
     /// The holder of a lock or the leader of an election: its value, its lease and, as `created`, its token.
-    pub fn holder(&self, name: impl AsRef<[u8]>) -> Result<Option<Entry>, KvError> {
+    pub fn holder(&self, name: impl AsRef<[u8]>) -> Result<Option<KvEntry>, KvError> {
         self.get([LOCKS, name.as_ref()].concat())
     }
 
-    fn held(&self, name: &[u8], lease: u64, reply: &Reply) -> Result<Lock, KvError> {
+    fn held(&self, name: &[u8], lease: u64, reply: &ControlReply) -> Result<HeldLock, KvError> {
         match *reply {
-            Reply::Held { token } => {
-                Ok(Lock { kv: self.clone(), name: name.to_vec(), lease, token, held: true })
+            ControlReply::Held { token } => {
+                Ok(HeldLock { kv: self.clone(), name: name.to_vec(), lease, token, held: true })
             }
             _ => Err(KvError::odd()),
         }
     }
 }
 
-impl Lock {
+impl HeldLock {
     /// The fencing token, which grows with each holder.
     pub fn token(&self) -> u64 {
         self.token
@@ -83,21 +83,21 @@ impl Lock {
 
     /// Changes the value that others see. Fails with [`KvError::NotHeld`] if the lock is lost.
     pub fn proclaim(&self, value: &[u8]) -> Result<(), KvError> {
-        self.kv.command(&Command::Proclaim { name: &self.name, lease: self.lease, value }).map(drop)
+        self.kv.command(&ControlCommand::Proclaim { name: &self.name, lease: self.lease, value }).map(drop)
     }
 
     /// Releases the lock; the first waiting lease receives it.
     pub fn release(self) -> Result<(), KvError> {
         let mut lock = self;
         lock.held = false;
-        lock.kv.command(&Command::Release { name: &lock.name, lease: lock.lease }).map(drop)
+        lock.kv.command(&ControlCommand::Release { name: &lock.name, lease: lock.lease }).map(drop)
     }
 }
 
-impl Drop for Lock {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         if self.held {
-            self.kv.say(&Command::Release { name: &self.name, lease: self.lease });
+            self.kv.say(&ControlCommand::Release { name: &self.name, lease: self.lease });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use dunlin_control::{Answer, Query};
+use dunlin_control::{ControlQuery, QueryAnswer};
 
 use super::{Kv, KvError};
 use crate::asked::PendingRequest;
@@ -18,25 +18,25 @@ pub struct PendingQuery {
 
 impl PendingQuery {
     /// Waits for the response.
-    pub fn wait(self) -> Result<Answer, KvError> {
+    pub fn wait(self) -> Result<QueryAnswer, KvError> {
         let PendingQuery { kv, asked } = self;
         let bytes = asked.wait(Some(Instant::now() + kv.patience()))?;
-        Ok(Answer::decode(kv.content(&bytes)?)?)
+        Ok(QueryAnswer::decode(kv.content(&bytes)?)?)
     }
 
     /// Async form of [`wait`](Self::wait).
     #[cfg(feature = "tokio")]
-    pub async fn answered(self) -> Result<Answer, KvError> {
+    pub async fn answered(self) -> Result<QueryAnswer, KvError> {
         let PendingQuery { kv, asked } = self;
         let bytes = asked.answered().await?;
-        Ok(Answer::decode(kv.content(&bytes)?)?)
+        Ok(QueryAnswer::decode(kv.content(&bytes)?)?)
     }
 }
 
 impl Kv {
     /// Sends a query as soon as there is a connection, without waiting for the response. The query is not
     /// repeated if the connection is lost.
-    pub fn begin_query(&self, query: &Query<'_>) -> Result<PendingQuery, KvError> {
+    pub fn begin_query(&self, query: &ControlQuery<'_>) -> Result<PendingQuery, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
         Ok(PendingQuery { kv: self.clone(), asked: self.send(self.questions, &bytes)? })

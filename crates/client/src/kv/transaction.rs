@@ -1,15 +1,17 @@
 //! Transactions: comparisons, and the operations for either result, in one revision.
 
-use dunlin_control::{Command, Compare, Comparison, Operation, Outcome, Reply, Target};
+use dunlin_control::{
+    Compare, ComparedProperty, Comparison, ControlCommand, ControlReply, KeyOperation, OperationOutcome,
+};
 
-use super::{Entry, Kv, KvError};
+use super::{Kv, KvEntry, KvError};
 
 /// Comparisons and operations of one revision.
 #[derive(Debug, Clone, Default)]
 pub struct Transaction<'a> {
     compare: Vec<Compare<'a>>,
-    then: Vec<Operation<'a>>,
-    otherwise: Vec<Operation<'a>>,
+    then: Vec<KeyOperation<'a>>,
+    otherwise: Vec<KeyOperation<'a>>,
 }
 
 /// The result of a transaction.
@@ -20,7 +22,7 @@ pub struct TransactionResult {
     /// Whether all comparisons held.
     pub succeeded: bool,
     /// The result of each operation: the number of changed keys, or the keys read and whether there are more.
-    pub results: Vec<Result<u64, (Vec<Entry>, bool)>>,
+    pub results: Vec<Result<u64, (Vec<KvEntry>, bool)>>,
 }
 
 impl<'a> Transaction<'a> {
@@ -30,55 +32,58 @@ impl<'a> Transaction<'a> {
     }
 
     /// Adds a comparison.
-    pub fn compare(mut self, key: &'a [u8], is: Comparison, target: Target<'a>) -> Transaction<'a> {
+    pub fn compare(mut self, key: &'a [u8], is: Comparison, target: ComparedProperty<'a>) -> Transaction<'a> {
         self.compare.push(Compare { key, is, target });
         self
     }
 
     /// Requires that `revision` is the key's last write; 0 for a key that does not exist.
     pub fn if_modified_at(self, key: &'a [u8], revision: u64) -> Transaction<'a> {
-        self.compare(key, Comparison::Equal, Target::Modified { revision })
+        self.compare(key, Comparison::Equal, ComparedProperty::Modified { revision })
     }
 
     /// Writes a key if all comparisons hold.
     pub fn put(self, key: &'a [u8], value: &'a [u8]) -> Transaction<'a> {
-        self.then(Operation::Put { key, value, lease: 0 })
+        self.then(KeyOperation::Put { key, value, lease: 0 })
     }
 
     /// Deletes a key if all comparisons hold.
     pub fn delete(self, key: &'a [u8]) -> Transaction<'a> {
-        self.then(Operation::Delete { key })
+        self.then(KeyOperation::Delete { key })
     }
 
     /// Adds an operation for the case that all comparisons hold.
-    pub fn then(mut self, operation: Operation<'a>) -> Transaction<'a> {
+    pub fn then(mut self, operation: KeyOperation<'a>) -> Transaction<'a> {
         self.then.push(operation);
         self
     }
 
     /// Adds an operation for the case that a comparison fails.
-    pub fn otherwise(mut self, operation: Operation<'a>) -> Transaction<'a> {
+    pub fn otherwise(mut self, operation: KeyOperation<'a>) -> Transaction<'a> {
         self.otherwise.push(operation);
         self
     }
 
     /// The command that carries out the transaction.
-    pub fn command(&self) -> Command<'a> {
+    pub fn command(&self) -> ControlCommand<'a> {
         let (compare, then) = (self.compare.clone(), self.then.clone());
-        Command::Transaction { compare, then, otherwise: self.otherwise.clone() }
+        ControlCommand::Transaction { compare, then, otherwise: self.otherwise.clone() }
     }
 }
 
 impl Kv {
     /// Carries out a transaction.
     pub fn transact(&self, transaction: &Transaction<'_>) -> Result<TransactionResult, KvError> {
-        let Reply::Transaction { revision, succeeded, results } = self.command(&transaction.command())?
+        let ControlReply::Transaction { revision, succeeded, results } =
+            self.command(&transaction.command())?
         else {
             return Err(KvError::odd());
         };
         let results = results.into_iter().map(|outcome| match outcome {
-            Outcome::Changed { keys } => Ok(keys),
-            Outcome::Found { found } => Err((found.items.into_iter().map(Entry::from).collect(), found.more)),
+            OperationOutcome::Changed { keys } => Ok(keys),
+            OperationOutcome::Found { found } => {
+                Err((found.items.into_iter().map(KvEntry::from).collect(), found.more))
+            }
         });
         Ok(TransactionResult { revision, succeeded, results: results.collect() })
     }

@@ -4,12 +4,12 @@
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use dunlin_control::{Event, Events, prefix_end};
+use dunlin_control::{KeyEvent, KeyEvents, prefix_end};
 use dunlin_topic::{
     self as topic, Notice, OnGap, Position, Start, Subscribe, SubscribeError, SubscribeOptions,
 };
 
-use super::{Entry, Kv, KvError};
+use super::{Kv, KvEntry, KvError};
 use crate::client::Client;
 use crate::subscriber::Subscriber;
 
@@ -46,7 +46,7 @@ pub struct Change {
 }
 
 /// A changed key: its new entry, or the name of a deleted key.
-pub type KeyChange = Result<Entry, Vec<u8>>;
+pub type KeyChange = Result<KvEntry, Vec<u8>>;
 
 /// An error of a watch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -178,16 +178,16 @@ fn change(event: &topic::Event<'_>, prefix: &[u8]) -> Result<Option<Change>, Wat
         topic::Event::Notice(_) => return Ok(None),
     };
     let mut events = Vec::new();
-    for event in Events::new(record.payload()).map_err(KvError::from)? {
+    for event in KeyEvents::new(record.payload()).map_err(KvError::from)? {
         match event.map_err(KvError::from)? {
-            Event::Put { key, item } if key.starts_with(prefix) => {
+            KeyEvent::Put { key, item } if key.starts_with(prefix) => {
                 let (created, modified, version, lease) =
                     (item.created, item.modified, item.version, item.lease);
                 let value = item.value;
-                events.push(Ok(Entry { key: key.to_vec(), value, created, modified, version, lease }));
+                events.push(Ok(KvEntry { key: key.to_vec(), value, created, modified, version, lease }));
             }
-            Event::Deleted { key } if key.starts_with(prefix) => events.push(Err(key.to_vec())),
-            Event::Put { .. } | Event::Deleted { .. } => {}
+            KeyEvent::Deleted { key } if key.starts_with(prefix) => events.push(Err(key.to_vec())),
+            KeyEvent::Put { .. } | KeyEvent::Deleted { .. } => {}
         }
     }
     let Position { epoch, seq } = record.position;

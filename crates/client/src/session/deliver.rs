@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use dunlin_frame::{BatchHeader, Frame};
 use dunlin_topic::{CheckedBatch, EpochChanged, Gap, Lagging, LogName, Notice, Position};
-use dunlin_wire::{Batch, Deliver, GapMessage, Heartbeat, Kind, Log, RUN_HEAD_BYTES, WireError};
+use dunlin_wire::{Batch, Deliver, GapMessage, Heartbeat, Log, MessageKind, RUN_HEAD_BYTES, WireError};
 
 use crate::continuity::{BatchContinuity, join};
 use crate::inbox::BatchItem;
 use crate::session::following::FollowState;
-use crate::session::{Channel, Session};
+use crate::session::{Channel, ClientSession};
 
 /// The size of DELIVER before its first claim, in bytes.
 const DELIVER_HEAD_BYTES: usize = 24;
 
-impl Session {
+impl ClientSession {
     #[inline]
     pub(super) fn hand_out_run(
         &mut self,
@@ -24,7 +24,7 @@ impl Session {
         end: usize,
     ) -> Result<(), WireError> {
         CheckedBatch::check(run.frames, run.header.count, run.frames.len())
-            .map_err(|error| WireError::Frame { kind: Kind::Batch, error })?;
+            .map_err(|error| WireError::Frame { kind: MessageKind::Batch, error })?;
         // Batches for a channel that was just abandoned may still arrive.
         let Some(channel) = self.channels.get_mut(&run.header.topic_id) else { return Ok(()) };
         if channel.state.gone {

@@ -1,15 +1,15 @@
 //! Snapshots of state topics: assembled from parts, and requested again after a gap.
 //!
-//! Limit: [`snapshot_bytes_max`](crate::Limits::snapshot_bytes_max) for each snapshot. Memory is allocated as
+//! Limit: [`snapshot_bytes_max`](crate::ClientLimits::snapshot_bytes_max) for each snapshot. Memory is allocated as
 //! bytes arrive, not by the announced size.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_topic::{Checksum, LogName, Notice, Position, Publishers, Resync, Snapshot, SubscribeError};
-use dunlin_wire::{FromClient, Kind, SnapshotPart, WireError};
+use dunlin_wire::{FromClient, MessageKind, SnapshotPart, WireError};
 
-use crate::session::{Channel, Session};
+use crate::session::{Channel, ClientSession};
 
 /// A channel's part of following a state.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl PartialSnapshot {
     }
 }
 
-impl Session {
+impl ClientSession {
     /// Receives one part of a snapshot, and delivers the snapshot when it is complete.
     pub(super) fn receive_snapshot_part(
         &mut self,
@@ -82,7 +82,7 @@ impl Session {
         }
         let parts = channel.state.parts.as_mut().filter(|parts| parts.is_followed_by(part));
         let parts =
-            parts.ok_or(WireError::Value { kind: Kind::Snapshot, what: "invalid part of a state" })?;
+            parts.ok_or(WireError::Value { kind: MessageKind::Snapshot, what: "invalid part of a state" })?;
         parts.bytes.extend_from_slice(part.bytes);
         parts.cost += cost;
         if parts.is_whole()

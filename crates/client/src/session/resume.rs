@@ -9,17 +9,17 @@ use dunlin_wire::{
     NO_CLUSTER, Position, Resume, StartAt, Subscribe, Welcome,
 };
 
-use crate::inbox::Inbox;
+use crate::inbox::SubscriberInbox;
 use crate::refusal::RefusedError;
 use crate::session::{
-    Disconnection, FollowRequest, GroupJoinRequest, RequestOutcome, ResponseSlot, Session, Subscription,
-    SubscriptionRequest,
+    ClientSession, Disconnection, FollowRequest, GroupJoinRequest, RequestOutcome, ResponseSlot,
+    Subscription, SubscriptionRequest,
 };
 
 /// Positions in one RESUME: about 300 bytes each at most, and a node accepts at least 64 KiB.
 const RESUME_LOGS_MAX: usize = 200;
 
-impl Session {
+impl ClientSession {
     /// Sends unanswered commands and queries to the next node. The lost node's responses have all arrived.
     pub(crate) fn say_the_rest_again(&self) {
         self.questions.values().for_each(|question| question.send_again());
@@ -123,7 +123,7 @@ impl Session {
     pub(crate) fn subscribe(
         &mut self,
         asked: SubscriptionRequest,
-        inbox: &Arc<Inbox>,
+        inbox: &Arc<SubscriberInbox>,
         out: &mut Vec<u8>,
     ) -> u32 {
         let number = self.number();
@@ -149,7 +149,7 @@ impl Session {
         &mut self,
         asked: SubscriptionRequest,
         after: Vec<(Arc<dunlin_topic::LogName>, dunlin_topic::Position)>,
-        inbox: &Arc<Inbox>,
+        inbox: &Arc<SubscriberInbox>,
         out: &mut Vec<u8>,
     ) -> u32 {
         let mut unsent = Vec::new();

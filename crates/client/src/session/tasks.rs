@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_tasks::{Attached, DecodeError, WorkerOrder};
+use dunlin_tasks::{Attached, TaskDecodeError, WorkerOrder};
 use dunlin_wire::{RequestRefused, TaskOrders, TasksResult};
 use hashbrown::HashMap;
 
@@ -41,7 +41,7 @@ impl WorkerTable {
     }
 
     /// Passes a response to its worker. Returns `false` if no worker sent the request.
-    pub(super) fn tasked(&mut self, tasked: &TasksResult<'_>) -> Result<bool, DecodeError> {
+    pub(super) fn tasked(&mut self, tasked: &TasksResult<'_>) -> Result<bool, TaskDecodeError> {
         let Some(WorkerRequest { line, attaches }) = self.requests.remove(&tasked.request) else {
             return Ok(false);
         };
@@ -77,7 +77,7 @@ impl WorkerTable {
         true
     }
 
-    pub(super) fn ordered(&mut self, orders: &TaskOrders<'_>) -> Result<(), DecodeError> {
+    pub(super) fn ordered(&mut self, orders: &TaskOrders<'_>) -> Result<(), TaskDecodeError> {
         let mut orders = WorkerOrder::decode_all(orders.bytes.0)?.into_iter().peekable();
         while let Some(worker) = orders.peek().map(WorkerOrder::worker) {
             let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));

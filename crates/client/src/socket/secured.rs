@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
 use crate::follow::lock;
-use crate::tls::{Codec, Connector, explain};
+use crate::tls::{Connector, TlsCodec, explain};
 
 /// Bytes read from the socket at once.
 const READ_BYTES: usize = 64 << 10;
@@ -19,7 +19,7 @@ const FIRST_BYTES: [u8; 2] = [0x15, 0x16];
 
 #[derive(Debug)]
 pub(super) struct TlsSocket {
-    codec: Mutex<Codec>,
+    codec: Mutex<TlsCodec>,
     /// Only the leading reader locks this.
     incoming: Mutex<ReceivedCiphertext>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_space::{Denial, Scene, SceneChange, ViewerId, Watch, WorldRequest, WorldResponse};
+use dunlin_space::{Denial, Scene, SceneChange, SurroundingsWatch, ViewerId, WorldRequest, WorldResponse};
 use dunlin_topic::{Draft, Event, Publish, PublishError, Start, Subscribe, SubscribeOptions};
 
 use super::viewer::ViewError;
@@ -13,10 +13,10 @@ use crate::subscriber::Subscriber;
 
 /// The messages of one process for a viewer.
 #[derive(Debug)]
-pub(super) struct ProcessLink {
+pub(super) struct ViewerLink {
     client: Client,
     subject: String,
-    watch: Watch,
+    watch: SurroundingsWatch,
     open_link: Option<OpenLink>,
 }
 
@@ -29,10 +29,10 @@ struct OpenLink {
     publisher: Publisher,
 }
 
-impl ProcessLink {
+impl ViewerLink {
     /// Connects to the process that answers at `subject` of the client's node.
-    pub(super) fn new(client: Client, subject: String, watch: Watch) -> ProcessLink {
-        ProcessLink { client, subject, watch, open_link: None }
+    pub(super) fn new(client: Client, subject: String, watch: SurroundingsWatch) -> ViewerLink {
+        ViewerLink { client, subject, watch, open_link: None }
     }
 
     /// Applies the messages that have arrived. Returns `false` without a connection.
@@ -123,7 +123,7 @@ impl ProcessLink {
     }
 }
 
-impl Drop for ProcessLink {
+impl Drop for ViewerLink {
     fn drop(&mut self) {
         self.ask(&WorldRequest::Forget(ViewerId(0)));
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::World;
 use super::command::CommandError;
-use crate::kv::{Entry, KvError};
+use crate::kv::{KvEntry, KvError};
 
 /// A region and its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +136,7 @@ fn region(number: u64) -> Option<RegionId> {
     u32::try_from(number).ok().map(RegionId)
 }
 
-fn parse<'a>(prefix: &str, entry: &'a Entry) -> Option<(&'a str, u64)> {
+fn parse<'a>(prefix: &str, entry: &'a KvEntry) -> Option<(&'a str, u64)> {
     let (what, number) = std::str::from_utf8(&entry.key).ok()?.strip_prefix(prefix)?.split_once('/')?;
     Some((what, number.parse().ok()?))
 }

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use dunlin_space::{DecodeError, EntityId, Scene, SceneChange, Schema, StateError, VisibleEntity, Watch};
+use dunlin_space::{
+    EntityId, Scene, SceneChange, Schema, SpaceDecodeError, StateError, SurroundingsWatch, VisibleEntity,
+};
 
-use super::line::ProcessLink;
+use super::line::ViewerLink;
 use super::places::WorldMapError;
 use super::{World, subject};
 use crate::asked::deadline;
@@ -30,8 +32,8 @@ pub enum ViewError {
     WorldMap(#[from] WorldMapError),
 }
 
-impl From<DecodeError> for ViewError {
-    fn from(error: DecodeError) -> ViewError {
+impl From<SpaceDecodeError> for ViewError {
+    fn from(error: SpaceDecodeError) -> ViewError {
         ViewError::Unreadable(error.into())
     }
 }
@@ -44,9 +46,9 @@ impl From<DecodeError> for ViewError {
 #[derive(Debug)]
 pub struct Viewer<const D: usize> {
     world: World,
-    watch: Watch,
+    watch: SurroundingsWatch,
     scene: Scene<D>,
-    lines: BTreeMap<u64, (String, ProcessLink)>,
+    lines: BTreeMap<u64, (String, ViewerLink)>,
     changes: VecDeque<SceneChange>,
     fresh: Vec<SceneChange>,
     looked: Option<Instant>,
@@ -55,7 +57,11 @@ pub struct Viewer<const D: usize> {
 
 impl World {
     /// Starts to watch. The components of entities are those of `schema`.
-    pub fn watch<const D: usize>(&self, watch: Watch, schema: Schema) -> Result<Viewer<D>, ViewError> {
+    pub fn watch<const D: usize>(
+        &self,
+        watch: SurroundingsWatch,
+        schema: Schema,
+    ) -> Result<Viewer<D>, ViewError> {
         let mut viewer = Viewer {
             world: self.client.world(&self.name),
             watch,
@@ -142,7 +148,7 @@ impl<const D: usize> Viewer<D> {
             // Unreachable processes are tried again at the next look.
             if let Ok(client) = self.world.client.beside(&url) {
                 let subject = subject(&self.world.name, process, "watch");
-                self.lines.insert(process, (url, ProcessLink::new(client, subject, self.watch)));
+                self.lines.insert(process, (url, ViewerLink::new(client, subject, self.watch)));
             }
         }
         Ok(())

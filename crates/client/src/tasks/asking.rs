@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use dunlin_tasks::{Command, CommandReply};
+use dunlin_tasks::{CommandReply, TaskCommand};
 use dunlin_wire::{
-    ErrorCode, FromClient, FromNode, HEADER_BYTES, Kind, LongBytes, TaskCommandResult, Tasks as Message,
-    TasksKind,
+    ErrorCode, FromClient, FromNode, HEADER_BYTES, LongBytes, MessageKind, TaskCommandResult,
+    Tasks as Message, TasksKind,
 };
 
 use super::{Tasks, TasksError};
@@ -52,7 +52,7 @@ impl PendingTaskCommands {
 impl Tasks {
     /// Sends commands as soon as there is a connection, without waiting for the responses. The cluster executes the
     /// commands in order.
-    pub fn begin(&self, commands: &[Command<'_>]) -> Result<PendingTaskCommands, TasksError> {
+    pub fn begin(&self, commands: &[TaskCommand<'_>]) -> Result<PendingTaskCommands, TasksError> {
         let mut bytes = Vec::new();
         commands.iter().for_each(|command| push(&mut bytes, command));
         Ok(PendingTaskCommands { tasks: self.clone(), asked: self.send(TasksKind::Commands, &bytes)? })
@@ -64,7 +64,7 @@ impl Tasks {
         }
         let message = |request| FromClient::Tasks(Message { request, kind, bytes: LongBytes(bytes) });
         let asked = self.shared.send_request(message)?;
-        self.shared.check_version(Kind::Tasks)?;
+        self.shared.check_version(MessageKind::Tasks)?;
         Ok(asked)
     }
 
@@ -92,7 +92,7 @@ impl Tasks {
 /// The refusal of a request that is too large for a message. A node would end the connection over such a
 /// message, and all other requests would lose their responses.
 pub(super) fn too_long(bytes: &[u8]) -> Option<RefusedError> {
-    let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
+    let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::DecoderLimits::default().run_bytes_max);
     let refused = || {
         let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
         RefusedError { code: ErrorCode::TaskTooLarge, numbers, text }
@@ -104,7 +104,7 @@ pub(super) fn too_long(bytes: &[u8]) -> Option<RefusedError> {
 pub(super) const LENGTH_BYTES: usize = 4;
 
 /// Appends a command after its length.
-pub(super) fn push(bytes: &mut Vec<u8>, command: &Command<'_>) {
+pub(super) fn push(bytes: &mut Vec<u8>, command: &TaskCommand<'_>) {
     let at = bytes.len();
     bytes.extend_from_slice(&[0; LENGTH_BYTES]);
     command.encode(bytes);

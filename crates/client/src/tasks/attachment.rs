@@ -18,14 +18,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dunlin_tasks::{AttemptReport, Command};
+use dunlin_tasks::{AttemptReport, TaskCommand};
 
 use super::Tasks;
 use super::error::TasksError;
 use super::given::{AssignedTask, TaskUsage};
 use super::line::WorkerInbox;
 use crate::asked::deadline;
-use crate::client::Shared;
+use crate::client::SharedClient;
 use crate::follow::lock;
 use crate::interrupt::interruptible;
 use crate::started::NAME_VARIABLE;
@@ -100,7 +100,7 @@ pub struct Attachment {
 /// State shared by the worker's thread and its users.
 #[derive(Debug)]
 pub(super) struct AttachmentShared {
-    shared: Arc<Shared>,
+    shared: Arc<SharedClient>,
     line: Arc<WorkerInbox>,
     options: WorkerOptions,
     /// The number of tasks to hold in addition to running ones.
@@ -145,7 +145,7 @@ impl Phase {
         &mut self,
         given: &AssignedTask,
         used: &TaskUsage,
-        command: impl FnOnce(AttemptReport) -> Command<'a>,
+        command: impl FnOnce(AttemptReport) -> TaskCommand<'a>,
     ) {
         let (task, token, worker_state) = (given.task(), given.token(), &mut self.worker_state);
         if worker_state.answer(task, token) {
@@ -262,14 +262,14 @@ impl Attachment {
 
     /// Completes a task. A result above the cluster's `result_bytes_max` fails the task.
     pub fn complete(&self, given: &AssignedTask, result: &[u8], used: &TaskUsage) {
-        self.answer(given, used, |answer| Command::Complete { answer, result });
+        self.answer(given, used, |answer| TaskCommand::Complete { answer, result });
     }
 
     /// Completes tasks without results. `used` applies to each.
     pub fn complete_all(&self, given: &[AssignedTask], used: &TaskUsage) {
         self.core.with(|phase| {
             given.iter().for_each(|given| {
-                phase.answer(given, used, |answer| Command::Complete { answer, result: b"" })
+                phase.answer(given, used, |answer| TaskCommand::Complete { answer, result: b"" })
             });
         });
         self.core.say_what_is_to_be_said();
@@ -278,12 +278,12 @@ impl Attachment {
     /// Fails a task. `retry` allows another attempt. At most 1 MiB of `error` is kept.
     pub fn fail(&self, given: &AssignedTask, error: &[u8], retry: bool, used: &TaskUsage) {
         let error = cut(error);
-        self.answer(given, used, |answer| Command::Fail { answer, error, retry });
+        self.answer(given, used, |answer| TaskCommand::Fail { answer, error, retry });
     }
 
     /// Reports a task's progress, in thousandths and in words.
     pub fn progress(&self, given: &AssignedTask, permille: u16, note: &str) {
-        self.say_of(given, |worker| Command::Progress {
+        self.say_of(given, |worker| TaskCommand::Progress {
             worker,
             task: given.task(),
             token: given.token(),
@@ -296,7 +296,7 @@ impl Attachment {
     pub fn extend(&self, given: &AssignedTask, timeout: Option<Duration>) {
         let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
         let (task, token) = (given.task(), given.token());
-        self.say_of(given, |worker| Command::Extend { worker, task, token, timeout_ms });
+        self.say_of(given, |worker| TaskCommand::Extend { worker, task, token, timeout_ms });
     }
 
     /// Stops taking new tasks. Tasks that the worker holds still have to be finished.
@@ -306,7 +306,7 @@ impl Attachment {
             if !std::mem::replace(&mut worker_state.is_draining, true) {
                 let worker = worker_state.worker;
                 worker_state.is_drained = worker == 0;
-                worker_state.say(QueuedCommand::new(&Command::Drain { worker }, None, true));
+                worker_state.say(QueuedCommand::new(&TaskCommand::Drain { worker }, None, true));
             }
         });
         self.core.say_what_is_to_be_said();
@@ -384,13 +384,13 @@ impl Attachment {
         &self,
         given: &AssignedTask,
         used: &TaskUsage,
-        command: impl FnOnce(AttemptReport) -> Command<'a>,
+        command: impl FnOnce(AttemptReport) -> TaskCommand<'a>,
     ) {
         self.core.with(|phase| phase.answer(given, used, command));
         self.core.say_what_is_to_be_said();
     }
 
-    fn say_of<'a>(&self, given: &AssignedTask, command: impl FnOnce(u64) -> Command<'a>) {
+    fn say_of<'a>(&self, given: &AssignedTask, command: impl FnOnce(u64) -> TaskCommand<'a>) {
         self.core.with(|phase| {
             let worker_state = &mut phase.worker_state;
             if worker_state.holds(given.task(), given.token()) {
@@ -440,7 +440,7 @@ impl Drop for Attachment {
             phase.until = Some(Instant::now() + FAREWELL);
             let worker = phase.worker_state.worker;
             if phase.worker_state.is_attached {
-                phase.worker_state.say(QueuedCommand::new(&Command::Leave { worker }, None, false));
+                phase.worker_state.say(QueuedCommand::new(&TaskCommand::Leave { worker }, None, false));
             }
         });
         self.core.say_what_is_to_be_said();
@@ -457,7 +457,7 @@ impl Drop for Attachment {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_tasks::{Start, WorkerOrder};
+    use dunlin_tasks::{TaskStart, WorkerOrder};
 
     use super::*;
 
@@ -472,12 +472,12 @@ mod tests {
     fn disconnected_worker_waits_only_to_send_its_results() {
         let mut phase = away(Instant::now());
         phase.until = Some(Instant::now() + Duration::from_secs(1_000));
-        phase.worker_state.say(QueuedCommand::new(&Command::Drain { worker: 1 }, None, true));
+        phase.worker_state.say(QueuedCommand::new(&TaskCommand::Drain { worker: 1 }, None, true));
         assert!(phase.is_given_up(), "no node can receive the drain command");
         let answer =
             AttemptReport { worker: 1, task: 2, token: 3, run_us: 0, cpu_us: 0, memory_bytes: 0, credit: 1 };
         phase.worker_state.say(QueuedCommand::new(
-            &Command::Complete { answer, result: b"" },
+            &TaskCommand::Complete { answer, result: b"" },
             Some((2, 3)),
             true,
         ));
@@ -485,7 +485,7 @@ mod tests {
         let mut attached = Phase { away: None, ..away(Instant::now()) };
         attached.until = phase.until;
         attached.worker_state.is_attached = true;
-        attached.worker_state.say(QueuedCommand::new(&Command::Drain { worker: 1 }, None, true));
+        attached.worker_state.say(QueuedCommand::new(&TaskCommand::Drain { worker: 1 }, None, true));
         assert!(!attached.is_given_up(), "the node has to receive the command");
     }
 
@@ -500,7 +500,7 @@ mod tests {
         takes_more.worker_state.is_draining = false;
         assert!(!takes_more.may_go_unheard(ttl, late));
         let mut busy = away(since);
-        busy.worker_state.ordered(WorkerOrder::Start(Start {
+        busy.worker_state.ordered(WorkerOrder::Start(TaskStart {
             worker: 1,
             task: 2,
             token: 3,

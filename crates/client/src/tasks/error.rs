@@ -1,6 +1,6 @@
 //! Errors of requests about tasks.
 
-use dunlin_tasks::{DecodeError, no_tenant};
+use dunlin_tasks::{TaskDecodeError, no_tenant};
 use dunlin_wire::ErrorCode;
 
 use crate::interrupt::is_broken_off;
@@ -68,8 +68,8 @@ impl From<CallError> for TasksError {
     }
 }
 
-impl From<DecodeError> for TasksError {
-    fn from(error: DecodeError) -> TasksError {
+impl From<TaskDecodeError> for TasksError {
+    fn from(error: TaskDecodeError) -> TasksError {
         TasksError::Unknown(format!("the response cannot be decoded: {error}"))
     }
 }

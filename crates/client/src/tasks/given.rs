@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dunlin_tasks::Start;
+use dunlin_tasks::TaskStart;
 
 /// A task assigned to this worker, to be completed or failed.
 #[derive(Debug, Clone)]
 pub struct AssignedTask {
-    pub(super) start: Start,
+    pub(super) start: TaskStart,
     pub(super) stopped: Arc<AtomicBool>,
 }
 

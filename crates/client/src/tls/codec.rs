@@ -16,27 +16,27 @@ pub const UNSENT_BYTES_MAX: usize = 64 << 10;
 
 /// One TLS connection.
 #[derive(Debug)]
-pub struct Codec {
+pub struct TlsCodec {
     connection: Connection,
     /// Received bytes that were not decrypted for lack of room.
     undigested: Vec<u8>,
     has_unread: bool,
 }
 
-impl Codec {
+impl TlsCodec {
     /// Makes the connecting side, for the host `name`.
-    pub fn client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<Codec, Error> {
-        ClientConnection::new(config, name).map(|connection| Codec::new(connection.into()))
+    pub fn client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<TlsCodec, Error> {
+        ClientConnection::new(config, name).map(|connection| TlsCodec::new(connection.into()))
     }
 
     /// Makes the accepting side.
-    pub fn server(config: Arc<ServerConfig>) -> Result<Codec, Error> {
-        ServerConnection::new(config).map(|connection| Codec::new(connection.into()))
+    pub fn server(config: Arc<ServerConfig>) -> Result<TlsCodec, Error> {
+        ServerConnection::new(config).map(|connection| TlsCodec::new(connection.into()))
     }
 
-    fn new(mut connection: Connection) -> Codec {
+    fn new(mut connection: Connection) -> TlsCodec {
         connection.set_buffer_limit(Some(UNSENT_BYTES_MAX));
-        Codec { connection, undigested: Vec::new(), has_unread: false }
+        TlsCodec { connection, undigested: Vec::new(), has_unread: false }
     }
 
     /// Whether the handshake is not complete.
@@ -146,7 +146,7 @@ impl Codec {
         Ok(true)
     }
 
-    /// Closes this direction; [`flush`](Codec::flush) sends the message.
+    /// Closes this direction; [`flush`](TlsCodec::flush) sends the message.
     pub fn end(&mut self) {
         self.connection.send_close_notify();
     }

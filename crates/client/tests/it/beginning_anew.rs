@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dunlin::feed::{Book, BookEntry, Levels, Replica, ReplicaFault, ReplicaReport, Scale, Side};
+use dunlin::feed::{Book, BookEntry, PriceLevels, Replica, ReplicaFault, ReplicaReport, Scale, Side};
 use dunlin::journal::FakeDisk;
 use dunlin::topic::*;
 use dunlin_client::{Client, Subscriber};

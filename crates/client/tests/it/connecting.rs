@@ -2,14 +2,14 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::thread;
 
-use dunlin_client::{Client, ConnectError, DisconnectReason, ErrorCode, Limits, Options};
+use dunlin_client::{Client, ClientLimits, ClientOptions, ConnectError, DisconnectReason, ErrorCode};
 use dunlin_wire::{FromNode, Preamble, Refusal};
 
 use crate::peer::Peer;
 
 fn connect(url: &str) -> Result<Client, ConnectError> {
-    let limits = Limits { connect_ms_max: 300, ..Limits::default() };
-    Client::connect(url, Options { limits, ..Options::default() })
+    let limits = ClientLimits { connect_ms_max: 300, ..ClientLimits::default() };
+    Client::connect(url, ClientOptions { limits, ..ClientOptions::default() })
 }
 
 fn why(url: &str) -> DisconnectReason {

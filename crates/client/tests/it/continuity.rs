@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use dunlin_client::topic::{Subscribe, SubscribeError, SubscribeOptions};
-use dunlin_client::{Limits, Options, Subscriber};
+use dunlin_client::{ClientLimits, ClientOptions, Subscriber};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
@@ -189,31 +189,32 @@ fn large_and_small_batches_are_read_in_order() {
 #[test]
 fn credit_is_renewed_when_half_of_it_was_read() {
     let payload = "x".repeat(1000);
-    let limits = Limits { credit_bytes: 64 << 10, ..Limits::default() };
-    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, move |_, mut link| {
-        let (subscription, mut granted) = link.next(|message| match message {
-            FromClient::Subscribe(subscribe) => (subscribe.subscription, subscribe.credit),
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(granted, 64 << 10);
-        link.announce(subscription, at(1, 0));
-        let mut sent = 0;
-        for seq in 1..=1000 {
-            while sent >= granted {
-                granted = link.next(|message| match message {
-                    FromClient::Credit(credit) => {
-                        assert!(credit.granted > granted);
-                        credit.granted
-                    }
-                    other => panic!("{other:?}"),
-                });
-                assert!(granted <= sent + (64 << 10), "more than a whole credit is open");
+    let limits = ClientLimits { credit_bytes: 64 << 10, ..ClientLimits::default() };
+    let (client, node) =
+        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
+            let (subscription, mut granted) = link.next(|message| match message {
+                FromClient::Subscribe(subscribe) => (subscribe.subscription, subscribe.credit),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(granted, 64 << 10);
+            link.announce(subscription, at(1, 0));
+            let mut sent = 0;
+            for seq in 1..=1000 {
+                while sent >= granted {
+                    granted = link.next(|message| match message {
+                        FromClient::Credit(credit) => {
+                            assert!(credit.granted > granted);
+                            credit.granted
+                        }
+                        other => panic!("{other:?}"),
+                    });
+                    assert!(granted <= sent + (64 << 10), "more than a whole credit is open");
+                }
+                link.run(1, seq - 1, seq, &[&payload]);
+                sent += 40 + 8 + 8 + 4 + 1000 + 4;
             }
-            link.run(1, seq - 1, seq, &[&payload]);
-            sent += 40 + 8 + 8 + 4 + 1000 + 4;
-        }
-        link.until_closed();
-    });
+            link.until_closed();
+        });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     let mut seen = 0;
     while seen < 1000 {
@@ -226,14 +227,15 @@ fn credit_is_renewed_when_half_of_it_was_read() {
 
 #[test]
 fn waiting_subscriber_sends_no_credit_without_records() {
-    let limits = Limits { credit_bytes: 1, ..Limits::default() };
-    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, move |_, mut link| {
-        link.accept_subscription(at(1, 0));
-        let is_credit = |message: FromClient<'_>| matches!(message, FromClient::Credit(_));
-        while let Some(said) = link.try_next(is_credit) {
-            assert!(!said, "nothing was consumed");
-        }
-    });
+    let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
+    let (client, node) =
+        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
+            link.accept_subscription(at(1, 0));
+            let is_credit = |message: FromClient<'_>| matches!(message, FromClient::Credit(_));
+            while let Some(said) = link.try_next(is_credit) {
+                assert!(!said, "nothing was consumed");
+            }
+        });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     for _ in 0..10 {
         // On a stopped machine the silence may also count as a lost connection.

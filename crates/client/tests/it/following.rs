@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use dunlin_client::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
-use dunlin_client::{Client, Limits, Options, Subscriber};
+use dunlin_client::{Client, ClientLimits, ClientOptions, Subscriber};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
@@ -79,7 +79,7 @@ fn subscriber_cut_off_after_a_gap_resumes_before_it() {
         link.until_closed();
         resumed
     });
-    let client = Client::connect(&url, Options::default()).unwrap();
+    let client = Client::connect(&url, ClientOptions::default()).unwrap();
     let mut subscriber = client.subscribe("orders.>", following()).unwrap();
     let mut all = Vec::new();
     while !all.last().is_some_and(|last: &String| last.contains("merged")) {
@@ -98,27 +98,28 @@ fn subscriber_cut_off_after_a_gap_resumes_before_it() {
 #[test]
 fn credit_of_recordless_messages_returns_while_waiting() {
     const CREDIT_BYTES: usize = 16 << 10;
-    let limits = Limits { credit_bytes: CREDIT_BYTES, ..Limits::default() };
-    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |_, mut link| {
-        link.accept_subscription(at(2, 10));
-        let mut sent = 0;
-        let mut seq = 10;
-        while sent < CREDIT_BYTES {
-            seq += 1;
-            let mut bytes = Vec::new();
-            FromNode::Advance(Advance { channel: 1, through: at(2, seq) }).encode(&mut bytes);
-            sent += bytes.len();
-            link.bytes(&bytes);
-        }
-        // All credit is used, although the subscriber received nothing to consume.
-        let granted = link.next(|message| match message {
-            FromClient::Credit(credit) => credit.granted,
-            other => panic!("{other:?}"),
+    let limits = ClientLimits { credit_bytes: CREDIT_BYTES, ..ClientLimits::default() };
+    let (client, node) =
+        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
+            link.accept_subscription(at(2, 10));
+            let mut sent = 0;
+            let mut seq = 10;
+            while sent < CREDIT_BYTES {
+                seq += 1;
+                let mut bytes = Vec::new();
+                FromNode::Advance(Advance { channel: 1, through: at(2, seq) }).encode(&mut bytes);
+                sent += bytes.len();
+                link.bytes(&bytes);
+            }
+            // All credit is used, although the subscriber received nothing to consume.
+            let granted = link.next(|message| match message {
+                FromClient::Credit(credit) => credit.granted,
+                other => panic!("{other:?}"),
+            });
+            assert!(granted > CREDIT_BYTES as u64, "{granted}");
+            link.run(2, seq, seq + 1, &["end"]);
+            link.until_closed();
         });
-        assert!(granted > CREDIT_BYTES as u64, "{granted}");
-        link.run(2, seq, seq + 1, &["end"]);
-        link.until_closed();
-    });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(told(&mut subscriber).contains(" end after "));
     drop((subscriber, client));

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use dunlin_client::state::{Answer, Command, Comparison, Operation, Query, Reply, Target};
+use dunlin_client::state::{
+    ComparedProperty, Comparison, ControlCommand, ControlQuery, ControlReply, KeyOperation, QueryAnswer,
+};
 use dunlin_client::{ErrorCode, KvError, Transaction, WatchError, WatchFrom};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
@@ -42,10 +44,10 @@ fn ranges_are_paged_and_transactions_are_atomic() {
     let all: Vec<Vec<u8>> = kv.prefix("k/").unwrap().into_iter().map(|entry| entry.key).collect();
     assert_eq!(all, keys.iter().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>());
     let transaction = Transaction::new()
-        .compare(b"l", Comparison::Equal, Target::Value { value: b"after" })
+        .compare(b"l", Comparison::Equal, ComparedProperty::Value { value: b"after" })
         .put(b"l", b"later")
-        .then(Operation::Get { key: b"l" })
-        .otherwise(Operation::Delete { key: b"l" });
+        .then(KeyOperation::Get { key: b"l" })
+        .otherwise(KeyOperation::Delete { key: b"l" });
     let done = kv.transact(&transaction).unwrap();
     assert!(done.succeeded && done.revision == 3 && done.results[0] == Ok(1));
     assert_eq!(&*done.results[1].as_ref().unwrap_err().0[0].value, b"later");
@@ -116,12 +118,12 @@ fn concurrent_commands_and_queries_get_their_own_responses() {
         let keys: Vec<String> = (0..256).map(|number| format!("k/{number}")).collect();
         let asked: Vec<_> = keys
             .iter()
-            .map(|key| kv.begin(&Command::Put { key: key.as_bytes(), value: b"v", lease: 0 }).unwrap())
+            .map(|key| kv.begin(&ControlCommand::Put { key: key.as_bytes(), value: b"v", lease: 0 }).unwrap())
             .collect();
         let mut revisions: Vec<u64> = asked
             .into_iter()
             .map(|asked| match asked.wait().unwrap() {
-                Reply::Changed { revision, keys: 1 } => revision,
+                ControlReply::Changed { revision, keys: 1 } => revision,
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -131,9 +133,9 @@ fn concurrent_commands_and_queries_get_their_own_responses() {
     assert_eq!(kv.revision().unwrap().1, 1_024);
     let keys: Vec<String> = (0..256).map(|number| format!("k/{number}")).collect();
     let asked: Vec<_> =
-        keys.iter().map(|key| kv.begin_query(&Query::Get { key: key.as_bytes() }).unwrap()).collect();
+        keys.iter().map(|key| kv.begin_query(&ControlQuery::Get { key: key.as_bytes() }).unwrap()).collect();
     for (key, asked) in keys.iter().zip(asked) {
-        let Answer::Found { found, .. } = asked.wait().unwrap() else { panic!("another answer") };
+        let QueryAnswer::Found { found, .. } = asked.wait().unwrap() else { panic!("another answer") };
         assert_eq!((found.items[0].key.as_ref(), found.items[0].item.version), (key.as_bytes(), 4));
     }
     let (commands, took) = node.node.control().unwrap().commits().unwrap();
@@ -147,9 +149,9 @@ fn commands_and_watches_can_be_awaited() {
     let mut watch = kv.watch("", WatchFrom::Now).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let asked = kv.begin(&Command::Put { key: b"a", value: b"1", lease: 0 }).unwrap();
+        let asked = kv.begin(&ControlCommand::Put { key: b"a", value: b"1", lease: 0 }).unwrap();
         let reply = tokio::time::timeout(PATIENCE, asked.answered()).await.unwrap().unwrap();
-        assert_eq!(reply, Reply::Changed { revision: 1, keys: 1 });
+        assert_eq!(reply, ControlReply::Changed { revision: 1, keys: 1 });
         let change = tokio::time::timeout(PATIENCE, watch.changed()).await.unwrap().unwrap();
         assert_eq!(change.revision, 1);
     });
@@ -223,7 +225,7 @@ fn lock_request_is_repeated_after_a_lost_connection() {
         assert!(matches!(error, KvError::Unknown(_) | KvError::Disconnected(_)), "{error}")
     });
     // If the release was lost, the end of the lease frees the lock.
-    let _ = kv.command(&Command::Release { name: b"gate", lease: 1 });
+    let _ = kv.command(&ControlCommand::Release { name: b"gate", lease: 1 });
     waiting.join().unwrap().unwrap();
 }
 
@@ -256,7 +258,7 @@ fn invalid_keys_are_refused_and_the_connection_survives() {
     assert_eq!(refused(kv.put("", "")).0, ErrorCode::BadKey);
     assert_eq!(refused(kv.put("$lock/gate", "")).0, ErrorCode::BadKey);
     assert_eq!(refused(kv.delete_range("b", "a").map(|written| written.keys)).0, ErrorCode::BadKey);
-    let begin = kv.command(&Command::Begin { epoch: u32::MAX }).unwrap_err();
+    let begin = kv.command(&ControlCommand::Begin { epoch: u32::MAX }).unwrap_err();
     assert!(matches!(begin, KvError::Refused(refused) if refused.code == ErrorCode::Forbidden));
     assert_eq!(kv.put("a", "1").unwrap(), 1);
     assert_eq!(client.connections(), 1);

@@ -2,9 +2,9 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_client::state::{Answered, Reply};
+use dunlin_client::state::{Answered, ControlReply};
 use dunlin_client::topic::{Subscribe, SubscribeError, SubscribeOptions};
-use dunlin_client::{Client, KvError, Limits, Options};
+use dunlin_client::{Client, ClientLimits, ClientOptions, KvError};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
@@ -117,8 +117,8 @@ fn node_of_another_cluster_is_reported() {
         link.run(2, 12, 13, &["c"]);
         link.until_closed();
     });
-    let limits = Limits { connect_ms_max: PATIENCE.as_millis() as u64, ..Limits::default() };
-    let client = Client::connect(&url, Options { limits, ..Options::default() }).unwrap();
+    let limits = ClientLimits { connect_ms_max: PATIENCE.as_millis() as u64, ..ClientLimits::default() };
+    let client = Client::connect(&url, ClientOptions { limits, ..ClientOptions::default() }).unwrap();
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     let (mut told, mut refused) = (Vec::new(), BTreeSet::new());
     while told.len() < 3 {
@@ -151,8 +151,8 @@ fn standalone_node_may_return_as_a_cluster_member() {
         link.run(2, 10, 11, &["a"]);
         link.until_closed();
     });
-    let limits = Limits { connect_ms_max: PATIENCE.as_millis() as u64, ..Limits::default() };
-    let client = Client::connect(&url, Options { limits, ..Options::default() }).unwrap();
+    let limits = ClientLimits { connect_ms_max: PATIENCE.as_millis() as u64, ..ClientLimits::default() };
+    let client = Client::connect(&url, ClientOptions { limits, ..ClientOptions::default() }).unwrap();
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert_eq!(word(&subscriber.next().unwrap()), "2-11 a");
     drop((subscriber, client));
@@ -198,7 +198,7 @@ fn partial_message_of_a_lost_connection_is_discarded() {
     let (client, node) = Peer::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         link.run(2, 10, 11, &["a"]);
-        let head = MessageHeader { len: 4096, kind: Kind::Batch as u8, flags: 0 };
+        let head = MessageHeader { len: 4096, kind: MessageKind::Batch as u8, flags: 0 };
         link.bytes(&head.to_bytes());
         drop(link);
         let mut link = peer.accept();
@@ -264,7 +264,7 @@ fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
         let mut link = peer.accept();
         let request = command(&mut link);
         let mut done = Vec::new();
-        Answered::Done { reply: Reply::Changed { revision: 7, keys: 1 } }.encode(&mut done);
+        Answered::Done { reply: ControlReply::Changed { revision: 7, keys: 1 } }.encode(&mut done);
         link.send(FromNode::ControlResult(ControlResult { request, bytes: LongBytes(&done) }));
         link.until_closed();
     });
@@ -292,7 +292,7 @@ fn command_is_unknown_if_goodbye_lacks_all_answered() {
 
 #[test]
 fn silent_node_is_an_error_after_two_heartbeats() {
-    let (client, node) = Peer::serve_brisk(Options::default(), |_, mut link| {
+    let (client, node) = Peer::serve_brisk(ClientOptions::default(), |_, mut link| {
         link.accept_subscription(at(2, 10));
         link.until_closed();
     });
@@ -306,7 +306,7 @@ fn silent_node_is_an_error_after_two_heartbeats() {
 
 #[test]
 fn each_wait_on_a_dead_node_fails_after_two_heartbeats() {
-    let (client, node) = Peer::serve_brisk(Options::default(), |_, mut link| {
+    let (client, node) = Peer::serve_brisk(ClientOptions::default(), |_, mut link| {
         link.accept_subscription(at(2, 10));
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
@@ -326,7 +326,7 @@ fn heartbeats_keep_a_quiet_connection_alive() {
     /// Whether the heartbeats came in time; a stopped machine may rightly lose the connection.
     fn keeps_alive() -> bool {
         let (said, in_time) = std::sync::mpsc::channel();
-        let (client, node) = Peer::serve_brisk(Options::default(), move |_, mut link| {
+        let (client, node) = Peer::serve_brisk(ClientOptions::default(), move |_, mut link| {
             link.accept_subscription(at(2, 10));
             let (mut last, mut slowest) = (Instant::now(), Duration::ZERO);
             for _ in 0..8 {
@@ -356,7 +356,7 @@ fn heartbeats_keep_a_quiet_connection_alive() {
 
 #[test]
 fn idle_subscriber_continues_after_a_reconnect() {
-    let (client, node) = Peer::serve_brisk(Options::default(), |peer, mut link| {
+    let (client, node) = Peer::serve_brisk(ClientOptions::default(), |peer, mut link| {
         link.accept_subscription(at(2, 10));
         drop(link);
         let mut link = peer.accept();
@@ -383,18 +383,19 @@ fn idle_subscriber_continues_after_a_reconnect() {
 
 #[test]
 fn node_that_exceeds_its_credit_is_disconnected() {
-    let limits = Limits { credit_bytes: 64 << 10, run_bytes_max: 64 << 10, ..Limits::default() };
-    let (client, node) = Peer::serve_brisk(Options { limits, ..Options::default() }, |peer, mut link| {
-        link.accept_subscription(at(2, 0));
-        let payload = "x".repeat(10_000);
-        for seq in 1..=30 {
-            link.run(2, seq - 1, seq, &[&payload]);
-        }
-        let mut link = peer.accept();
-        let stood = accept_resumption(&mut link, None)[0].1.seq;
-        assert!((19..22).contains(&stood), "{stood} were kept");
-        link.until_closed();
-    });
+    let limits = ClientLimits { credit_bytes: 64 << 10, run_bytes_max: 64 << 10, ..ClientLimits::default() };
+    let (client, node) =
+        Peer::serve_brisk(ClientOptions { limits, ..ClientOptions::default() }, |peer, mut link| {
+            link.accept_subscription(at(2, 0));
+            let payload = "x".repeat(10_000);
+            for seq in 1..=30 {
+                link.run(2, seq - 1, seq, &[&payload]);
+            }
+            let mut link = peer.accept();
+            let stood = accept_resumption(&mut link, None)[0].1.seq;
+            assert!((19..22).contains(&stood), "{stood} were kept");
+            link.until_closed();
+        });
     let mut unread = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     let deadline = Deadline::new();
     while client.connections() < 2 {
@@ -410,7 +411,7 @@ fn node_that_exceeds_its_credit_is_disconnected() {
 #[test]
 fn client_survives_damaged_messages_from_a_node() {
     const CONNECTIONS: u64 = 150;
-    let (client, node) = Peer::serve_brisk(Options::default(), |peer, mut link| {
+    let (client, node) = Peer::serve_brisk(ClientOptions::default(), |peer, mut link| {
         for number in 1..=CONNECTIONS {
             let mut bytes = plausible();
             let mut random = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use dunlin_client::{CallError, Client, Group, GroupEvent, GroupKind, GroupOptions, Limits, Member, Options};
+use dunlin_client::{
+    CallError, Client, ClientLimits, ClientOptions, Group, GroupEvent, GroupKind, GroupOptions, Member,
+};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
@@ -120,7 +122,7 @@ fn older_node_is_not_sent_a_renewal() {
         deliver(&mut link, 7..=7);
         link.until_closed();
     });
-    let client = Client::connect(&url, Options::default()).unwrap();
+    let client = Client::connect(&url, ClientOptions::default()).unwrap();
     let mut member = join(&client);
     member.claim(1);
     assert_eq!(next(&mut member).0, 107);
@@ -156,11 +158,12 @@ fn member_reclaims_undelivered_records_after_reconnecting() {
 
 #[test]
 fn member_with_the_smallest_credit_waits_without_records() {
-    let limits = Limits { credit_bytes: 1, ..Limits::default() };
-    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |_, mut link| {
-        accept_member(&mut link);
-        link.until_closed();
-    });
+    let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
+    let (client, node) =
+        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
+            accept_member(&mut link);
+            link.until_closed();
+        });
     let mut member = join(&client);
     assert!(!member.wait(Some(Duration::from_millis(20))).unwrap(), "woken without an event");
     drop((member, client));

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 
-use dunlin_client::{Client, Limits as ClientLimits, Options};
+use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_topic::{Event, Meta, Notice};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
@@ -39,11 +39,11 @@ impl Peer {
 
     /// Runs the node's script, and returns a client connected to it.
     pub fn serve(script: impl FnOnce(&Peer, Link) + Send + 'static) -> (Client, JoinHandle<()>) {
-        Peer::serve_with(Options::default(), script)
+        Peer::serve_with(ClientOptions::default(), script)
     }
 
     pub fn serve_with(
-        options: Options,
+        options: ClientOptions,
         script: impl FnOnce(&Peer, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
         Peer::new().serve_by(options, script)
@@ -51,7 +51,7 @@ impl Peer {
 
     /// Like [`serve_with`](Peer::serve_with), with a heartbeat every [`BRISK_MS`].
     pub fn serve_brisk(
-        options: Options,
+        options: ClientOptions,
         script: impl FnOnce(&Peer, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
         Peer { heartbeat_ms: BRISK_MS, ..Peer::new() }.serve_by(options, script)
@@ -59,13 +59,13 @@ impl Peer {
 
     fn serve_by(
         self,
-        options: Options,
+        options: ClientOptions,
         script: impl FnOnce(&Peer, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
         let (url, peer) = (self.url(), self);
         // The node is there already, so this wait ends at once.
         let connect_ms_max = PATIENCE.as_millis() as u64;
-        let options = Options { limits: ClientLimits { connect_ms_max, ..options.limits }, ..options };
+        let options = ClientOptions { limits: ClientLimits { connect_ms_max, ..options.limits }, ..options };
         let node = thread::spawn(move || {
             let link = peer.accept();
             script(&peer, link);
@@ -150,7 +150,7 @@ impl Link {
 
     /// Reads the client's next message; `None` once the client has closed the connection.
     pub fn try_next<R>(&mut self, look: impl FnOnce(FromClient<'_>) -> R) -> Option<R> {
-        let decoder = Decoder::new(dunlin_wire::Limits::default());
+        let decoder = Decoder::new(dunlin_wire::DecoderLimits::default());
         loop {
             match decoder.next_from_client(&self.read[self.taken..]).unwrap() {
                 Decoded::Message(message, taken) => {

@@ -2,7 +2,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use dunlin_client::topic::{AckLevel, Draft, Publish, PublishError};
-use dunlin_client::{Identity, Limits, Options, PublisherOptions};
+use dunlin_client::{ClientLimits, ClientOptions, Identity, PublisherOptions};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
@@ -89,7 +89,7 @@ fn unanswered_record_is_resent_with_the_same_sequence() {
 
 #[test]
 fn lost_response_is_unknown_once_the_node_stays_away() {
-    let (client, node) = Peer::serve_brisk(Options::default(), |_, mut link| {
+    let (client, node) = Peer::serve_brisk(ClientOptions::default(), |_, mut link| {
         link.accept_publisher();
         link.accept_publish();
     });
@@ -105,7 +105,7 @@ fn lost_response_is_unknown_once_the_node_stays_away() {
 #[test]
 fn flush_returns_the_outcome_of_an_unknown_record() {
     let (unknown, is_unknown) = mpsc::channel();
-    let (client, node) = Peer::serve_brisk(Options::default(), move |peer, mut link| {
+    let (client, node) = Peer::serve_brisk(ClientOptions::default(), move |peer, mut link| {
         let first = link.accept_publisher();
         assert_eq!((first.1, first.2), (42, 7));
         link.accept_publish();
@@ -138,10 +138,12 @@ fn flush_returns_the_outcome_of_an_unknown_record() {
 
 #[test]
 fn unanswered_bytes_are_bounded_while_the_node_is_away() {
-    let limits = Limits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..Limits::default() };
-    let (client, node) = Peer::serve_brisk(Options { limits, ..Options::default() }, |_, mut link| {
-        link.accept_publisher();
-    });
+    let limits =
+        ClientLimits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..ClientLimits::default() };
+    let (client, node) =
+        Peer::serve_brisk(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
+            link.accept_publisher();
+        });
     let mut publisher = client.publisher("orders.eu").unwrap();
     node.join().unwrap();
     let mut refused = 0;
@@ -237,17 +239,19 @@ fn batch_is_sent_as_one_message() {
 
 #[test]
 fn sending_waits_while_too_many_bytes_are_unanswered() {
-    let limits = Limits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..Limits::default() };
-    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |_, mut link| {
-        link.accept_publisher();
-        let mut received = 0;
-        while received < 2000 {
-            let header = link.accept_publish();
-            received += u64::from(header.count);
-            link.acknowledge(&header, received);
-        }
-        link.until_closed();
-    });
+    let limits =
+        ClientLimits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..ClientLimits::default() };
+    let (client, node) =
+        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {
+            link.accept_publisher();
+            let mut received = 0;
+            while received < 2000 {
+                let header = link.accept_publish();
+                received += u64::from(header.count);
+                link.acknowledge(&header, received);
+            }
+            link.until_closed();
+        });
     let mut publisher = client.publisher("orders.eu").unwrap();
     for _ in 0..2000 {
         publisher.send(&[7; 500]).unwrap();

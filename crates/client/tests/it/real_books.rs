@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use dunlin::feed::recording::{Item, Recording, RecordingFormat, RecordingOptions};
-use dunlin::feed::{BookEntry, Levels, OrderEntry, Orders, Replica, Scale, Side};
+use dunlin::feed::recording::{Recording, RecordingFormat, RecordingItem, RecordingOptions};
+use dunlin::feed::{BookEntry, OrderEntry, Orders, PriceLevels, Replica, Scale, Side};
 use dunlin_client::topic::*;
 
 use crate::running::Running;
@@ -56,7 +56,7 @@ impl Naive {
     }
 }
 
-fn levels_of(state: &dyn Levels) -> BTreeMap<(u8, i64), i64> {
+fn levels_of(state: &dyn PriceLevels) -> BTreeMap<(u8, i64), i64> {
     let of = |side: Side| state.levels(side).map(move |level| ((side.code(), level.price), level.size));
     SIDES.into_iter().flat_map(of).collect()
 }
@@ -69,7 +69,7 @@ trait Reader {
     fn wrong(&self) -> (u64, u64);
 }
 
-impl<F: Reducer + Levels, S: Subscribe> Reader for Replica<F, S> {
+impl<F: Reducer + PriceLevels, S: Subscribe> Reader for Replica<F, S> {
     fn read(&mut self) {
         self.drain(dunlin::now_ns(), usize::MAX, |_| ()).unwrap();
     }
@@ -90,7 +90,10 @@ impl<F: Reducer + Levels, S: Subscribe> Reader for Replica<F, S> {
 }
 
 /// Replicas in process and over TCP: plain, conflated, and with every 50th record withheld.
-fn readers<F: Reducer + Levels>(running: &Running, new: fn() -> F) -> Vec<(&'static str, Box<dyn Reader>)> {
+fn readers<F: Reducer + PriceLevels>(
+    running: &Running,
+    new: fn() -> F,
+) -> Vec<(&'static str, Box<dyn Reader>)> {
     let following =
         SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
     let conflated = SubscribeOptions { conflate: true, ..following.clone() };
@@ -107,7 +110,7 @@ fn readers<F: Reducer + Levels>(running: &Running, new: fn() -> F) -> Vec<(&'sta
 }
 
 /// Imports a file. Readers read at intervals, and some are compared meanwhile.
-fn import<F: Reducer + Levels>(name: &str, layout: RecordingFormat, new: fn() -> F, every: u64) {
+fn import<F: Reducer + PriceLevels>(name: &str, layout: RecordingFormat, new: fn() -> F, every: u64) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = std::fs::read(&path) else {
         eprintln!("{} is not there: not tested (`cargo xtask data` fetches it)", path.display());
@@ -117,15 +120,15 @@ fn import<F: Reducer + Levels>(name: &str, layout: RecordingFormat, new: fn() ->
     let mut readers = readers(&running, new);
     let mut books: Vec<(String, String, Publisher, Naive)> = Vec::new();
     let mut count = 0;
-    let mut sink = |item: Item<'_>| match item {
-        Item::Book { recorded, .. } => {
+    let mut sink = |item: RecordingItem<'_>| match item {
+        RecordingItem::Book { recorded, .. } => {
             let reducer = ReducerConfig { kind: recorded.kind.to_owned(), options: recorded.scale.options() };
             let config = TopicConfig { reducer: Some(reducer), ..TopicConfig::default() };
             running.node.create_topic(&recorded.topic, config, false).unwrap();
             let publisher = running.node.publisher(&recorded.topic).unwrap();
             books.push((recorded.topic.clone(), recorded.kind.to_owned(), publisher, Naive::default()));
         }
-        Item::Record { book, payload, .. } => {
+        RecordingItem::Record { book, payload, .. } => {
             let (_, kind, publisher, naive) = &mut books[book];
             publisher.publish(payload).unwrap();
             naive.take(kind, payload);

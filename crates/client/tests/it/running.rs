@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dunlin::journal::FakeDisk;
 use dunlin::{Config, Node};
 use dunlin_client::topic::{Start, SubscribeOptions};
-use dunlin_client::{Client, Limits, Options};
+use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_server::{Server, ServerConfig};
 use dunlin_wait::PATIENCE;
 
@@ -123,10 +123,10 @@ fn free() -> SocketAddr {
 }
 
 /// Options of a client that does not give the node up while the machine is stopped.
-pub fn patient() -> Options {
+pub fn patient() -> ClientOptions {
     let connect_ms_max = PATIENCE.as_millis() as u64;
-    let limits = Limits { connect_ms_max, patience_heartbeats: 120, ..Limits::default() };
-    Options { limits, ..Options::default() }
+    let limits = ClientLimits { connect_ms_max, patience_heartbeats: 120, ..ClientLimits::default() };
+    ClientOptions { limits, ..ClientOptions::default() }
 }
 
 pub fn from_the_first() -> SubscribeOptions {

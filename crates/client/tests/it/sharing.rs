@@ -2,7 +2,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use dunlin_client::topic::{Publish, Subscribe, SubscribeOptions, Wait};
-use dunlin_client::{Limits, Options};
+use dunlin_client::{ClientLimits, ClientOptions};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
@@ -75,20 +75,21 @@ fn threads_waiting_on_one_connection_get_their_own_records() {
 #[test]
 fn unread_subscription_delays_no_other() {
     let payload = "x".repeat(1000);
-    let limits = Limits { credit_bytes: 256 << 10, ..Limits::default() };
-    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, move |_, mut link| {
-        let credit = accept_on(&mut link, 1);
-        accept_on(&mut link, 2);
-        let mut sent = 0;
-        for seq in 1..=5000 {
-            if sent < credit {
-                link.run_on(1, 1, seq - 1, seq, &[&payload]);
-                sent += 1060;
+    let limits = ClientLimits { credit_bytes: 256 << 10, ..ClientLimits::default() };
+    let (client, node) =
+        Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {
+            let credit = accept_on(&mut link, 1);
+            accept_on(&mut link, 2);
+            let mut sent = 0;
+            for seq in 1..=5000 {
+                if sent < credit {
+                    link.run_on(1, 1, seq - 1, seq, &[&payload]);
+                    sent += 1060;
+                }
+                link.run_on(2, 1, seq - 1, seq, &["y"]);
             }
-            link.run_on(2, 1, seq - 1, seq, &["y"]);
-        }
-        link.until_closed();
-    });
+            link.until_closed();
+        });
     let mut unread = client.subscribe("t1", SubscribeOptions::default()).unwrap();
     let mut read = client.subscribe("t2", SubscribeOptions::default()).unwrap();
     for seq in 1..=5000 {

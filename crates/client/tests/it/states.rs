@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::feed::{Book, BookEntry, Replica, ReplicaCounts, ReplicaReport, Scale, Side};
 use dunlin::topic::*;
-use dunlin_client::{Client, Limits, Options, Subscriber};
+use dunlin_client::{Client, ClientLimits, ClientOptions, Subscriber};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
 use crate::cutting::Proxy;
@@ -282,8 +282,9 @@ fn state_larger_than_the_credit_arrives_whole() {
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
     let mut source = Source::of(&running, "md.a", 10_000);
     source.fill();
-    let limits = Limits { credit_bytes: 16 << 10, ..patient().limits };
-    let client = Client::connect(&running.url(), Options { limits, ..Options::default() }).unwrap();
+    let limits = ClientLimits { credit_bytes: 16 << 10, ..patient().limits };
+    let client =
+        Client::connect(&running.url(), ClientOptions { limits, ..ClientOptions::default() }).unwrap();
     let mut replica = replica(&client, "md.a", &following());
     source.agrees(&mut replica, "the first state");
     for _ in 0..20 {
@@ -300,8 +301,9 @@ fn oversized_state_ends_only_its_subscription() {
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
     running.node.create_topic("plain", TopicConfig::default(), false).unwrap();
     Source::of(&running, "md.a", 1_000).fill();
-    let limits = Limits { snapshot_bytes_max: 10_000, ..patient().limits };
-    let client = Client::connect(&running.url(), Options { limits, ..Options::default() }).unwrap();
+    let limits = ClientLimits { snapshot_bytes_max: 10_000, ..patient().limits };
+    let client =
+        Client::connect(&running.url(), ClientOptions { limits, ..ClientOptions::default() }).unwrap();
     let mut subscriber = client.subscribe("md.a", following()).unwrap();
     let ended = subscriber.next_timeout(PATIENCE).map(|event| format!("{event:?}"));
     assert!(

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::task::Context;
 use std::time::Duration;
 
-use dunlin_client::Options;
+use dunlin_client::ClientOptions;
 use dunlin_client::topic::{Publish, Subscribe, SubscribeError, SubscribeOptions};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
@@ -126,7 +126,7 @@ fn async_flush_returns_the_receipt() {
 
 #[test]
 fn async_subscriber_fails_when_the_node_is_gone() {
-    let (client, node) = Peer::serve_brisk(Options::default(), |_, mut link| {
+    let (client, node) = Peer::serve_brisk(ClientOptions::default(), |_, mut link| {
         link.accept_subscription(at(1, 0));
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use dunlin::{Config, Limits, Node, TasksLimits};
+use dunlin::{Config, Node, NodeLimits, TasksLimits};
 use dunlin_client::scheduler::{
-    AttemptFailure, AttemptReport, Backoff, Command, KeyLimit, Label, ListFilter, NewTask, NewWorker, Retry,
-    SubmittedTask, TaskStage, TaskView, Tenant, shard_of_tenant,
+    AttemptFailure, AttemptReport, Backoff, KeyLimit, Label, ListFilter, NewTask, NewWorker, RetryPolicy,
+    SubmittedTask, TaskCommand, TaskStage, TaskView, TenantSettings, shard_of_tenant,
 };
 use dunlin_client::topic::{Event, Subscribe, SubscribeOptions};
 use dunlin_client::{ErrorCode, Task, TaskFailure, TaskUsage, Tasks, TasksError, Worker, WorkerOptions};
@@ -35,8 +35,8 @@ fn options(kind: &str, slots: u32) -> WorkerOptions {
     WorkerOptions { kinds: vec![kind.to_owned()], slots, ..WorkerOptions::default() }
 }
 
-fn at_once() -> Option<Retry> {
-    Some(Retry { retries: 2, backoff: Backoff::Fixed { delay_ms: 1 } })
+fn at_once() -> Option<RetryPolicy> {
+    Some(RetryPolicy { retries: 2, backoff: Backoff::Fixed { delay_ms: 1 } })
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn blocking_and_async_handlers_complete_their_tasks() {
 /// A node whose tasks are in four shards.
 fn sharded() -> Running {
     let tasks = TasksLimits { shards: 4, ..TasksLimits::default() };
-    let limits = Limits { tasks, ..Limits::default() };
+    let limits = NodeLimits { tasks, ..NodeLimits::default() };
     Running::of(Node::start(Config { limits, ..Config::default() }).unwrap())
 }
 
@@ -209,7 +209,7 @@ fn task_of_a_departed_worker_moves_and_its_token_is_refused() {
         credit: 0,
     };
     let stale = |worker, token| {
-        let command = Command::Complete { answer: answer(worker, token), result: b"stolen" };
+        let command = TaskCommand::Complete { answer: answer(worker, token), result: b"stolen" };
         tasks.command(&command).unwrap_err().code()
     };
     assert_eq!(stale(worker, given.token()), Some(ErrorCode::NoWorker), "the worker has left");
@@ -218,7 +218,8 @@ fn task_of_a_departed_worker_moves_and_its_token_is_refused() {
     second.complete(&again, b"done", &TaskUsage::default());
     assert!(second.flush(PATIENCE));
     assert_eq!(&*until_over(&tasks, task).outcome.unwrap().bytes, b"done");
-    let over = Command::Fail { answer: answer(second_worker, again.token()), error: b"late", retry: true };
+    let over =
+        TaskCommand::Fail { answer: answer(second_worker, again.token()), error: b"late", retry: true };
     assert_eq!(tasks.command(&over).unwrap_err().code(), Some(ErrorCode::TaskOver));
 }
 
@@ -309,7 +310,7 @@ fn tenant_limit_caps_its_running_tasks() {
     let node = start();
     let tasks = node.client().tasks();
     let limits = vec![KeyLimit::running(b"tenant", 2)];
-    tasks.set_tenant(Tenant { limits, ..Tenant::new(b"t") }).unwrap();
+    tasks.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"t") }).unwrap();
     let attachment = node.client().tasks().attach(options("k", 10)).unwrap();
     let new = (0..5).map(|_| NewTask::new(b"k", b"")).collect();
     let submitted = tasks.submit_all("t", new).unwrap();
@@ -340,7 +341,7 @@ fn invalid_task_requests_are_refused_with_their_codes() {
     assert_eq!(submit(NewTask::new(b"", b"")), Some(ErrorCode::BadTask));
     assert_eq!(tasks.get(77).unwrap_err().code(), Some(ErrorCode::NoTask));
     assert_eq!(tasks.cancel(77).unwrap_err().code(), Some(ErrorCode::NoTask));
-    tasks.set_tenant(Tenant { queued_max: 2, ..Tenant::new(b"small") }).unwrap();
+    tasks.set_tenant(TenantSettings { queued_max: 2, ..TenantSettings::new(b"small") }).unwrap();
     let new = |count: usize| (0..count).map(|_| NewTask::new(b"k", b"")).collect::<Vec<_>>();
     let full = tasks.submit_all("small", new(3)).unwrap_err();
     assert_eq!(full.code(), Some(ErrorCode::QueueFull));
@@ -382,7 +383,7 @@ fn unanswered_attempts_end_at_their_timeouts() {
     let node = start();
     let tasks = node.client().tasks();
     let join = NewWorker { kinds: vec![b"k"], ttl_ms: 300, ..NewWorker::default() };
-    let joined = tasks.command(&Command::Join { worker: join });
+    let joined = tasks.command(&TaskCommand::Join { worker: join });
     assert_eq!(joined.unwrap_err().code(), Some(ErrorCode::BadTask), "a worker attaches");
     let task = NewTask { timeout_ms: 100, retry: at_once(), ..NewTask::new(b"k", b"") };
     let task = tasks.submit("t", task).unwrap().task;
@@ -411,7 +412,7 @@ fn oversized_result_fails_its_task_and_names_the_limit() {
     let node = start();
     let tasks = node.client().tasks();
     let attachment = node.client().tasks().attach(options("k", 1)).unwrap();
-    let never = Some(Retry { retries: 0, backoff: Backoff::Fixed { delay_ms: 1 } });
+    let never = Some(RetryPolicy { retries: 0, backoff: Backoff::Fixed { delay_ms: 1 } });
     let said = [
         ((1 << 20) + 1, "result_bytes_max = 1048576, and this is 1048577"),
         (9 << 20, "command_bytes_max = 8388608, and this is 94"),

@@ -17,51 +17,59 @@ fn check(name: &str, bytes: &[u8]) {
     assert_eq!(hex, std::fs::read_to_string(&file).unwrap_or_default(), "{name}");
 }
 
-fn commands() -> Vec<(&'static str, Command<'static>)> {
+fn commands() -> Vec<(&'static str, ControlCommand<'static>)> {
     let (key, value) = (&b"key"[..], &b"value"[..]);
     let compare = [
-        (Comparison::Equal, Target::Version { version: 1 }),
-        (Comparison::NotEqual, Target::Created { revision: 2 }),
-        (Comparison::Less, Target::Modified { revision: 3 }),
-        (Comparison::Greater, Target::Lease { lease: 4 }),
-        (Comparison::Equal, Target::Value { value }),
+        (Comparison::Equal, ComparedProperty::Version { version: 1 }),
+        (Comparison::NotEqual, ComparedProperty::Created { revision: 2 }),
+        (Comparison::Less, ComparedProperty::Modified { revision: 3 }),
+        (Comparison::Greater, ComparedProperty::Lease { lease: 4 }),
+        (Comparison::Equal, ComparedProperty::Value { value }),
     ];
     let compare = compare.map(|(is, target)| Compare { key, is, target }).to_vec();
     let then = vec![
-        Operation::Put { key, value, lease: 5 },
-        Operation::Delete { key },
-        Operation::DeleteRange { start: b"a", end: b"b" },
+        KeyOperation::Put { key, value, lease: 5 },
+        KeyOperation::Delete { key },
+        KeyOperation::DeleteRange { start: b"a", end: b"b" },
     ];
-    let otherwise = vec![Operation::Get { key }, Operation::Range { start: b"a", end: b"", limit: 6 }];
+    let otherwise = vec![KeyOperation::Get { key }, KeyOperation::Range { start: b"a", end: b"", limit: 6 }];
     vec![
-        ("put", Command::Put { key, value, lease: 7 }),
-        ("put_if", Command::PutIf { key, value, lease: 0, expect: 8 }),
-        ("delete", Command::Delete { key }),
-        ("delete_if", Command::DeleteIf { key, expect: 9 }),
-        ("delete_range", Command::DeleteRange { start: b"a", end: b"b" }),
-        ("transaction", Command::Transaction { compare, then, otherwise }),
-        ("grant", Command::Grant { ttl_ms: 10 }),
-        ("keep_alive", Command::KeepAlive { leases: vec![11, 12] }),
-        ("revoke", Command::Revoke { lease: 13 }),
-        ("acquire", Command::Acquire { name: b"lock", lease: 14, value, wait: true }),
-        ("release", Command::Release { name: b"lock", lease: 15 }),
-        ("proclaim", Command::Proclaim { name: b"lock", lease: 16, value }),
-        ("limit", Command::Limit { limits: Limits::default() }),
-        ("begin", Command::Begin { epoch: 17 }),
-        ("begin_restored", Command::BeginRestored { epoch: 18, skipped: 1_000_000_000 }),
+        ("put", ControlCommand::Put { key, value, lease: 7 }),
+        ("put_if", ControlCommand::PutIf { key, value, lease: 0, expect: 8 }),
+        ("delete", ControlCommand::Delete { key }),
+        ("delete_if", ControlCommand::DeleteIf { key, expect: 9 }),
+        ("delete_range", ControlCommand::DeleteRange { start: b"a", end: b"b" }),
+        ("transaction", ControlCommand::Transaction { compare, then, otherwise }),
+        ("grant", ControlCommand::Grant { ttl_ms: 10 }),
+        ("keep_alive", ControlCommand::KeepAlive { leases: vec![11, 12] }),
+        ("revoke", ControlCommand::Revoke { lease: 13 }),
+        ("acquire", ControlCommand::Acquire { name: b"lock", lease: 14, value, wait: true }),
+        ("release", ControlCommand::Release { name: b"lock", lease: 15 }),
+        ("proclaim", ControlCommand::Proclaim { name: b"lock", lease: 16, value }),
+        ("limit", ControlCommand::Limit { limits: ControlStateLimits::default() }),
+        ("begin", ControlCommand::Begin { epoch: 17 }),
+        ("begin_restored", ControlCommand::BeginRestored { epoch: 18, skipped: 1_000_000_000 }),
         (
             "system",
-            Command::System { compare: vec![], then: vec![Operation::Delete { key }], otherwise: vec![] },
+            ControlCommand::System {
+                compare: vec![],
+                then: vec![KeyOperation::Delete { key }],
+                otherwise: vec![],
+            },
         ),
-        ("enlist", Command::Enlist { node: 17, lease: 18, value }),
-        ("place", Command::Place { wanted: wanted() }),
-        ("move", Command::Move { topic: b"orders", node: 19, epoch: 20 }),
+        ("enlist", ControlCommand::Enlist { node: 17, lease: 18, value }),
+        ("place", ControlCommand::Place { wanted: wanted() }),
+        ("move", ControlCommand::Move { topic: b"orders", node: 19, epoch: 20 }),
         (
             "by_user",
-            Command::ByUser { user: b"ana", all_leases: false, command: &[1, 9, 5, 0, 0, 0, 0, 0, 0, 0] },
+            ControlCommand::ByUser {
+                user: b"ana",
+                all_leases: false,
+                command: &[1, 9, 5, 0, 0, 0, 0, 0, 0, 0],
+            },
         ),
-        ("of_tenant", Command::OfTenant { tenant: b"acme", command: &[1, 3, 1, 0, 0, 0, b'k'] }),
-        ("remove", Command::Remove { topic: b"orders" }),
+        ("of_tenant", ControlCommand::OfTenant { tenant: b"acme", command: &[1, 3, 1, 0, 0, 0, b'k'] }),
+        ("remove", ControlCommand::Remove { topic: b"orders" }),
     ]
 }
 
@@ -92,7 +100,7 @@ fn commands_keep_their_bytes() {
     for (name, command) in commands() {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
-        assert_eq!(Command::decode(&bytes).as_ref(), Ok(&command));
+        assert_eq!(ControlCommand::decode(&bytes).as_ref(), Ok(&command));
         check(name, &bytes);
     }
 }
@@ -100,35 +108,35 @@ fn commands_keep_their_bytes() {
 #[test]
 fn queries_and_responses_keep_their_bytes() {
     let queries = [
-        ("query_get", Query::Get { key: b"key" }),
-        ("query_range", Query::Range { start: b"a", end: b"b", limit: 3 }),
-        ("query_lease", Query::Lease { lease: 4 }),
-        ("query_leases", Query::Leases { after: 5, limit: 6 }),
-        ("query_status", Query::Status),
+        ("query_get", ControlQuery::Get { key: b"key" }),
+        ("query_range", ControlQuery::Range { start: b"a", end: b"b", limit: 3 }),
+        ("query_lease", ControlQuery::Lease { lease: 4 }),
+        ("query_leases", ControlQuery::Leases { after: 5, limit: 6 }),
+        ("query_status", ControlQuery::Status),
     ];
     for (name, query) in queries {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
-        assert_eq!(Query::decode(&bytes), Ok(query));
+        assert_eq!(ControlQuery::decode(&bytes), Ok(query));
         check(name, &bytes);
     }
     let mut stage = TestState::default();
     let lease = stage.grant(1_000);
     stage.put_under("a", "1", lease);
     let answers = [
-        ("answer_found", Query::Get { key: b"a" }),
-        ("answer_leases", Query::Leases { after: 0, limit: 0 }),
-        ("answer_status", Query::Status),
+        ("answer_found", ControlQuery::Get { key: b"a" }),
+        ("answer_leases", ControlQuery::Leases { after: 0, limit: 0 }),
+        ("answer_status", ControlQuery::Status),
     ];
     for (name, query) in answers {
         let (mut bytes, answer) = (Vec::new(), stage.state.answer(&query).unwrap());
         answer.encode(&mut bytes);
-        assert_eq!(Answer::decode(&bytes), Ok(answer));
+        assert_eq!(QueryAnswer::decode(&bytes), Ok(answer));
         check(name, &bytes);
     }
     let answered = [
-        ("answered_done", Answered::Done { reply: Reply::Done }),
-        ("answered_refused", Answered::Refused { refusal: Refusal::EmptyKey }),
+        ("answered_done", Answered::Done { reply: ControlReply::Done }),
+        ("answered_refused", Answered::Refused { refusal: ControlRefusal::EmptyKey }),
     ];
     for (name, answered) in answered {
         let mut bytes = Vec::new();
@@ -144,28 +152,28 @@ fn replies_refusals_changes_and_snapshots_keep_their_bytes() {
     let leases = [0; 2].map(|_| stage.grant(1_000));
     stage.put_under("a", "1", leases[0]);
     let gates = leases.map(|lease| stage.acquire("gate", lease, true).unwrap());
-    let read = |key| Operation::Get { key };
-    let then = vec![Operation::Put { key: b"b", value: b"2", lease: 0 }, read(b"a"), read(b"none")];
-    let transaction = Command::Transaction { compare: vec![], then, otherwise: vec![] };
+    let read = |key| KeyOperation::Get { key };
+    let then = vec![KeyOperation::Put { key: b"b", value: b"2", lease: 0 }, read(b"a"), read(b"none")];
+    let transaction = ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] };
     let replies = [
         ("reply_transaction", stage.ask(transaction).unwrap()),
-        ("reply_changed", stage.ask(Command::Delete { key: b"b" }).unwrap()),
-        ("reply_granted", Reply::Granted { lease: 3, ttl_ms: 1_000 }),
-        ("reply_kept_alive", Reply::KeptAlive { ended: vec![9] }),
+        ("reply_changed", stage.ask(ControlCommand::Delete { key: b"b" }).unwrap()),
+        ("reply_granted", ControlReply::Granted { lease: 3, ttl_ms: 1_000 }),
+        ("reply_kept_alive", ControlReply::KeptAlive { ended: vec![9] }),
         ("reply_held", gates[0].clone()),
         ("reply_waiting", gates[1].clone()),
-        ("reply_done", Reply::Done),
-        ("reply_placed", Reply::Placed { owner: 4, epoch: 5, made: true }),
+        ("reply_done", ControlReply::Done),
+        ("reply_placed", ControlReply::Placed { owner: 4, epoch: 5, made: true }),
     ];
     for (name, reply) in replies {
         let mut bytes = Vec::new();
         reply.encode(&mut bytes);
-        assert_eq!(Reply::decode(&bytes), Ok(reply));
+        assert_eq!(ControlReply::decode(&bytes), Ok(reply));
         check(name, &bytes);
     }
     let mut bytes = Vec::new();
-    Refusal::Held { holder: 1, token: 2 }.encode(&mut bytes);
-    assert_eq!(Refusal::decode(&bytes), Ok(Refusal::Held { holder: 1, token: 2 }));
+    ControlRefusal::Held { holder: 1, token: 2 }.encode(&mut bytes);
+    assert_eq!(ControlRefusal::decode(&bytes), Ok(ControlRefusal::Held { holder: 1, token: 2 }));
     check("refusal", &bytes);
     check("change", &stage.effects.changes.last().unwrap().bytes);
     check("snapshot", &snapshots::blocks(&stage.state).concat());

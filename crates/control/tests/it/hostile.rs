@@ -10,13 +10,13 @@ proptest! {
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..20u8) {
         for start in [vec![], vec![VERSION, kind]] {
             let bytes = [start, bytes.clone()].concat();
-            let _ = Command::decode(&bytes);
-            let _ = Reply::decode(&bytes);
-            let _ = Refusal::decode(&bytes);
-            let _ = Query::decode(&bytes);
-            let _ = Answer::decode(&bytes);
+            let _ = ControlCommand::decode(&bytes);
+            let _ = ControlReply::decode(&bytes);
+            let _ = ControlRefusal::decode(&bytes);
+            let _ = ControlQuery::decode(&bytes);
+            let _ = QueryAnswer::decode(&bytes);
             let _ = Answered::decode(&bytes);
-            if let Ok(events) = Events::new(&bytes) {
+            if let Ok(events) = KeyEvents::new(&bytes) {
                 events.for_each(drop);
             }
             let _ = restored(&[bytes]);
@@ -27,15 +27,18 @@ proptest! {
 #[test]
 fn list_count_beyond_its_bytes_is_refused() {
     let bytes = [&[VERSION, 8][..], &u32::MAX.to_le_bytes()].concat();
-    assert_eq!(Command::decode(&bytes), Err(DecodeError::Short));
+    assert_eq!(ControlCommand::decode(&bytes), Err(ControlDecodeError::Short));
 }
 
 #[test]
 fn unknown_version_is_named_in_the_error() {
-    let refused = Command::decode(&[9, 1]).unwrap_err();
+    let refused = ControlCommand::decode(&[9, 1]).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "version 9 of the encoding is unknown; this version of Dunlin writes version 1"
     );
-    assert_eq!(Command::decode(&[VERSION, 200]), Err(DecodeError::Unknown { what: "Command", number: 200 }));
+    assert_eq!(
+        ControlCommand::decode(&[VERSION, 200]),
+        Err(ControlDecodeError::Unknown { what: "ControlCommand", number: 200 })
+    );
 }

@@ -22,8 +22,8 @@ fn renewed_lease_ends_one_ttl_after_its_renewal() {
     let mut stage = TestState::default();
     let (kept, left) = (stage.grant(100), stage.grant(100));
     stage.advance(60);
-    let kept_alive = stage.ask(Command::KeepAlive { leases: vec![kept, 77] });
-    assert_eq!(kept_alive, Ok(Reply::KeptAlive { ended: vec![77] }));
+    let kept_alive = stage.ask(ControlCommand::KeepAlive { leases: vec![kept, 77] });
+    assert_eq!(kept_alive, Ok(ControlReply::KeptAlive { ended: vec![77] }));
     stage.advance(159);
     assert_eq!((stage.state.lease(kept).map(|info| info.left_ms), stage.state.lease(left)), (Some(1), None));
     assert_eq!(stage.state.next_end_ms(), Some(160));
@@ -56,44 +56,62 @@ fn key_belongs_to_the_lease_of_its_last_write() {
 fn ended_lease_takes_no_keys() {
     let mut stage = TestState::default();
     let lease = stage.grant(100);
-    assert_eq!(stage.ask(Command::Revoke { lease }), Ok(Reply::Changed { revision: 0, keys: 0 }));
-    let put = Command::Put { key: b"a", value: b"1", lease };
-    assert_eq!(stage.ask(put), Err(Refusal::NoLease { lease }));
-    assert_eq!(stage.ask(Command::Revoke { lease }), Err(Refusal::NoLease { lease }));
+    assert_eq!(
+        stage.ask(ControlCommand::Revoke { lease }),
+        Ok(ControlReply::Changed { revision: 0, keys: 0 })
+    );
+    let put = ControlCommand::Put { key: b"a", value: b"1", lease };
+    assert_eq!(stage.ask(put), Err(ControlRefusal::NoLease { lease }));
+    assert_eq!(stage.ask(ControlCommand::Revoke { lease }), Err(ControlRefusal::NoLease { lease }));
     assert_eq!(stage.grant(1), lease + 1, "a lease number is never reused");
 }
 
 #[test]
 fn leases_have_limits() {
-    let limits = Limits { leases_max: 2, lease_ttl_ms_max: 50, operations_max: 3, ..Limits::default() };
-    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
+    let limits = ControlStateLimits {
+        leases_max: 2,
+        lease_ttl_ms_max: 50,
+        operations_max: 3,
+        ..ControlStateLimits::default()
+    };
+    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     for ttl_ms in [0, 51] {
-        assert_eq!(stage.ask(Command::Grant { ttl_ms }), Err(Refusal::LeaseTtl { ttl_ms_max: 50 }));
+        assert_eq!(
+            stage.ask(ControlCommand::Grant { ttl_ms }),
+            Err(ControlRefusal::LeaseTtl { ttl_ms_max: 50 })
+        );
     }
     stage.grant(1);
     stage.grant(50);
-    assert_eq!(stage.ask(Command::Grant { ttl_ms: 1 }), Err(Refusal::TooManyLeases { count_max: 2 }));
+    assert_eq!(
+        stage.ask(ControlCommand::Grant { ttl_ms: 1 }),
+        Err(ControlRefusal::TooManyLeases { count_max: 2 })
+    );
     stage.advance(1);
     stage.grant(1);
-    let many = Command::KeepAlive { leases: vec![1; 4] };
-    assert_eq!(stage.ask(many), Err(Refusal::TooManyOperations { count: 4, count_max: 3 }));
+    let many = ControlCommand::KeepAlive { leases: vec![1; 4] };
+    assert_eq!(stage.ask(many), Err(ControlRefusal::TooManyOperations { count: 4, count_max: 3 }));
 }
 
 /// Applies a command on behalf of a user.
-fn by(stage: &mut TestState, user: &str, command: &Command<'_>) -> Result<Reply, Refusal> {
+fn by(
+    stage: &mut TestState,
+    user: &str,
+    command: &ControlCommand<'_>,
+) -> Result<ControlReply, ControlRefusal> {
     let mut bytes = Vec::new();
     command.encode(&mut bytes);
     let all_leases = user == "root";
-    let command = Command::ByUser { user: user.as_bytes(), all_leases, command: &bytes };
+    let command = ControlCommand::ByUser { user: user.as_bytes(), all_leases, command: &bytes };
     let mut bytes = Vec::new();
     command.encode(&mut bytes);
-    assert_eq!(Command::decode(&bytes).as_ref(), Ok(&command));
+    assert_eq!(ControlCommand::decode(&bytes).as_ref(), Ok(&command));
     stage.ask(command)
 }
 
 fn granted(stage: &mut TestState, user: &str) -> u64 {
-    match by(stage, user, &Command::Grant { ttl_ms: 100 }) {
-        Ok(Reply::Granted { lease, .. }) => lease,
+    match by(stage, user, &ControlCommand::Grant { ttl_ms: 100 }) {
+        Ok(ControlReply::Granted { lease, .. }) => lease,
         other => panic!("{other:?}"),
     }
 }
@@ -102,32 +120,32 @@ fn granted(stage: &mut TestState, user: &str) -> u64 {
 fn lease_of_another_user_is_refused_as_missing() {
     let mut stage = TestState::default();
     let lease = granted(&mut stage, "ana");
-    let put = Operation::Put { key: b"k", value: b"v", lease };
+    let put = KeyOperation::Put { key: b"k", value: b"v", lease };
     let foreign = [
-        Command::Put { key: b"k", value: b"v", lease },
-        Command::PutIf { key: b"k", value: b"v", lease, expect: 0 },
-        Command::Transaction { compare: vec![], then: vec![put], otherwise: vec![] },
-        Command::Transaction { compare: vec![], then: vec![], otherwise: vec![put] },
-        Command::Acquire { name: b"lock", lease, value: b"", wait: true },
-        Command::Release { name: b"lock", lease },
-        Command::Proclaim { name: b"lock", lease, value: b"" },
-        Command::Revoke { lease },
+        ControlCommand::Put { key: b"k", value: b"v", lease },
+        ControlCommand::PutIf { key: b"k", value: b"v", lease, expect: 0 },
+        ControlCommand::Transaction { compare: vec![], then: vec![put], otherwise: vec![] },
+        ControlCommand::Transaction { compare: vec![], then: vec![], otherwise: vec![put] },
+        ControlCommand::Acquire { name: b"lock", lease, value: b"", wait: true },
+        ControlCommand::Release { name: b"lock", lease },
+        ControlCommand::Proclaim { name: b"lock", lease, value: b"" },
+        ControlCommand::Revoke { lease },
     ];
     for command in &foreign {
-        assert_eq!(by(&mut stage, "bob", command), Err(Refusal::NoLease { lease }), "{command:?}");
+        assert_eq!(by(&mut stage, "bob", command), Err(ControlRefusal::NoLease { lease }), "{command:?}");
     }
-    let keep_alive = Command::KeepAlive { leases: vec![lease] };
+    let keep_alive = ControlCommand::KeepAlive { leases: vec![lease] };
     stage.advance(60);
-    assert_eq!(by(&mut stage, "bob", &keep_alive), Ok(Reply::KeptAlive { ended: vec![lease] }));
+    assert_eq!(by(&mut stage, "bob", &keep_alive), Ok(ControlReply::KeptAlive { ended: vec![lease] }));
     assert_eq!(stage.state.lease(lease).unwrap().left_ms, 40, "no other user renews the lease");
-    assert_eq!(by(&mut stage, "ana", &keep_alive), Ok(Reply::KeptAlive { ended: vec![] }));
+    assert_eq!(by(&mut stage, "ana", &keep_alive), Ok(ControlReply::KeptAlive { ended: vec![] }));
     assert!(by(&mut stage, "ana", &foreign[0]).is_ok());
     assert!(by(&mut stage, "ana", &foreign[4]).is_ok());
     let mut restoring = StateRestorer::default();
     stage.state.freeze().write(|block| restoring.take(block)).unwrap();
     stage.state = restoring.end().unwrap();
     assert_eq!(stage.state.lease_owner(lease), Some(&b"ana"[..]));
-    assert_eq!(by(&mut stage, "bob", &foreign[7]), Err(Refusal::NoLease { lease }));
+    assert_eq!(by(&mut stage, "bob", &foreign[7]), Err(ControlRefusal::NoLease { lease }));
     assert!(by(&mut stage, "root", &foreign[7]).is_ok());
     assert_eq!(stage.state.len(), 0);
 }
@@ -136,33 +154,33 @@ fn lease_of_another_user_is_refused_as_missing() {
 fn lease_of_a_node_cannot_be_revoked_by_users() {
     let mut stage = TestState::default();
     let lease = stage.grant(100);
-    stage.ask(Command::Enlist { node: 1, lease, value: b"" }).unwrap();
+    stage.ask(ControlCommand::Enlist { node: 1, lease, value: b"" }).unwrap();
     for user in ["", "ana", "root"] {
-        let revoked = by(&mut stage, user, &Command::Revoke { lease });
-        assert_eq!(revoked, Err(Refusal::NoLease { lease }), "{user}");
+        let revoked = by(&mut stage, user, &ControlCommand::Revoke { lease });
+        assert_eq!(revoked, Err(ControlRefusal::NoLease { lease }), "{user}");
     }
 }
 
 #[test]
 fn user_envelope_refuses_cluster_commands() {
     let mut bytes = Vec::new();
-    Command::Limit { limits: Limits::default() }.encode(&mut bytes);
-    let command = Command::ByUser { user: b"ana", all_leases: true, command: &bytes };
+    ControlCommand::Limit { limits: ControlStateLimits::default() }.encode(&mut bytes);
+    let command = ControlCommand::ByUser { user: b"ana", all_leases: true, command: &bytes };
     let mut nested = Vec::new();
     command.encode(&mut nested);
-    assert!(Command::decode(&nested).is_err());
-    let twice = Command::ByUser { user: b"ana", all_leases: true, command: &nested };
+    assert!(ControlCommand::decode(&nested).is_err());
+    let twice = ControlCommand::ByUser { user: b"ana", all_leases: true, command: &nested };
     let mut bytes = Vec::new();
     twice.encode(&mut bytes);
-    assert!(Command::decode(&bytes).is_err());
+    assert!(ControlCommand::decode(&bytes).is_err());
 }
 
 /// Grants as many leases as a user may have.
 fn greedy(stage: &mut TestState, user: &'static str) -> u64 {
     for count in 0.. {
-        match by(stage, user, &Command::Grant { ttl_ms: 100 }) {
+        match by(stage, user, &ControlCommand::Grant { ttl_ms: 100 }) {
             Ok(_) => {}
-            Err(Refusal::TooManyLeasesOfUser { count_max }) if count_max == count => return count,
+            Err(ControlRefusal::TooManyLeasesOfUser { count_max }) if count_max == count => return count,
             Err(other) => panic!("{user}, after {count}: {other}"),
         }
     }
@@ -171,16 +189,16 @@ fn greedy(stage: &mut TestState, user: &'static str) -> u64 {
 
 #[test]
 fn one_user_leaves_leases_for_others_and_for_nodes() {
-    let limits = Limits { leases_max: 400, ..Limits::default() };
-    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
-    let grant = Command::Grant { ttl_ms: 100 };
+    let limits = ControlStateLimits { leases_max: 400, ..ControlStateLimits::default() };
+    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
+    let grant = ControlCommand::Grant { ttl_ms: 100 };
     let count = greedy(&mut stage, "ana");
     assert_eq!(count, 99, "a single user gets a quarter of the users' leases");
     let own = stage.state.leases_of_user(b"ana");
     assert_eq!(own.len() as u64, count);
-    by(&mut stage, "ana", &Command::Revoke { lease: own[0] }).unwrap();
+    by(&mut stage, "ana", &ControlCommand::Revoke { lease: own[0] }).unwrap();
     granted(&mut stage, "ana");
-    let full = Err(Refusal::TooManyLeasesOfUser { count_max: 99 });
+    let full = Err(ControlRefusal::TooManyLeasesOfUser { count_max: 99 });
     assert_eq!(by(&mut stage, "ana", &grant), full);
     stage.state = restored(&blocks(&stage.state)).unwrap();
     assert_eq!(by(&mut stage, "ana", &grant), full, "the snapshot keeps the count");
@@ -193,17 +211,17 @@ fn one_user_leaves_leases_for_others_and_for_nodes() {
     (0..left).for_each(|_| _ = stage.grant(100));
     assert_eq!(
         stage.ask(grant),
-        Err(Refusal::TooManyLeases { count_max: 400 }),
+        Err(ControlRefusal::TooManyLeases { count_max: 400 }),
         "nodes get the remaining leases"
     );
 }
 
 #[test]
 fn anonymous_users_leave_leases_for_nodes() {
-    let limits = Limits { leases_max: 400, ..Limits::default() };
-    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
+    let limits = ControlStateLimits { leases_max: 400, ..ControlStateLimits::default() };
+    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     (0..396).for_each(|_| _ = granted(&mut stage, ""));
-    let grant = Command::Grant { ttl_ms: 100 };
-    assert_eq!(by(&mut stage, "", &grant), Err(Refusal::TooManyLeases { count_max: 396 }));
+    let grant = ControlCommand::Grant { ttl_ms: 100 };
+    assert_eq!(by(&mut stage, "", &grant), Err(ControlRefusal::TooManyLeases { count_max: 396 }));
     (0..4).for_each(|_| _ = stage.grant(100));
 }

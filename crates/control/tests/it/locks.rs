@@ -2,22 +2,22 @@
 
 use super::*;
 
-const HELD: fn(u64) -> Result<Reply, Refusal> = |token| Ok(Reply::Held { token });
+const HELD: fn(u64) -> Result<ControlReply, ControlRefusal> = |token| Ok(ControlReply::Held { token });
 
 #[test]
 fn lock_passes_to_the_next_waiter_with_a_higher_token() {
     let mut stage = TestState::default();
     let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));
     assert_eq!(stage.acquire("gate", a, true), HELD(1));
-    assert_eq!(stage.acquire("gate", b, true), Ok(Reply::Waiting { before: 0 }));
-    assert_eq!(stage.acquire("gate", c, true), Ok(Reply::Waiting { before: 1 }));
-    assert_eq!(stage.release("gate", a), Ok(Reply::Done));
+    assert_eq!(stage.acquire("gate", b, true), Ok(ControlReply::Waiting { before: 0 }));
+    assert_eq!(stage.acquire("gate", c, true), Ok(ControlReply::Waiting { before: 1 }));
+    assert_eq!(stage.release("gate", a), Ok(ControlReply::Done));
     let granted = std::mem::take(&mut stage.effects.granted);
     assert_eq!(granted, [LockGrant { name: b"gate"[..].into(), lease: b, token: 2 }]);
-    assert_eq!(stage.acquire("gate", c, true), Ok(Reply::Waiting { before: 0 }));
-    assert_eq!(stage.release("gate", b), Ok(Reply::Done));
+    assert_eq!(stage.acquire("gate", c, true), Ok(ControlReply::Waiting { before: 0 }));
+    assert_eq!(stage.release("gate", b), Ok(ControlReply::Done));
     assert_eq!(stage.acquire("gate", c, true), HELD(3));
-    assert_eq!(stage.release("gate", c), Ok(Reply::Done));
+    assert_eq!(stage.release("gate", c), Ok(ControlReply::Done));
     assert_eq!(stage.keys(), [""; 0]);
 }
 
@@ -29,7 +29,7 @@ fn repeated_lock_request_gets_the_same_reply() {
     stage.acquire("gate", b, true).unwrap();
     stage.acquire("gate", c, true).unwrap();
     assert_eq!(stage.acquire("gate", a, true), HELD(1));
-    assert_eq!(stage.acquire("gate", c, true), Ok(Reply::Waiting { before: 1 }));
+    assert_eq!(stage.acquire("gate", c, true), Ok(ControlReply::Waiting { before: 1 }));
     assert_eq!(stage.state.lease(c).unwrap().waits, 1);
 }
 
@@ -54,9 +54,9 @@ fn ended_lease_leaves_the_queues_of_locks_it_waited_for() {
     stage.acquire("y", b, true).unwrap();
     stage.acquire("y", a, true).unwrap();
     stage.acquire("x", b, true).unwrap();
-    stage.ask(Command::Revoke { lease: a }).unwrap();
+    stage.ask(ControlCommand::Revoke { lease: a }).unwrap();
     assert_eq!(stage.value("$lock/x"), Some(format!("of {b}")));
-    stage.ask(Command::Revoke { lease: b }).unwrap();
+    stage.ask(ControlCommand::Revoke { lease: b }).unwrap();
     assert_eq!((stage.keys(), stage.state.bytes()), (vec![], 0));
 }
 
@@ -65,11 +65,11 @@ fn try_lock_names_the_current_holder() {
     let mut stage = TestState::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, false).unwrap();
-    assert_eq!(stage.acquire("gate", b, false), Err(Refusal::Held { holder: a, token: 1 }));
-    assert_eq!(stage.release("gate", b), Err(Refusal::NotHeld { lease: b }));
-    assert_eq!(stage.release("nothing", a), Err(Refusal::NotHeld { lease: a }));
+    assert_eq!(stage.acquire("gate", b, false), Err(ControlRefusal::Held { holder: a, token: 1 }));
+    assert_eq!(stage.release("gate", b), Err(ControlRefusal::NotHeld { lease: b }));
+    assert_eq!(stage.release("nothing", a), Err(ControlRefusal::NotHeld { lease: a }));
     stage.acquire("gate", b, true).unwrap();
-    assert_eq!(stage.release("gate", b), Ok(Reply::Done), "the lease does not wait any more");
+    assert_eq!(stage.release("gate", b), Ok(ControlReply::Done), "the lease does not wait any more");
     stage.release("gate", a).unwrap();
     assert_eq!(stage.keys(), [""; 0]);
 }
@@ -78,13 +78,13 @@ fn try_lock_names_the_current_holder() {
 fn only_the_elected_holder_can_proclaim() {
     let mut stage = TestState::default();
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
-    let proclaim = |lease, value| Command::Proclaim { name: b"chair", lease, value };
+    let proclaim = |lease, value| ControlCommand::Proclaim { name: b"chair", lease, value };
     stage.acquire("chair", a, true).unwrap();
     stage.acquire("chair", b, true).unwrap();
     assert_eq!(stage.ask(proclaim(a, b"moved")), HELD(1), "the token does not change");
     assert_eq!(stage.value("$lock/chair"), Some("moved".to_owned()));
-    stage.ask(Command::Revoke { lease: a }).unwrap();
-    assert_eq!(stage.ask(proclaim(a, b"still me")), Err(Refusal::NotHeld { lease: a }));
+    stage.ask(ControlCommand::Revoke { lease: a }).unwrap();
+    assert_eq!(stage.ask(proclaim(a, b"still me")), Err(ControlRefusal::NotHeld { lease: a }));
     assert_eq!(stage.value("$lock/chair"), Some(format!("of {b}")));
 }
 
@@ -94,17 +94,17 @@ fn token_fences_a_write_of_a_deposed_holder() {
     let [a, b] = [0; 2].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, true).unwrap();
     stage.acquire("gate", b, true).unwrap();
-    stage.ask(Command::Revoke { lease: a }).unwrap();
-    let write = |token| Command::Transaction {
+    stage.ask(ControlCommand::Revoke { lease: a }).unwrap();
+    let write = |token| ControlCommand::Transaction {
         compare: vec![Compare {
             key: b"$lock/gate",
             is: Comparison::Equal,
-            target: Target::Created { revision: token },
+            target: ComparedProperty::Created { revision: token },
         }],
-        then: vec![Operation::Put { key: b"ledger", value: b"mine", lease: 0 }],
+        then: vec![KeyOperation::Put { key: b"ledger", value: b"mine", lease: 0 }],
         otherwise: vec![],
     };
-    let succeeded = |reply| matches!(reply, Ok(Reply::Transaction { succeeded: true, .. }));
+    let succeeded = |reply| matches!(reply, Ok(ControlReply::Transaction { succeeded: true, .. }));
     assert!(!succeeded(stage.ask(write(1))));
     assert_eq!(stage.value("ledger"), None);
     assert!(succeeded(stage.ask(write(2))));
@@ -112,10 +112,10 @@ fn token_fences_a_write_of_a_deposed_holder() {
 
 #[test]
 fn lock_queue_has_a_limit() {
-    let limits = Limits { waiters_max: 1, ..Limits::default() };
-    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
+    let limits = ControlStateLimits { waiters_max: 1, ..ControlStateLimits::default() };
+    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));
     stage.acquire("gate", a, true).unwrap();
     stage.acquire("gate", b, true).unwrap();
-    assert_eq!(stage.acquire("gate", c, true), Err(Refusal::TooManyWaiters { count_max: 1 }));
+    assert_eq!(stage.acquire("gate", c, true), Err(ControlRefusal::TooManyWaiters { count_max: 1 }));
 }

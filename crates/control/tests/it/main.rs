@@ -16,12 +16,12 @@ use dunlin_control::*;
 /// A state with the effects of its commands.
 #[derive(Default)]
 struct TestState {
-    state: State,
-    effects: Effects,
+    state: ControlState,
+    effects: ControlEffects,
 }
 
 impl TestState {
-    fn ask(&mut self, command: Command<'_>) -> Result<Reply, Refusal> {
+    fn ask(&mut self, command: ControlCommand<'_>) -> Result<ControlReply, ControlRefusal> {
         self.state.apply(&command, &mut self.effects)
     }
 
@@ -30,16 +30,16 @@ impl TestState {
     }
 
     fn put_under(&mut self, key: &str, value: &str, lease: u64) -> u64 {
-        let put = Command::Put { key: key.as_bytes(), value: value.as_bytes(), lease };
+        let put = ControlCommand::Put { key: key.as_bytes(), value: value.as_bytes(), lease };
         match self.ask(put) {
-            Ok(Reply::Changed { revision, keys: 1 }) => revision,
+            Ok(ControlReply::Changed { revision, keys: 1 }) => revision,
             other => panic!("{other:?}"),
         }
     }
 
     fn grant(&mut self, ttl_ms: u64) -> u64 {
-        match self.ask(Command::Grant { ttl_ms }) {
-            Ok(Reply::Granted { lease, .. }) => lease,
+        match self.ask(ControlCommand::Grant { ttl_ms }) {
+            Ok(ControlReply::Granted { lease, .. }) => lease,
             other => panic!("{other:?}"),
         }
     }
@@ -56,13 +56,13 @@ impl TestState {
         self.state.range(b"", b"", 0).items.iter().map(|pair| text(&pair.key)).collect()
     }
 
-    fn acquire(&mut self, name: &str, lease: u64, wait: bool) -> Result<Reply, Refusal> {
+    fn acquire(&mut self, name: &str, lease: u64, wait: bool) -> Result<ControlReply, ControlRefusal> {
         let value = format!("of {lease}");
-        self.ask(Command::Acquire { name: name.as_bytes(), lease, value: value.as_bytes(), wait })
+        self.ask(ControlCommand::Acquire { name: name.as_bytes(), lease, value: value.as_bytes(), wait })
     }
 
-    fn release(&mut self, name: &str, lease: u64) -> Result<Reply, Refusal> {
-        self.ask(Command::Release { name: name.as_bytes(), lease })
+    fn release(&mut self, name: &str, lease: u64) -> Result<ControlReply, ControlRefusal> {
+        self.ask(ControlCommand::Release { name: name.as_bytes(), lease })
     }
 }
 

@@ -9,12 +9,12 @@ use super::*;
 impl TestState {
     fn enlist(&mut self, node: u64, ttl_ms: u64) -> u64 {
         let lease = self.grant(ttl_ms);
-        assert!(self.ask(Command::Enlist { node, lease, value: b"" }).is_ok());
+        assert!(self.ask(ControlCommand::Enlist { node, lease, value: b"" }).is_ok());
         lease
     }
 
-    fn place(&mut self, topic: &str, node: u64) -> Result<Reply, Refusal> {
-        self.ask(Command::Place { wanted: wanted(topic, topic, TopicKind::Volatile, node) })
+    fn place(&mut self, topic: &str, node: u64) -> Result<ControlReply, ControlRefusal> {
+        self.ask(ControlCommand::Place { wanted: wanted(topic, topic, TopicKind::Volatile, node) })
     }
 
     fn owner(&self, topic: &str) -> Option<(u64, u32)> {
@@ -27,14 +27,14 @@ fn wanted<'a>(topic: &'a str, pattern: &'a str, kind: TopicKind, node: u64) -> W
     Wanted { topic, pattern, kind, config: b"config", epoch: 7, node, holds: false }
 }
 
-fn placed(owner: u64, epoch: u32, made: bool) -> Result<Reply, Refusal> {
-    Ok(Reply::Placed { owner, epoch, made })
+fn placed(owner: u64, epoch: u32, made: bool) -> Result<ControlReply, ControlRefusal> {
+    Ok(ControlReply::Placed { owner, epoch, made })
 }
 
 #[test]
 fn topic_is_placed_at_the_requester_unless_unbalanced() {
     let mut stage = TestState::default();
-    assert_eq!(stage.place("early", 1), Err(Refusal::NoNodes));
+    assert_eq!(stage.place("early", 1), Err(ControlRefusal::NoNodes));
     for node in [1, 2] {
         stage.enlist(node, 1_000);
     }
@@ -79,7 +79,7 @@ fn node_that_holds_the_records_is_the_next_owner() {
     assert_eq!(stage.place("t", 1), placed(1, 7, true));
     stage.advance(1_000);
     let wanted = Wanted { holds: true, ..wanted("t", "t", TopicKind::Volatile, 3) };
-    assert_eq!(stage.ask(Command::Place { wanted }), placed(3, 8, false));
+    assert_eq!(stage.ask(ControlCommand::Place { wanted }), placed(3, 8, false));
 }
 
 #[test]
@@ -88,12 +88,12 @@ fn durable_topic_stays_with_its_absent_owner() {
     stage.enlist(1, 1_000);
     stage.enlist(2, 5_000);
     let durable = wanted("t", "t", TopicKind::Durable, 1);
-    assert_eq!(stage.ask(Command::Place { wanted: durable }), placed(1, 7, true));
+    assert_eq!(stage.ask(ControlCommand::Place { wanted: durable }), placed(1, 7, true));
     stage.advance(1_000);
     assert!(!stage.state.is_alive(1));
     assert_eq!(stage.place("t", 2), placed(1, 7, false));
-    let moved = Command::Move { topic: b"t", node: 2, epoch: 0 };
-    assert_eq!(stage.ask(moved), Err(Refusal::Immovable { owner: 1 }));
+    let moved = ControlCommand::Move { topic: b"t", node: 2, epoch: 0 };
+    assert_eq!(stage.ask(moved), Err(ControlRefusal::Immovable { owner: 1 }));
 }
 
 #[test]
@@ -103,15 +103,18 @@ fn topic_moves_only_to_members_and_its_epoch_grows() {
         stage.enlist(node, 1_000);
     }
     assert!(stage.place("t", 1).is_ok());
-    let to = |node| Command::Move { topic: b"t", node, epoch: 3 };
-    assert_eq!(stage.ask(to(3)), Err(Refusal::NoNode { node: 3 }));
+    let to = |node| ControlCommand::Move { topic: b"t", node, epoch: 3 };
+    assert_eq!(stage.ask(to(3)), Err(ControlRefusal::NoNode { node: 3 }));
     assert_eq!(stage.ask(to(2)), placed(2, 8, false));
     assert_eq!(stage.state.placement(b"t").unwrap().from, 1, "the node with the records is alive");
     assert_eq!(stage.ask(to(2)), placed(2, 8, false));
-    let anew = Command::Move { topic: b"t", node: 2, epoch: 9 };
+    let anew = ControlCommand::Move { topic: b"t", node: 2, epoch: 9 };
     assert_eq!(stage.ask(anew), placed(2, 9, false), "an owner without its records begins another epoch");
     assert_eq!(stage.state.placement(b"t").unwrap().from, 0, "there is no previous owner");
-    assert_eq!(stage.ask(Command::Move { topic: b"u", node: 1, epoch: 0 }), Err(Refusal::NoTopic));
+    assert_eq!(
+        stage.ask(ControlCommand::Move { topic: b"u", node: 1, epoch: 0 }),
+        Err(ControlRefusal::NoTopic)
+    );
 }
 
 #[test]
@@ -121,8 +124,8 @@ fn reused_topic_name_begins_a_higher_epoch() {
         stage.enlist(node, 1_000);
     }
     assert!(stage.place("t", 1).is_ok());
-    assert_eq!(stage.ask(Command::Move { topic: b"t", node: 2, epoch: 50 }), placed(2, 50, false));
-    assert!(stage.ask(Command::Remove { topic: b"t" }).is_ok());
+    assert_eq!(stage.ask(ControlCommand::Move { topic: b"t", node: 2, epoch: 50 }), placed(2, 50, false));
+    assert!(stage.ask(ControlCommand::Remove { topic: b"t" }).is_ok());
     assert_eq!(stage.owner("t"), None);
     assert_eq!(stage.place("t", 1), placed(1, 51, true), "although the requesting node's clock gives 7");
 }
@@ -132,7 +135,7 @@ fn no_two_topics_share_a_subject() {
     let mut stage = TestState::default();
     stage.enlist(1, 1_000);
     let mut place = |topic, pattern| {
-        stage.ask(Command::Place { wanted: wanted(topic, pattern, TopicKind::Volatile, 1) }).is_ok()
+        stage.ask(ControlCommand::Place { wanted: wanted(topic, pattern, TopicKind::Volatile, 1) }).is_ok()
     };
     assert!(place("a.b", "a.b"));
     assert!(!place("wide", "a.>") && !place("wide", "*.b") && !place("wide", ">"));
@@ -146,9 +149,9 @@ fn no_two_topics_share_a_subject() {
 fn client_commands_cannot_write_topic_and_node_keys() {
     let mut stage = TestState::default();
     for key in [&topic_key(b"t")[..], &node_key(1)] {
-        let put = Command::Put { key, value: b"", lease: 0 };
-        assert_eq!(stage.ask(put), Err(Refusal::Reserved));
-        assert_eq!(stage.ask(Command::Delete { key }), Err(Refusal::Reserved));
+        let put = ControlCommand::Put { key, value: b"", lease: 0 };
+        assert_eq!(stage.ask(put), Err(ControlRefusal::Reserved));
+        assert_eq!(stage.ask(ControlCommand::Delete { key }), Err(ControlRefusal::Reserved));
     }
 }
 
@@ -205,13 +208,13 @@ proptest! {
                     let durable = topic == 0;
                     let kind = if durable { TopicKind::Durable } else { TopicKind::Volatile };
                     let wanted = Wanted { holds: step == 5, ..wanted(&name, &name, kind, node) };
-                    match stage.ask(Command::Place { wanted }) {
-                        Ok(Reply::Placed { owner, epoch, made }) => {
+                    match stage.ask(ControlCommand::Place { wanted }) {
+                        Ok(ControlReply::Placed { owner, epoch, made }) => {
                             model.check(topic, owner, epoch, made);
                             model.topics.insert(topic, (owner, epoch, durable));
                         }
                         refused => {
-                            prop_assert_eq!(refused, Err(Refusal::NoNodes));
+                            prop_assert_eq!(refused, Err(ControlRefusal::NoNodes));
                             prop_assert!((1..5).all(|node| !model.is_alive(node)));
                         }
                     }
@@ -220,9 +223,9 @@ proptest! {
                     let there = model.topics.get(&topic).copied();
                     // Half of the commands name a new epoch, which even the present owner begins.
                     let asked = there.map_or(0, |(_, epoch, _)| if step == 6 { epoch + 2 } else { 0 });
-                    let outcome = stage.ask(Command::Move { topic: name.as_bytes(), node, epoch: asked });
+                    let outcome = stage.ask(ControlCommand::Move { topic: name.as_bytes(), node, epoch: asked });
                     match (there, outcome) {
-                        (None, outcome) => prop_assert_eq!(outcome, Err(Refusal::NoTopic)),
+                        (None, outcome) => prop_assert_eq!(outcome, Err(ControlRefusal::NoTopic)),
                         (Some((owner, epoch, durable)), outcome) if owner == node => {
                             let next = if durable { epoch } else { epoch.max(asked) };
                             prop_assert_eq!(outcome, placed(owner, next, false));
@@ -231,10 +234,10 @@ proptest! {
                             *highest = (*highest).max(next);
                         }
                         (Some((owner, _, true)), outcome) => {
-                            prop_assert_eq!(outcome, Err(Refusal::Immovable { owner }));
+                            prop_assert_eq!(outcome, Err(ControlRefusal::Immovable { owner }));
                         }
                         (Some(_), outcome) if !model.is_alive(node) => {
-                            prop_assert_eq!(outcome, Err(Refusal::NoNode { node }));
+                            prop_assert_eq!(outcome, Err(ControlRefusal::NoNode { node }));
                         }
                         (Some((_, epoch, _)), outcome) => {
                             let next = asked.max(epoch + 1);
@@ -246,7 +249,7 @@ proptest! {
                 }
                 _ => {
                     let there = model.topics.remove(&topic).is_some();
-                    prop_assert_eq!(stage.ask(Command::Remove { topic: name.as_bytes() }).is_ok(), there);
+                    prop_assert_eq!(stage.ask(ControlCommand::Remove { topic: name.as_bytes() }).is_ok(), there);
                     if there {
                         *model.highest.entry(topic).or_default() += 1;
                     }

@@ -10,7 +10,10 @@ fn key_keeps_its_revisions_and_version() {
     assert_eq!((stage.put("a", "1"), stage.put("a", "2")), (2, 3));
     let item = stage.state.get(b"a").unwrap();
     assert_eq!((item.created, item.modified, item.version, &*item.value), (2, 3, 2, &b"2"[..]));
-    assert_eq!(stage.ask(Command::Delete { key: b"a" }), Ok(Reply::Changed { revision: 4, keys: 1 }));
+    assert_eq!(
+        stage.ask(ControlCommand::Delete { key: b"a" }),
+        Ok(ControlReply::Changed { revision: 4, keys: 1 })
+    );
     assert_eq!(stage.put("a", "3"), 5);
     let item = stage.state.get(b"a").unwrap();
     assert_eq!((item.created, item.version), (5, 1), "a recreated key starts at version 1");
@@ -20,23 +23,26 @@ fn key_keeps_its_revisions_and_version() {
 fn command_without_effect_takes_no_revision() {
     let mut stage = TestState::default();
     stage.put("a", "1");
-    assert_eq!(stage.ask(Command::Delete { key: b"b" }), Ok(Reply::Changed { revision: 1, keys: 0 }));
-    let nothing = Command::DeleteRange { start: b"x", end: b"" };
-    assert_eq!(stage.ask(nothing), Ok(Reply::Changed { revision: 1, keys: 0 }));
+    assert_eq!(
+        stage.ask(ControlCommand::Delete { key: b"b" }),
+        Ok(ControlReply::Changed { revision: 1, keys: 0 })
+    );
+    let nothing = ControlCommand::DeleteRange { start: b"x", end: b"" };
+    assert_eq!(stage.ask(nothing), Ok(ControlReply::Changed { revision: 1, keys: 0 }));
     assert_eq!(stage.effects.changes.len(), 1);
 }
 
 #[test]
 fn write_expecting_another_revision_is_refused() {
     let mut stage = TestState::default();
-    let put_if = |expect| Command::PutIf { key: b"a", value: b"v", lease: 0, expect };
-    assert_eq!(stage.ask(put_if(7)), Err(Refusal::Mismatch { modified: 0 }));
-    assert_eq!(stage.ask(put_if(0)), Ok(Reply::Changed { revision: 1, keys: 1 }));
-    assert_eq!(stage.ask(put_if(0)), Err(Refusal::Mismatch { modified: 1 }));
-    assert_eq!(stage.ask(put_if(1)), Ok(Reply::Changed { revision: 2, keys: 1 }));
-    let delete_if = |expect| Command::DeleteIf { key: b"a", expect };
-    assert_eq!(stage.ask(delete_if(1)), Err(Refusal::Mismatch { modified: 2 }));
-    assert_eq!(stage.ask(delete_if(2)), Ok(Reply::Changed { revision: 3, keys: 1 }));
+    let put_if = |expect| ControlCommand::PutIf { key: b"a", value: b"v", lease: 0, expect };
+    assert_eq!(stage.ask(put_if(7)), Err(ControlRefusal::Mismatch { modified: 0 }));
+    assert_eq!(stage.ask(put_if(0)), Ok(ControlReply::Changed { revision: 1, keys: 1 }));
+    assert_eq!(stage.ask(put_if(0)), Err(ControlRefusal::Mismatch { modified: 1 }));
+    assert_eq!(stage.ask(put_if(1)), Ok(ControlReply::Changed { revision: 2, keys: 1 }));
+    let delete_if = |expect| ControlCommand::DeleteIf { key: b"a", expect };
+    assert_eq!(stage.ask(delete_if(1)), Err(ControlRefusal::Mismatch { modified: 2 }));
+    assert_eq!(stage.ask(delete_if(2)), Ok(ControlReply::Changed { revision: 3, keys: 1 }));
 }
 
 #[test]
@@ -59,8 +65,8 @@ fn range_is_read_page_by_page() {
 
 #[test]
 fn page_ends_at_the_byte_limit_but_has_one_key() {
-    let limits = Limits { range_bytes_max: 1_000, ..Limits::default() };
-    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
+    let limits = ControlStateLimits { range_bytes_max: 1_000, ..ControlStateLimits::default() };
+    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     (0..10).for_each(|number| {
         stage.put(&format!("small/{number}"), "v");
     });
@@ -79,20 +85,28 @@ fn prefix_end_is_the_first_key_after_the_prefix() {
 
 #[test]
 fn limits_are_named_when_they_are_reached() {
-    let limits = Limits { key_bytes_max: 3, value_bytes_max: 4, state_bytes_max: 300, ..Limits::default() };
-    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
-    let put = |key, value| Command::Put { key, value, lease: 0 };
-    assert_eq!(stage.ask(put(b"", b"")), Err(Refusal::EmptyKey));
-    assert_eq!(stage.ask(put(b"$a", b"")), Err(Refusal::Reserved));
-    assert_eq!(stage.ask(put(b"abcd", b"")), Err(Refusal::KeyTooLong { bytes: 4, bytes_max: 3 }));
-    assert_eq!(stage.ask(put(b"a", b"12345")), Err(Refusal::ValueTooLong { bytes: 5, bytes_max: 4 }));
+    let limits = ControlStateLimits {
+        key_bytes_max: 3,
+        value_bytes_max: 4,
+        state_bytes_max: 300,
+        ..ControlStateLimits::default()
+    };
+    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
+    let put = |key, value| ControlCommand::Put { key, value, lease: 0 };
+    assert_eq!(stage.ask(put(b"", b"")), Err(ControlRefusal::EmptyKey));
+    assert_eq!(stage.ask(put(b"$a", b"")), Err(ControlRefusal::Reserved));
+    assert_eq!(stage.ask(put(b"abcd", b"")), Err(ControlRefusal::KeyTooLong { bytes: 4, bytes_max: 3 }));
+    assert_eq!(stage.ask(put(b"a", b"12345")), Err(ControlRefusal::ValueTooLong { bytes: 5, bytes_max: 4 }));
     stage.put("a", "1");
     stage.put("b", "12");
     stage.put("c", "1");
     let refused = stage.ask(put(b"d", b"1")).unwrap_err();
     assert!(refused.to_string().contains("kv.bytes_max = 300"), "{refused}");
     assert_eq!(stage.put("b", ""), 4, "a smaller value is accepted");
-    assert_eq!(stage.ask(Command::Delete { key: b"a" }), Ok(Reply::Changed { revision: 5, keys: 1 }));
+    assert_eq!(
+        stage.ask(ControlCommand::Delete { key: b"a" }),
+        Ok(ControlReply::Changed { revision: 5, keys: 1 })
+    );
     assert_eq!(stage.put("d", "1"), 6, "after that there is room");
 }
 
@@ -103,8 +117,8 @@ fn deleting_every_key_leaves_the_system_keys() {
     let lease = stage.grant(1_000);
     stage.acquire("gate", lease, false).unwrap();
     stage.put("z", "1");
-    let all = Command::DeleteRange { start: b"", end: b"" };
-    assert_eq!(stage.ask(all), Ok(Reply::Changed { revision: 4, keys: 2 }));
+    let all = ControlCommand::DeleteRange { start: b"", end: b"" };
+    assert_eq!(stage.ask(all), Ok(ControlReply::Changed { revision: 4, keys: 2 }));
     assert_eq!(stage.keys(), ["$lock/gate"]);
 }
 
@@ -113,24 +127,24 @@ fn one_change_has_all_events_of_its_revision() {
     let mut stage = TestState::default();
     stage.put("a", "1");
     stage.put("b", "2");
-    stage.ask(Command::DeleteRange { start: b"a", end: b"" }).unwrap();
+    stage.ask(ControlCommand::DeleteRange { start: b"a", end: b"" }).unwrap();
     let last = stage.effects.changes.last().unwrap();
     assert_eq!(last.revision, 3);
-    let events: Vec<_> = Events::new(&last.bytes).unwrap().map(Result::unwrap).collect();
-    assert_eq!(events, [Event::Deleted { key: b"a" }, Event::Deleted { key: b"b" }]);
+    let events: Vec<_> = KeyEvents::new(&last.bytes).unwrap().map(Result::unwrap).collect();
+    assert_eq!(events, [KeyEvent::Deleted { key: b"a" }, KeyEvent::Deleted { key: b"b" }]);
 }
 
 #[test]
 fn full_client_keys_leave_room_for_topics_and_nodes() {
-    let limits = Limits { state_bytes_max: 1_000, ..Limits::default() };
-    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
+    let limits = ControlStateLimits { state_bytes_max: 1_000, ..ControlStateLimits::default() };
+    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     let full = (0..).find(|number: &u32| {
         let key = format!("key/{number}");
-        stage.ask(Command::Put { key: key.as_bytes(), value: b"value", lease: 0 }).is_err()
+        stage.ask(ControlCommand::Put { key: key.as_bytes(), value: b"value", lease: 0 }).is_err()
     });
     let full = full.unwrap();
     let lease = stage.grant(1_000);
-    stage.ask(Command::Enlist { node: 1, lease, value: b"here" }).unwrap();
+    stage.ask(ControlCommand::Enlist { node: 1, lease, value: b"here" }).unwrap();
     let wanted = dunlin_control::Wanted {
         topic: b"orders",
         pattern: b"orders",
@@ -140,39 +154,39 @@ fn full_client_keys_leave_room_for_topics_and_nodes() {
         node: 1,
         holds: false,
     };
-    stage.ask(Command::Place { wanted }).unwrap();
-    let lock = Command::Acquire { name: b"gate", lease, value: b"", wait: false };
-    assert!(matches!(stage.ask(lock.clone()), Err(Refusal::NoRoom { .. })), "locks count for clients");
+    stage.ask(ControlCommand::Place { wanted }).unwrap();
+    let lock = ControlCommand::Acquire { name: b"gate", lease, value: b"", wait: false };
+    assert!(matches!(stage.ask(lock.clone()), Err(ControlRefusal::NoRoom { .. })), "locks count for clients");
     assert!(stage.state.bytes() <= 1_000 && stage.state.cluster_bytes() > 0);
     let again = restored(&blocks(&stage.state)).unwrap();
-    let counted = |state: &State| (state.bytes(), state.cluster_bytes());
+    let counted = |state: &ControlState| (state.bytes(), state.cluster_bytes());
     assert_eq!(counted(&again), counted(&stage.state), "the snapshot keeps the counts");
     for number in 0..full {
-        stage.ask(Command::Delete { key: format!("key/{number}").as_bytes() }).unwrap();
+        stage.ask(ControlCommand::Delete { key: format!("key/{number}").as_bytes() }).unwrap();
     }
     stage.ask(lock).unwrap();
 }
 
 /// Writes a key for a user of a tenant.
-fn put_of(stage: &mut TestState, tenant: &str, key: &str) -> Result<Reply, Refusal> {
+fn put_of(stage: &mut TestState, tenant: &str, key: &str) -> Result<ControlReply, ControlRefusal> {
     let mut bytes = Vec::new();
-    Command::Put { key: key.as_bytes(), value: &[b'x'; 100], lease: 0 }.encode(&mut bytes);
+    ControlCommand::Put { key: key.as_bytes(), value: &[b'x'; 100], lease: 0 }.encode(&mut bytes);
     let mut bound = Vec::new();
-    Command::OfTenant { tenant: tenant.as_bytes(), command: &bytes }.encode(&mut bound);
-    stage.ask(Command::decode(&bound).unwrap())
+    ControlCommand::OfTenant { tenant: tenant.as_bytes(), command: &bytes }.encode(&mut bound);
+    stage.ask(ControlCommand::decode(&bound).unwrap())
 }
 
 #[test]
 fn one_tenants_keys_leave_room_for_other_tenants() {
-    let limits = Limits { state_bytes_max: 20_000, ..Limits::default() };
-    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
+    let limits = ControlStateLimits { state_bytes_max: 20_000, ..ControlStateLimits::default() };
+    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     let fill = |stage: &mut TestState, tenant: &str| {
         (0..1_000).find(|number| put_of(stage, tenant, &format!("{tenant}/{number}")).is_err()).unwrap()
     };
     let (a, b) = (fill(&mut stage, "a"), fill(&mut stage, "b"));
     assert!(a > 3 * b && b > 10, "{a}, {b}");
     let refused = put_of(&mut stage, "a", "a/new").unwrap_err();
-    assert!(matches!(refused, Refusal::NoShare { .. }), "{refused}");
+    assert!(matches!(refused, ControlRefusal::NoShare { .. }), "{refused}");
     assert!(refused.to_string().contains("kv.bytes_max: delete keys"), "{refused}");
     put_of(&mut stage, "a", "a/1").unwrap();
     assert!(put_of(&mut stage, "a", "b/1").is_err(), "the key would count for the tenant");
@@ -182,7 +196,7 @@ fn one_tenants_keys_leave_room_for_other_tenants() {
     let before = stage.state.bytes_of_tenant(b"a");
     stage.put("a/1", "x");
     assert!(stage.state.bytes_of_tenant(b"a") < before, "the last writer's tenant is charged");
-    stage.ask(Command::DeleteRange { start: b"a", end: b"" }).unwrap();
+    stage.ask(ControlCommand::DeleteRange { start: b"a", end: b"" }).unwrap();
     let left = ["a", "b", "c"].map(|tenant| stage.state.bytes_of_tenant(tenant.as_bytes()));
     assert_eq!((left, stage.state.bytes()), ([0; 3], 0));
     assert_eq!(fill(&mut stage, "b"), a, "as many bytes as the other tenant had");
@@ -191,13 +205,13 @@ fn one_tenants_keys_leave_room_for_other_tenants() {
 #[test]
 fn tenant_envelope_takes_client_commands_only() {
     let mut limit = Vec::new();
-    Command::Limit { limits: Limits::default() }.encode(&mut limit);
+    ControlCommand::Limit { limits: ControlStateLimits::default() }.encode(&mut limit);
     let mut of_tenant = Vec::new();
-    Command::OfTenant { tenant: b"a", command: &[1, 3, 1, 0, 0, 0, b'k'] }.encode(&mut of_tenant);
+    ControlCommand::OfTenant { tenant: b"a", command: &[1, 3, 1, 0, 0, 0, b'k'] }.encode(&mut of_tenant);
     for inner in [limit, of_tenant] {
         let mut bytes = Vec::new();
-        Command::OfTenant { tenant: b"a", command: &inner }.encode(&mut bytes);
-        assert!(Command::decode(&bytes).is_err());
+        ControlCommand::OfTenant { tenant: b"a", command: &inner }.encode(&mut bytes);
+        assert!(ControlCommand::decode(&bytes).is_err());
     }
 }
 
@@ -205,15 +219,15 @@ fn tenant_envelope_takes_client_commands_only() {
 fn handed_over_lock_no_longer_counts_for_its_releaser() {
     let mut stage = TestState::default();
     let (first, second) = (stage.grant(1_000), stage.grant(1_000));
-    let of_tenant = |stage: &mut TestState, command: &Command<'_>| {
+    let of_tenant = |stage: &mut TestState, command: &ControlCommand<'_>| {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
-        stage.ask(Command::OfTenant { tenant: b"a", command: &bytes })
+        stage.ask(ControlCommand::OfTenant { tenant: b"a", command: &bytes })
     };
-    of_tenant(&mut stage, &Command::Acquire { name: b"gate", lease: first, value: b"", wait: false })
+    of_tenant(&mut stage, &ControlCommand::Acquire { name: b"gate", lease: first, value: b"", wait: false })
         .unwrap();
     assert_eq!(stage.state.bytes_of_tenant(b"a"), stage.state.bytes());
     stage.acquire("gate", second, true).unwrap();
-    of_tenant(&mut stage, &Command::Release { name: b"gate", lease: first }).unwrap();
+    of_tenant(&mut stage, &ControlCommand::Release { name: b"gate", lease: first }).unwrap();
     assert_eq!(stage.state.bytes_of_tenant(b"a"), 0);
 }

@@ -27,56 +27,61 @@ impl RandomCommand {
         u64::from(self.0[2] % 8)
     }
 
-    fn operation(&self, at: usize) -> Operation<'static> {
+    fn operation(&self, at: usize) -> KeyOperation<'static> {
         let (key, start, end) = (self.key(at), self.key(at), self.key(5));
         match self.0[at] / 8 % 5 {
-            0 => Operation::Put { key, value: self.value(), lease: self.lease() },
-            1 => Operation::Delete { key },
-            2 => Operation::DeleteRange { start, end },
-            3 => Operation::Get { key },
-            _ => Operation::Range { start, end, limit: u32::from(self.0[5] % 3) },
+            0 => KeyOperation::Put { key, value: self.value(), lease: self.lease() },
+            1 => KeyOperation::Delete { key },
+            2 => KeyOperation::DeleteRange { start, end },
+            3 => KeyOperation::Get { key },
+            _ => KeyOperation::Range { start, end, limit: u32::from(self.0[5] % 3) },
         }
     }
 
-    fn command(&self, revision: u64) -> Command<'static> {
+    fn command(&self, revision: u64) -> ControlCommand<'static> {
         let (key, value, lease) = (self.key(1), self.value(), self.lease());
         let name = NAMES[usize::from(self.0[1]) % NAMES.len()];
         let expect = (revision + 2).saturating_sub(u64::from(self.0[4] % 8));
         let (is, target) = match self.0[4] % 4 {
-            0 => (Comparison::Equal, Target::Modified { revision: expect }),
-            1 => (Comparison::Greater, Target::Version { version: 1 }),
-            2 => (Comparison::NotEqual, Target::Value { value }),
-            _ => (Comparison::Less, Target::Lease { lease }),
+            0 => (Comparison::Equal, ComparedProperty::Modified { revision: expect }),
+            1 => (Comparison::Greater, ComparedProperty::Version { version: 1 }),
+            2 => (Comparison::NotEqual, ComparedProperty::Value { value }),
+            _ => (Comparison::Less, ComparedProperty::Lease { lease }),
         };
         match self.0[0] % 16 {
-            0..=2 => Command::Put { key, value, lease },
-            3 => Command::PutIf { key, value, lease, expect },
-            4 => Command::Delete { key },
-            5 => Command::DeleteIf { key, expect },
-            6 => Command::DeleteRange { start: key, end: self.key(2) },
-            7 => Command::Transaction {
+            0..=2 => ControlCommand::Put { key, value, lease },
+            3 => ControlCommand::PutIf { key, value, lease, expect },
+            4 => ControlCommand::Delete { key },
+            5 => ControlCommand::DeleteIf { key, expect },
+            6 => ControlCommand::DeleteRange { start: key, end: self.key(2) },
+            7 => ControlCommand::Transaction {
                 compare: vec![Compare { key, is, target }],
                 then: vec![self.operation(1), self.operation(2), self.operation(3)],
                 otherwise: vec![self.operation(4)],
             },
-            8 | 9 => Command::Grant { ttl_ms: u64::from(self.0[4]) * 8 },
-            10 => Command::KeepAlive { leases: vec![lease, lease + 1] },
-            11 => Command::Revoke { lease },
-            12 | 13 => Command::Acquire { name, lease, value, wait: !self.0[4].is_multiple_of(4) },
-            14 => Command::Release { name, lease },
-            _ => Command::Proclaim { name, lease, value },
+            8 | 9 => ControlCommand::Grant { ttl_ms: u64::from(self.0[4]) * 8 },
+            10 => ControlCommand::KeepAlive { leases: vec![lease, lease + 1] },
+            11 => ControlCommand::Revoke { lease },
+            12 | 13 => ControlCommand::Acquire { name, lease, value, wait: !self.0[4].is_multiple_of(4) },
+            14 => ControlCommand::Release { name, lease },
+            _ => ControlCommand::Proclaim { name, lease, value },
         }
     }
 }
 
 /// Applies all commands to both, and compares them after each.
 pub fn play(deeds: &[RandomCommand]) {
-    let limits = Limits { leases_max: 5, waiters_max: 2, state_bytes_max: 700, ..Limits::default() };
-    let mut state = State::new(limits);
+    let limits = ControlStateLimits {
+        leases_max: 5,
+        waiters_max: 2,
+        state_bytes_max: 700,
+        ..ControlStateLimits::default()
+    };
+    let mut state = ControlState::new(limits);
     let mut plain = Oracle { limits, ..Oracle::default() };
-    let mut watched: BTreeMap<Vec<u8>, Item> = BTreeMap::new();
+    let mut watched: BTreeMap<Vec<u8>, KeyItem> = BTreeMap::new();
     for deed in deeds {
-        let mut effects = Effects::default();
+        let mut effects = ControlEffects::default();
         let before = (state.revision(), blocks(&state));
         let now_ms = state.now_ms() + u64::from(deed.0[5]);
         if deed.0[4] % 5 == 0 {
@@ -88,7 +93,7 @@ pub fn play(deeds: &[RandomCommand]) {
             assert_eq!(reply, expected, "{command:?}");
             if reply.is_err() {
                 assert_eq!((state.revision(), blocks(&state)), before, "{command:?} left a trace");
-                assert_eq!(effects, Effects::default());
+                assert_eq!(effects, ControlEffects::default());
             }
         }
         for (change, revision) in effects.changes.iter().zip(before.0 + 1..) {
@@ -104,16 +109,16 @@ pub fn play(deeds: &[RandomCommand]) {
     }
 }
 
-fn watch(watched: &mut BTreeMap<Vec<u8>, Item>, change: &Change) {
+fn watch(watched: &mut BTreeMap<Vec<u8>, KeyItem>, change: &Change) {
     let mut told = 0;
-    for event in Events::new(&change.bytes).unwrap() {
+    for event in KeyEvents::new(&change.bytes).unwrap() {
         told += 1;
         match event.unwrap() {
-            Event::Put { key, item } => {
+            KeyEvent::Put { key, item } => {
                 assert_eq!(item.modified, change.revision);
                 watched.insert(key.to_vec(), item);
             }
-            Event::Deleted { key } => assert!(watched.remove(key).is_some()),
+            KeyEvent::Deleted { key } => assert!(watched.remove(key).is_some()),
         }
     }
     assert!(told > 0);
@@ -122,8 +127,8 @@ fn watch(watched: &mut BTreeMap<Vec<u8>, Item>, change: &Change) {
 /// A simple model: a lock is a holder and a list, a lease is its end, and every lookup is a scan.
 #[derive(Debug, Clone, Default)]
 struct Oracle {
-    limits: Limits,
-    keys: BTreeMap<Vec<u8>, Item>,
+    limits: ControlStateLimits,
+    keys: BTreeMap<Vec<u8>, KeyItem>,
     /// Time to live and end.
     leases: BTreeMap<u64, (u64, u64)>,
     /// Name, lease and value, in order of arrival.
@@ -144,7 +149,7 @@ impl Oracle {
         keys.chain(waiting).sum::<usize>() as u64
     }
 
-    fn agrees_with(&self, state: &State) {
+    fn agrees_with(&self, state: &ControlState) {
         assert_eq!(
             (state.revision(), state.now_ms(), state.bytes()),
             (self.revision, self.now_ms, self.bytes())
@@ -166,7 +171,7 @@ impl Oracle {
     fn put(&mut self, key: &[u8], value: &[u8], lease: u64, revision: u64) {
         let before = self.keys.get(key);
         let (created, version) = before.map_or((revision, 0), |item| (item.created, item.version));
-        let item = Item {
+        let item = KeyItem {
             value: value.into(),
             created,
             modified: revision,
@@ -220,7 +225,7 @@ impl Oracle {
         });
     }
 
-    fn apply(&mut self, command: &Command<'_>) -> Result<Reply, Refusal> {
+    fn apply(&mut self, command: &ControlCommand<'_>) -> Result<ControlReply, ControlRefusal> {
         let mut next = self.clone();
         let reply = next.take(command)?;
         *self = next;
@@ -232,54 +237,58 @@ impl Oracle {
         keys.cloned().collect()
     }
 
-    fn check_put(&self, key: &[u8], value: &[u8], lease: u64) -> Result<u64, Refusal> {
+    fn check_put(&self, key: &[u8], value: &[u8], lease: u64) -> Result<u64, ControlRefusal> {
         if lease > 0 && !self.leases.contains_key(&lease) {
-            return Err(Refusal::NoLease { lease });
+            return Err(ControlRefusal::NoLease { lease });
         }
         let before = self.keys.get(key).map_or(0, |item| key.len() + item.value.len() + 96);
         Ok((key.len() + value.len() + 96).saturating_sub(before) as u64)
     }
 
-    fn check_room(&self, growth: u64) -> Result<(), Refusal> {
+    fn check_room(&self, growth: u64) -> Result<(), ControlRefusal> {
         let (bytes, bytes_max) = (self.bytes() + growth, self.limits.state_bytes_max);
-        if growth > 0 && bytes > bytes_max { Err(Refusal::NoRoom { bytes, bytes_max }) } else { Ok(()) }
+        if growth > 0 && bytes > bytes_max {
+            Err(ControlRefusal::NoRoom { bytes, bytes_max })
+        } else {
+            Ok(())
+        }
     }
 
     /// Ends a change of this many keys.
-    fn changed(&mut self, keys: u64) -> Result<Reply, Refusal> {
+    fn changed(&mut self, keys: u64) -> Result<ControlReply, ControlRefusal> {
         self.revision += u64::from(keys > 0);
-        Ok(Reply::Changed { revision: self.revision, keys })
+        Ok(ControlReply::Changed { revision: self.revision, keys })
     }
 
-    fn expect(&self, key: &[u8], expect: u64) -> Result<(), Refusal> {
+    fn expect(&self, key: &[u8], expect: u64) -> Result<(), ControlRefusal> {
         let modified = self.keys.get(key).map_or(0, |item| item.modified);
-        if modified == expect { Ok(()) } else { Err(Refusal::Mismatch { modified }) }
+        if modified == expect { Ok(()) } else { Err(ControlRefusal::Mismatch { modified }) }
     }
 
-    fn take(&mut self, command: &Command<'_>) -> Result<Reply, Refusal> {
+    fn take(&mut self, command: &ControlCommand<'_>) -> Result<ControlReply, ControlRefusal> {
         let revision = self.revision + 1;
         match *command {
-            Command::Put { key, value, lease } => {
+            ControlCommand::Put { key, value, lease } => {
                 let growth = self.check_put(key, value, lease)?;
                 self.check_room(growth)?;
                 self.put(key, value, lease, revision);
                 self.changed(1)
             }
-            Command::PutIf { key, value, lease, expect } => {
+            ControlCommand::PutIf { key, value, lease, expect } => {
                 self.expect(key, expect)?;
-                self.take(&Command::Put { key, value, lease })
+                self.take(&ControlCommand::Put { key, value, lease })
             }
-            Command::Delete { key } => {
+            ControlCommand::Delete { key } => {
                 let there = self.delete(key, revision);
                 self.changed(there.into())
             }
-            Command::DeleteIf { key, expect } => {
+            ControlCommand::DeleteIf { key, expect } => {
                 self.expect(key, expect)?;
-                self.take(&Command::Delete { key })
+                self.take(&ControlCommand::Delete { key })
             }
-            Command::DeleteRange { start, end } => {
+            ControlCommand::DeleteRange { start, end } => {
                 if end <= start {
-                    return Err(Refusal::EmptyRange);
+                    return Err(ControlRefusal::EmptyRange);
                 }
                 let keys = self.range(start, end);
                 keys.iter().for_each(|key| {
@@ -287,133 +296,147 @@ impl Oracle {
                 });
                 self.changed(keys.len() as u64)
             }
-            Command::Transaction { ref compare, ref then, ref otherwise }
-            | Command::System { ref compare, ref then, ref otherwise } => {
+            ControlCommand::Transaction { ref compare, ref then, ref otherwise }
+            | ControlCommand::System { ref compare, ref then, ref otherwise } => {
                 let succeeded = compare.iter().all(|compare| self.holds(compare));
                 self.transact(if succeeded { then } else { otherwise }, succeeded)
             }
-            Command::Grant { ttl_ms: 0 } => {
-                Err(Refusal::LeaseTtl { ttl_ms_max: self.limits.lease_ttl_ms_max })
+            ControlCommand::Grant { ttl_ms: 0 } => {
+                Err(ControlRefusal::LeaseTtl { ttl_ms_max: self.limits.lease_ttl_ms_max })
             }
-            Command::Grant { .. } if self.leases.len() as u64 == self.limits.leases_max => {
-                Err(Refusal::TooManyLeases { count_max: self.limits.leases_max })
+            ControlCommand::Grant { .. } if self.leases.len() as u64 == self.limits.leases_max => {
+                Err(ControlRefusal::TooManyLeases { count_max: self.limits.leases_max })
             }
-            Command::Grant { ttl_ms } => {
+            ControlCommand::Grant { ttl_ms } => {
                 self.lease_last += 1;
                 self.leases.insert(self.lease_last, (ttl_ms, self.now_ms + ttl_ms));
-                Ok(Reply::Granted { lease: self.lease_last, ttl_ms })
+                Ok(ControlReply::Granted { lease: self.lease_last, ttl_ms })
             }
-            Command::KeepAlive { ref leases } => {
+            ControlCommand::KeepAlive { ref leases } => {
                 let ended = leases.iter().filter(|lease| !self.leases.contains_key(lease)).copied().collect();
                 for lease in leases {
                     if let Some((ttl_ms, end_ms)) = self.leases.get_mut(lease) {
                         *end_ms = self.now_ms + *ttl_ms;
                     }
                 }
-                Ok(Reply::KeptAlive { ended })
+                Ok(ControlReply::KeptAlive { ended })
             }
-            Command::Revoke { lease } => {
+            ControlCommand::Revoke { lease } => {
                 self.check_put(b"", b"", if lease == 0 { u64::MAX } else { lease })
-                    .map_err(|_| Refusal::NoLease { lease })?;
+                    .map_err(|_| ControlRefusal::NoLease { lease })?;
                 let keys = self.end_lease(lease);
-                Ok(Reply::Changed { revision: self.revision, keys })
+                Ok(ControlReply::Changed { revision: self.revision, keys })
             }
-            Command::Acquire { name, lease, value, wait } => self.acquire(name, lease, value, wait),
-            Command::Release { name, lease } => {
+            ControlCommand::Acquire { name, lease, value, wait } => self.acquire(name, lease, value, wait),
+            ControlCommand::Release { name, lease } => {
                 let held = self.keys.get(&lock(name)).is_some_and(|item| item.lease == lease && lease > 0);
                 let at = self.waiting.iter().position(|waiting| waiting.0 == name && waiting.1 == lease);
                 if held {
                     self.delete(&lock(name), revision);
                     self.revision = revision;
                 } else {
-                    self.waiting.remove(at.ok_or(Refusal::NotHeld { lease })?);
+                    self.waiting.remove(at.ok_or(ControlRefusal::NotHeld { lease })?);
                 }
-                Ok(Reply::Done)
+                Ok(ControlReply::Done)
             }
-            Command::Proclaim { name, lease, value } => {
+            ControlCommand::Proclaim { name, lease, value } => {
                 let token =
                     self.keys.get(&lock(name)).filter(|item| item.lease == lease).map(|item| item.created);
-                let token = token.ok_or(Refusal::NotHeld { lease })?;
+                let token = token.ok_or(ControlRefusal::NotHeld { lease })?;
                 let growth = self.check_put(&lock(name), value, lease)?;
                 self.check_room(growth)?;
                 self.put(&lock(name), value, lease, revision);
                 self.revision = revision;
-                Ok(Reply::Held { token })
+                Ok(ControlReply::Held { token })
             }
-            Command::Enlist { .. }
-            | Command::Place { .. }
-            | Command::Move { .. }
-            | Command::Remove { .. } => {
+            ControlCommand::Enlist { .. }
+            | ControlCommand::Place { .. }
+            | ControlCommand::Move { .. }
+            | ControlCommand::Remove { .. } => {
                 unreachable!("topics are played with in `places`")
             }
-            Command::Limit { limits } => {
+            ControlCommand::Limit { limits } => {
                 self.limits = limits;
-                Ok(Reply::Done)
+                Ok(ControlReply::Done)
             }
             // The command changes no key and no reply.
-            Command::Begin { .. } => Ok(Reply::Done),
-            Command::BeginRestored { .. } => unreachable!("restores are tried in `restored`"),
-            Command::ByUser { .. } | Command::OfTenant { .. } => {
+            ControlCommand::Begin { .. } => Ok(ControlReply::Done),
+            ControlCommand::BeginRestored { .. } => unreachable!("restores are tried in `restored`"),
+            ControlCommand::ByUser { .. } | ControlCommand::OfTenant { .. } => {
                 unreachable!("users' leases are tried in `leases`")
             }
         }
     }
 
-    fn acquire(&mut self, name: &[u8], lease: u64, value: &[u8], wait: bool) -> Result<Reply, Refusal> {
+    fn acquire(
+        &mut self,
+        name: &[u8],
+        lease: u64,
+        value: &[u8],
+        wait: bool,
+    ) -> Result<ControlReply, ControlRefusal> {
         if !self.leases.contains_key(&lease) {
-            return Err(Refusal::NoLease { lease });
+            return Err(ControlRefusal::NoLease { lease });
         }
         let Some(item) = self.keys.get(&lock(name)) else {
             let growth = self.check_put(&lock(name), value, lease)?;
             self.check_room(growth)?;
             self.revision += 1;
             self.put(&lock(name), value, lease, self.revision);
-            return Ok(Reply::Held { token: self.revision });
+            return Ok(ControlReply::Held { token: self.revision });
         };
         let (holder, token) = (item.lease, item.created);
         let queue: Vec<u64> = self.waiting.iter().filter(|w| w.0 == name).map(|w| w.1).collect();
         if holder == lease {
-            return Ok(Reply::Held { token });
+            return Ok(ControlReply::Held { token });
         }
         if let Some(before) = queue.iter().position(|waiting| *waiting == lease) {
-            return Ok(Reply::Waiting { before: before as u64 });
+            return Ok(ControlReply::Waiting { before: before as u64 });
         }
         if !wait {
-            return Err(Refusal::Held { holder, token });
+            return Err(ControlRefusal::Held { holder, token });
         }
         let count_max = u64::from(self.limits.waiters_max);
         if queue.len() as u64 >= count_max {
-            return Err(Refusal::TooManyWaiters { count_max });
+            return Err(ControlRefusal::TooManyWaiters { count_max });
         }
         self.check_room((name.len() + value.len() + 96) as u64)?;
         self.waiting.push((name.to_vec(), lease, value.to_vec()));
-        Ok(Reply::Waiting { before: queue.len() as u64 })
+        Ok(ControlReply::Waiting { before: queue.len() as u64 })
     }
 
     fn holds(&self, compare: &Compare<'_>) -> bool {
         let item = self.keys.get(compare.key);
         match (compare.is, compare.target) {
-            (Comparison::Equal, Target::Modified { revision }) => {
+            (Comparison::Equal, ComparedProperty::Modified { revision }) => {
                 item.map_or(0, |item| item.modified) == revision
             }
-            (Comparison::Greater, Target::Version { version }) => {
+            (Comparison::Greater, ComparedProperty::Version { version }) => {
                 item.map_or(0, |item| item.version) > version
             }
-            (Comparison::NotEqual, Target::Value { value }) => item.is_none_or(|item| *item.value != *value),
-            (Comparison::Less, Target::Lease { lease }) => item.map_or(0, |item| item.lease) < lease,
+            (Comparison::NotEqual, ComparedProperty::Value { value }) => {
+                item.is_none_or(|item| *item.value != *value)
+            }
+            (Comparison::Less, ComparedProperty::Lease { lease }) => {
+                item.map_or(0, |item| item.lease) < lease
+            }
             other => panic!("{other:?} is not played"),
         }
     }
 
-    fn transact(&mut self, operations: &[Operation<'_>], succeeded: bool) -> Result<Reply, Refusal> {
+    fn transact(
+        &mut self,
+        operations: &[KeyOperation<'_>],
+        succeeded: bool,
+    ) -> Result<ControlReply, ControlRefusal> {
         let mut growth = 0;
         for operation in operations {
             match *operation {
-                Operation::Put { key, value, lease } => growth += self.check_put(key, value, lease)?,
-                Operation::DeleteRange { start, end } | Operation::Range { start, end, .. }
+                KeyOperation::Put { key, value, lease } => growth += self.check_put(key, value, lease)?,
+                KeyOperation::DeleteRange { start, end } | KeyOperation::Range { start, end, .. }
                     if end <= start =>
                 {
-                    return Err(Refusal::EmptyRange);
+                    return Err(ControlRefusal::EmptyRange);
                 }
                 _ => {}
             }
@@ -422,33 +445,33 @@ impl Oracle {
         let (revision, mut results, mut changed) = (self.revision + 1, Vec::new(), 0);
         for operation in operations {
             let (keys, limit) = match *operation {
-                Operation::Put { key, value, lease } => {
+                KeyOperation::Put { key, value, lease } => {
                     self.put(key, value, lease, revision);
                     (Err(1), 0)
                 }
-                Operation::Delete { key } => (Err(u64::from(self.delete(key, revision))), 0),
-                Operation::DeleteRange { start, end } => {
+                KeyOperation::Delete { key } => (Err(u64::from(self.delete(key, revision))), 0),
+                KeyOperation::DeleteRange { start, end } => {
                     let keys = self.range(start, end);
                     (Err(keys.iter().filter(|key| self.delete(key, revision)).count() as u64), 0)
                 }
-                Operation::Get { key } => (Ok(self.range(key, &[key, b"\0"].concat())), 9),
-                Operation::Range { start, end, limit } => {
+                KeyOperation::Get { key } => (Ok(self.range(key, &[key, b"\0"].concat())), 9),
+                KeyOperation::Range { start, end, limit } => {
                     (Ok(self.range(start, end)), if limit == 0 { 9 } else { limit as usize })
                 }
             };
             results.push(match keys {
                 Err(keys) => {
                     changed += keys;
-                    Outcome::Changed { keys }
+                    OperationOutcome::Changed { keys }
                 }
                 Ok(keys) => {
                     let pair = |key: &Vec<u8>| Pair { key: key[..].into(), item: self.keys[key].clone() };
                     let items = keys.iter().take(limit).map(pair).collect();
-                    Outcome::Found { found: Found { items, more: keys.len() > limit } }
+                    OperationOutcome::Found { found: FoundKeys { items, more: keys.len() > limit } }
                 }
             });
         }
         self.revision += u64::from(changed > 0);
-        Ok(Reply::Transaction { revision: self.revision, succeeded, results })
+        Ok(ControlReply::Transaction { revision: self.revision, succeeded, results })
     }
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use super::*;
 
-pub fn blocks(state: &State) -> Vec<Vec<u8>> {
+pub fn blocks(state: &ControlState) -> Vec<Vec<u8>> {
     blocks_of(&state.freeze())
 }
 
@@ -17,7 +17,7 @@ fn blocks_of(frozen: &Frozen) -> Vec<Vec<u8>> {
     blocks
 }
 
-pub fn restored(blocks: &[Vec<u8>]) -> Result<State, DecodeError> {
+pub fn restored(blocks: &[Vec<u8>]) -> Result<ControlState, ControlDecodeError> {
     let mut restoring = StateRestorer::default();
     blocks.iter().try_for_each(|block| restoring.take(block))?;
     restoring.end()
@@ -43,7 +43,7 @@ fn restored_state_behaves_like_the_original() {
     assert!(kept.len() > 4, "in several blocks");
     let mut again = TestState { state: restored(&kept).unwrap(), ..TestState::default() };
     assert_eq!((again.state.bytes(), blocks(&again.state)), (stage.state.bytes(), kept));
-    stage.effects = Effects::default();
+    stage.effects = ControlEffects::default();
     for now_ms in [100, 200, 250] {
         stage.advance(now_ms);
         again.advance(now_ms);
@@ -58,7 +58,7 @@ fn frozen_state_does_not_change() {
     let mut stage = full();
     let frozen = stage.state.freeze();
     let before = blocks(&stage.state);
-    stage.ask(Command::DeleteRange { start: b"", end: b"" }).unwrap();
+    stage.ask(ControlCommand::DeleteRange { start: b"", end: b"" }).unwrap();
     assert_eq!(before, blocks_of(&frozen));
 }
 

@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
-    Operation::Put { key, value, lease: 0 }
+fn put<'a>(key: &'a [u8], value: &'a [u8]) -> KeyOperation<'a> {
+    KeyOperation::Put { key, value, lease: 0 }
 }
 
-fn all<'a>(then: Vec<Operation<'a>>) -> Command<'a> {
-    Command::Transaction { compare: vec![], then, otherwise: vec![] }
+fn all<'a>(then: Vec<KeyOperation<'a>>) -> ControlCommand<'a> {
+    ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] }
 }
 
 #[test]
@@ -17,12 +17,14 @@ fn transaction_takes_one_revision_and_sees_its_own_writes() {
     let reply = stage.ask(all(vec![
         put(b"a", b"1"),
         put(b"a", b"2"),
-        Operation::Delete { key: b"gone" },
-        Operation::Get { key: b"a" },
-        Operation::Range { start: b"", end: b"", limit: 0 },
+        KeyOperation::Delete { key: b"gone" },
+        KeyOperation::Get { key: b"a" },
+        KeyOperation::Range { start: b"", end: b"", limit: 0 },
     ]));
-    let Ok(Reply::Transaction { revision: 2, succeeded: true, results }) = reply else { panic!("{reply:?}") };
-    let Outcome::Found { found } = &results[3] else { panic!("{results:?}") };
+    let Ok(ControlReply::Transaction { revision: 2, succeeded: true, results }) = reply else {
+        panic!("{reply:?}")
+    };
+    let OperationOutcome::Found { found } = &results[3] else { panic!("{results:?}") };
     let item = &found.items[0].item;
     assert_eq!((&*item.value, item.version, item.modified), (&b"2"[..], 2, 2));
     assert_eq!(results[4], results[3], "only one key remains");
@@ -33,24 +35,28 @@ fn transaction_takes_one_revision_and_sees_its_own_writes() {
 fn refused_transaction_changes_nothing() {
     let mut stage = TestState::default();
     let refused = stage.ask(all(vec![put(b"a", b"1"), put(b"$b", b"1")]));
-    assert_eq!((refused, stage.state.revision(), stage.keys()), (Err(Refusal::Reserved), 0, vec![]));
-    let refused = stage.ask(all(vec![put(b"a", b"1"), Operation::Put { key: b"b", value: b"", lease: 9 }]));
-    assert_eq!((refused, stage.keys()), (Err(Refusal::NoLease { lease: 9 }), vec![]));
+    assert_eq!((refused, stage.state.revision(), stage.keys()), (Err(ControlRefusal::Reserved), 0, vec![]));
+    let refused =
+        stage.ask(all(vec![put(b"a", b"1"), KeyOperation::Put { key: b"b", value: b"", lease: 9 }]));
+    assert_eq!((refused, stage.keys()), (Err(ControlRefusal::NoLease { lease: 9 }), vec![]));
 }
 
 #[test]
 fn system_keys_take_only_system_commands_and_locks_take_none() {
     let mut stage = TestState::default();
-    let system = |then| Command::System { compare: vec![], then, otherwise: vec![] };
+    let system = |then| ControlCommand::System { compare: vec![], then, otherwise: vec![] };
     let written = stage.ask(system(vec![put(b"$cluster/a", b"1"), put(b"b", b"2")]));
-    assert!(matches!(written, Ok(Reply::Transaction { succeeded: true, .. })), "{written:?}");
+    assert!(matches!(written, Ok(ControlReply::Transaction { succeeded: true, .. })), "{written:?}");
     assert_eq!(stage.value("$cluster/a").as_deref(), Some("1"));
-    let delete = || vec![Operation::Delete { key: b"$cluster/a" }];
-    assert_eq!(stage.ask(all(delete())), Err(Refusal::Reserved));
+    let delete = || vec![KeyOperation::Delete { key: b"$cluster/a" }];
+    assert_eq!(stage.ask(all(delete())), Err(ControlRefusal::Reserved));
     let lease = stage.grant(1_000);
     stage.acquire("gate", lease, false).unwrap();
     let lock = stage.keys().into_iter().find(|key| key.contains("gate")).expect("a lock is a key");
-    assert_eq!(stage.ask(system(vec![Operation::Delete { key: lock.as_bytes() }])), Err(Refusal::Reserved));
+    assert_eq!(
+        stage.ask(system(vec![KeyOperation::Delete { key: lock.as_bytes() }])),
+        Err(ControlRefusal::Reserved)
+    );
     stage.ask(system(delete())).unwrap();
     assert_eq!(stage.value("$cluster/a"), None);
 }
@@ -63,17 +69,17 @@ fn every_attribute_of_a_key_can_be_compared() {
     stage.put_under("a", "2", lease);
     let holds = |stage: &mut TestState, key, is, target| {
         let compare = vec![Compare { key, is, target }];
-        match stage.ask(Command::Transaction { compare, then: vec![], otherwise: vec![] }) {
-            Ok(Reply::Transaction { succeeded, .. }) => succeeded,
+        match stage.ask(ControlCommand::Transaction { compare, then: vec![], otherwise: vec![] }) {
+            Ok(ControlReply::Transaction { succeeded, .. }) => succeeded,
             other => panic!("{other:?}"),
         }
     };
     let targets = [
-        (Target::Version { version: 2 }, Target::Version { version: 3 }),
-        (Target::Created { revision: 1 }, Target::Created { revision: 2 }),
-        (Target::Modified { revision: 2 }, Target::Modified { revision: 3 }),
-        (Target::Lease { lease }, Target::Lease { lease: lease + 1 }),
-        (Target::Value { value: b"2" }, Target::Value { value: b"3" }),
+        (ComparedProperty::Version { version: 2 }, ComparedProperty::Version { version: 3 }),
+        (ComparedProperty::Created { revision: 1 }, ComparedProperty::Created { revision: 2 }),
+        (ComparedProperty::Modified { revision: 2 }, ComparedProperty::Modified { revision: 3 }),
+        (ComparedProperty::Lease { lease }, ComparedProperty::Lease { lease: lease + 1 }),
+        (ComparedProperty::Value { value: b"2" }, ComparedProperty::Value { value: b"3" }),
     ];
     for (same, more) in targets {
         for (is, of_same, of_more) in [
@@ -86,24 +92,28 @@ fn every_attribute_of_a_key_can_be_compared() {
             assert_eq!(holds(&mut stage, b"a", is, more), of_more, "{is:?} {more:?}");
         }
     }
-    assert!(holds(&mut stage, b"none", Comparison::Equal, Target::Version { version: 0 }), "a missing key");
-    assert!(holds(&mut stage, b"none", Comparison::NotEqual, Target::Value { value: b"" }));
-    assert!(!holds(&mut stage, b"none", Comparison::Less, Target::Value { value: b"x" }));
+    assert!(
+        holds(&mut stage, b"none", Comparison::Equal, ComparedProperty::Version { version: 0 }),
+        "a missing key"
+    );
+    assert!(holds(&mut stage, b"none", Comparison::NotEqual, ComparedProperty::Value { value: b"" }));
+    assert!(!holds(&mut stage, b"none", Comparison::Less, ComparedProperty::Value { value: b"x" }));
 }
 
 #[test]
 fn transaction_reads_are_bounded() {
-    let limits = Limits { range_bytes_max: 500, operations_max: 8, ..Limits::default() };
-    let mut stage = TestState { state: State::new(limits), ..TestState::default() };
+    let limits =
+        ControlStateLimits { range_bytes_max: 500, operations_max: 8, ..ControlStateLimits::default() };
+    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     stage.put("a", &"x".repeat(300));
-    let get = Operation::Get { key: b"a" };
-    let reply = stage.ask(all(vec![get, get, Operation::Range { start: b"", end: b"", limit: 0 }]));
-    let Ok(Reply::Transaction { results, .. }) = reply else { panic!("{reply:?}") };
-    let found = |outcome: &Outcome| match outcome {
-        Outcome::Found { found } => (found.items.len(), found.more),
+    let get = KeyOperation::Get { key: b"a" };
+    let reply = stage.ask(all(vec![get, get, KeyOperation::Range { start: b"", end: b"", limit: 0 }]));
+    let Ok(ControlReply::Transaction { results, .. }) = reply else { panic!("{reply:?}") };
+    let found = |outcome: &OperationOutcome| match outcome {
+        OperationOutcome::Found { found } => (found.items.len(), found.more),
         other => panic!("{other:?}"),
     };
     assert_eq!(results.iter().map(found).collect::<Vec<_>>(), [(1, false), (0, true), (0, true)]);
     let many = stage.ask(all(vec![get; 9]));
-    assert_eq!(many, Err(Refusal::TooManyOperations { count: 9, count_max: 8 }));
+    assert_eq!(many, Err(ControlRefusal::TooManyOperations { count: 9, count_max: 8 }));
 }

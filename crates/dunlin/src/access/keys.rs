@@ -3,7 +3,7 @@
 //! A pattern is a key, or a prefix with a trailing `*`. Deny wins. A range needs one pattern that allows all of it,
 //! and none that denies some of it. A watch shows only the changes of allowed keys.
 
-use dunlin_control::{Command, LOCKS, Operation, Query, prefix_end, visible_events};
+use dunlin_control::{ControlCommand, ControlQuery, KeyOperation, LOCKS, prefix_end, visible_events};
 use dunlin_topic::{Filter, PayloadView};
 
 /// A key, or a prefix with a trailing `*`.
@@ -82,10 +82,12 @@ impl KeyRule {
         if self.allows(start, end) { Ok(()) } else { Err(format!("{}…{}", shown(start), shown(end))) }
     }
 
-    fn operation(&self, operation: &Operation<'_>) -> Result<(), String> {
+    fn operation(&self, operation: &KeyOperation<'_>) -> Result<(), String> {
         match *operation {
-            Operation::Put { key, .. } | Operation::Delete { key } | Operation::Get { key } => self.key(key),
-            Operation::DeleteRange { start, end } | Operation::Range { start, end, .. } => {
+            KeyOperation::Put { key, .. } | KeyOperation::Delete { key } | KeyOperation::Get { key } => {
+                self.key(key)
+            }
+            KeyOperation::DeleteRange { start, end } | KeyOperation::Range { start, end, .. } => {
                 self.range(start, end)
             }
         }
@@ -98,35 +100,39 @@ impl KeyRule {
 
     /// Checks the permission for a command; the error names the keys. Locks are keys that begin with [`LOCKS`]. The
     /// state checks the owner of leases.
-    pub fn command(&self, command: &Command<'_>) -> Result<(), String> {
+    pub fn command(&self, command: &ControlCommand<'_>) -> Result<(), String> {
         match command {
-            Command::Put { key, .. }
-            | Command::PutIf { key, .. }
-            | Command::Delete { key }
-            | Command::DeleteIf { key, .. } => self.key(key),
-            Command::DeleteRange { start, end } => self.range(start, end),
-            Command::Transaction { compare, then, otherwise } => {
+            ControlCommand::Put { key, .. }
+            | ControlCommand::PutIf { key, .. }
+            | ControlCommand::Delete { key }
+            | ControlCommand::DeleteIf { key, .. } => self.key(key),
+            ControlCommand::DeleteRange { start, end } => self.range(start, end),
+            ControlCommand::Transaction { compare, then, otherwise } => {
                 compare.iter().try_for_each(|compare| self.key(compare.key))?;
                 then.iter().chain(otherwise).try_for_each(|operation| self.operation(operation))?;
                 // A transaction without keys still adds a log entry and reveals the revision.
                 self.some("transactions")
             }
-            Command::Acquire { name, .. }
-            | Command::Release { name, .. }
-            | Command::Proclaim { name, .. } => self.key(&[LOCKS, name].concat()),
-            Command::Grant { .. } | Command::KeepAlive { .. } | Command::Revoke { .. } => self.some("leases"),
+            ControlCommand::Acquire { name, .. }
+            | ControlCommand::Release { name, .. }
+            | ControlCommand::Proclaim { name, .. } => self.key(&[LOCKS, name].concat()),
+            ControlCommand::Grant { .. }
+            | ControlCommand::KeepAlive { .. }
+            | ControlCommand::Revoke { .. } => self.some("leases"),
             // The remaining commands are for operators of the cluster.
             _ => Err("the cluster".to_owned()),
         }
     }
 
     /// Checks the permission for a query; the error names the keys.
-    pub fn query(&self, query: &Query<'_>) -> Result<(), String> {
+    pub fn query(&self, query: &ControlQuery<'_>) -> Result<(), String> {
         match *query {
-            Query::Get { key } => self.key(key),
-            Query::Range { start, end, .. } => self.range(start, end),
-            Query::Lease { .. } | Query::Status if !self.allow.is_empty() => Ok(()),
-            Query::Lease { .. } | Query::Status | Query::Leases { .. } => self.range(b"", b""),
+            ControlQuery::Get { key } => self.key(key),
+            ControlQuery::Range { start, end, .. } => self.range(start, end),
+            ControlQuery::Lease { .. } | ControlQuery::Status if !self.allow.is_empty() => Ok(()),
+            ControlQuery::Lease { .. } | ControlQuery::Status | ControlQuery::Leases { .. } => {
+                self.range(b"", b"")
+            }
         }
     }
 }
@@ -184,41 +190,47 @@ mod tests {
     #[test]
     fn command_needs_all_its_keys_and_limits_are_refused() {
         let rule = rule("a/* $lock/a/*", "a/secret*");
-        let get = |key: &'static [u8]| Operation::Get { key };
-        let transaction = |then| Command::Transaction { compare: vec![], then, otherwise: vec![] };
+        let get = |key: &'static [u8]| KeyOperation::Get { key };
+        let transaction = |then| ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] };
         assert!(rule.command(&transaction(vec![get(b"a/1"), get(b"a/2")])).is_ok());
         assert!(rule.command(&transaction(vec![get(b"a/1"), get(b"a/secret")])).is_err());
-        assert!(rule.command(&Command::Acquire { name: b"a/x", lease: 1, value: b"", wait: true }).is_ok());
-        assert!(rule.command(&Command::Acquire { name: b"b", lease: 1, value: b"", wait: true }).is_err());
-        assert!(rule.command(&Command::Limit { limits: Default::default() }).is_err());
-        assert!(rule.query(&Query::Leases { after: 0, limit: 0 }).is_err());
+        assert!(
+            rule.command(&ControlCommand::Acquire { name: b"a/x", lease: 1, value: b"", wait: true }).is_ok()
+        );
+        assert!(
+            rule.command(&ControlCommand::Acquire { name: b"b", lease: 1, value: b"", wait: true }).is_err()
+        );
+        assert!(rule.command(&ControlCommand::Limit { limits: Default::default() }).is_err());
+        assert!(rule.query(&ControlQuery::Leases { after: 0, limit: 0 }).is_err());
     }
 
     #[test]
     fn nothing_is_allowed_to_a_user_without_keys() {
         let (none, some) = (rule("", "secret"), rule("a", ""));
-        let (get, key, name, value) = (Operation::Get { key: b"a" }, b"a", b"a", b"");
-        let transaction = |then| Command::Transaction { compare: vec![], then, otherwise: vec![] };
+        let (get, key, name, value) = (KeyOperation::Get { key: b"a" }, b"a", b"a", b"");
+        let transaction = |then| ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] };
         for (command, is_anybodys) in [
             (transaction(vec![]), true),
-            (Command::Grant { ttl_ms: 1 }, true),
-            (Command::KeepAlive { leases: vec![] }, true),
-            (Command::Revoke { lease: 1 }, true),
+            (ControlCommand::Grant { ttl_ms: 1 }, true),
+            (ControlCommand::KeepAlive { leases: vec![] }, true),
+            (ControlCommand::Revoke { lease: 1 }, true),
             (transaction(vec![get]), false),
-            (Command::Put { key: b"", value, lease: 0 }, false),
-            (Command::Put { key, value, lease: 0 }, false),
-            (Command::Delete { key }, false),
-            (Command::DeleteRange { start: b"b", end: b"a" }, false),
-            (Command::DeleteRange { start: b"a", end: b"a" }, false),
-            (Command::Acquire { name, lease: 1, value, wait: false }, false),
-            (Command::Release { name, lease: 1 }, false),
+            (ControlCommand::Put { key: b"", value, lease: 0 }, false),
+            (ControlCommand::Put { key, value, lease: 0 }, false),
+            (ControlCommand::Delete { key }, false),
+            (ControlCommand::DeleteRange { start: b"b", end: b"a" }, false),
+            (ControlCommand::DeleteRange { start: b"a", end: b"a" }, false),
+            (ControlCommand::Acquire { name, lease: 1, value, wait: false }, false),
+            (ControlCommand::Release { name, lease: 1 }, false),
         ] {
             assert!(none.command(&command).is_err(), "{command:?}");
             assert!(!is_anybodys || some.command(&command).is_ok(), "{command:?}");
         }
-        for query in
-            [Query::Status, Query::Lease { lease: 1 }, Query::Range { start: b"b", end: b"a", limit: 0 }]
-        {
+        for query in [
+            ControlQuery::Status,
+            ControlQuery::Lease { lease: 1 },
+            ControlQuery::Range { start: b"b", end: b"a", limit: 0 },
+        ] {
             assert!(none.query(&query).is_err(), "{query:?}");
         }
     }

@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 
-use dunlin_control::{Answer, Command, NOT_SHOWN, Query, Reply, State};
+use dunlin_control::{ControlCommand, ControlQuery, ControlReply, ControlState, NOT_SHOWN, QueryAnswer};
 use dunlin_raft::Commands;
-use dunlin_tasks::{Command as TaskCommand, Destination, NewTask, PUBLISH};
+use dunlin_tasks::{Destination, NewTask, PUBLISH, TaskCommand};
 use dunlin_topic::Subject;
 
 use super::{Action, TaskRule, User};
@@ -25,7 +25,7 @@ impl Node {
     /// is the command's encoding.
     pub fn permit(
         &self,
-        command: &Command<'_>,
+        command: &ControlCommand<'_>,
         bytes: &[u8],
         permitted: &mut Commands,
     ) -> Result<(), TopicError> {
@@ -35,13 +35,16 @@ impl Node {
     }
 
     /// Proposes a command about keys, leases or locks to the cluster, after a permission check.
-    pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, Refused> {
+    pub async fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, Refused> {
         let (control, bytes) = self.permitted(command).await?;
         control.ask_encoded(&bytes).await.map_err(|error| Refused::from(&error))
     }
 
     /// The cluster handle and the command's bytes for it, after a permission check.
-    pub(super) async fn permitted(&self, command: &Command<'_>) -> Result<(Arc<Control>, Vec<u8>), Refused> {
+    pub(super) async fn permitted(
+        &self,
+        command: &ControlCommand<'_>,
+    ) -> Result<(Arc<Control>, Vec<u8>), Refused> {
         self.check_command(command).map_err(|error| Refused::from(&error))?;
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
         let mut bytes = Vec::new();
@@ -50,7 +53,11 @@ impl Node {
     }
 
     /// Answers a query of keys, leases or locks, after a permission check.
-    pub async fn find(&self, consistency: Consistency, query: &Query<'_>) -> Result<Answer, Refused> {
+    pub async fn find(
+        &self,
+        consistency: Consistency,
+        query: &ControlQuery<'_>,
+    ) -> Result<QueryAnswer, Refused> {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
         let control = self.control_async().await.map_err(|error| Refused::from(&error))?;
         let found = control.read(consistency, |state| self.find_in(state, query)).await;
@@ -59,17 +66,17 @@ impl Node {
 
     /// Answers a query from a state, after a check of present permissions. Leases of other users are hidden. Totals
     /// over all tenants need permission for all keys or for surveys of the node.
-    pub fn find_in(&self, state: &State, query: &Query<'_>) -> Result<Answer, Refused> {
+    pub fn find_in(&self, state: &ControlState, query: &ControlQuery<'_>) -> Result<QueryAnswer, Refused> {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
         let answer = match (query, self.user()) {
-            (Query::Lease { lease }, Some(user))
+            (ControlQuery::Lease { lease }, Some(user))
                 if !may_all_keys(user) && state.lease_owner(*lease) != Some(user.name().as_bytes()) =>
             {
-                Ok(Answer::Leases { leases: Vec::new(), more: false })
+                Ok(QueryAnswer::Leases { leases: Vec::new(), more: false })
             }
-            (Query::Status, Some(user)) if !may_all_keys(user) && self.may_survey_node().is_err() => {
+            (ControlQuery::Status, Some(user)) if !may_all_keys(user) && self.may_survey_node().is_err() => {
                 let mut answer = state.answer(query);
-                if let Ok(Answer::Status { keys, bytes, leases, .. }) = &mut answer {
+                if let Ok(QueryAnswer::Status { keys, bytes, leases, .. }) = &mut answer {
                     [*keys, *bytes, *leases] = [NOT_SHOWN; 3];
                 }
                 answer
@@ -79,7 +86,7 @@ impl Node {
         answer.map_err(|refusal| Refused::from(&refusal))
     }
 
-    pub(super) fn check_command(&self, command: &Command<'_>) -> Result<(), TopicError> {
+    pub(super) fn check_command(&self, command: &ControlCommand<'_>) -> Result<(), TopicError> {
         let forbidden = |subject| TopicError::Forbidden { action: Action::Keys, subject };
         if !command.is_for_clients() {
             return Err(forbidden("the cluster".to_owned()));
@@ -90,32 +97,39 @@ impl Node {
 
     /// The command's bytes with the user if it uses a lease, and with the tenant if it writes. `None` if they stay
     /// unchanged.
-    fn bound(&self, command: &Command<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
-        let encoded = |command: Command<'_>| {
+    fn bound(&self, command: &ControlCommand<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
+        let encoded = |command: ControlCommand<'_>| {
             let mut bytes = Vec::new();
             command.encode(&mut bytes);
             bytes
         };
         let by_user = self.bound_to_user(command, bytes).map(encoded);
-        let writes = command.grows() || matches!(command, Command::Acquire { .. });
+        let writes = command.grows() || matches!(command, ControlCommand::Acquire { .. });
         match self.user().filter(|_| writes).map(|user| user.permissions()) {
             Some(permissions) if !permissions.tasks.tenant.is_empty() => {
                 let tenant = permissions.tasks.tenant.as_bytes();
-                Some(encoded(Command::OfTenant { tenant, command: by_user.as_deref().unwrap_or(bytes) }))
+                Some(encoded(ControlCommand::OfTenant {
+                    tenant,
+                    command: by_user.as_deref().unwrap_or(bytes),
+                }))
             }
             _ => by_user,
         }
     }
 
     /// The command with its user if it grants or uses a lease.
-    fn bound_to_user<'c>(&'c self, command: &Command<'_>, bytes: &'c [u8]) -> Option<Command<'c>> {
+    fn bound_to_user<'c>(
+        &'c self,
+        command: &ControlCommand<'_>,
+        bytes: &'c [u8],
+    ) -> Option<ControlCommand<'c>> {
         let (user, all_leases) = match self.user() {
             Some(user) => (user.name().as_bytes(), may_all_keys(user)),
             None => (&b""[..], true),
         };
-        let grants = matches!(command, Command::Grant { .. });
+        let grants = matches!(command, ControlCommand::Grant { .. });
         let is_bound = grants || command.leases().iter().any(|lease| *lease > 0);
-        is_bound.then_some(Command::ByUser { user, all_leases, command: bytes })
+        is_bound.then_some(ControlCommand::ByUser { user, all_leases, command: bytes })
     }
 
     /// Checks the permission for a command about tasks, and adds it to `permitted`. `rule` is [`Node::task_rule`];

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use dunlin_tasks::{Command, Query};
+use dunlin_tasks::{TaskCommand, TaskQuery};
 
 /// Permissions for tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,51 +91,53 @@ impl TaskRule {
     }
 
     /// Checks the permission for a command; the error says what is refused.
-    pub fn command(&self, command: &Command<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
+    pub fn command(&self, command: &TaskCommand<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
         let allowed = match *command {
-            Command::Submit { tenant, .. }
-            | Command::Redrive { tenant, .. }
-            | Command::RedriveSafe { tenant, .. }
-            | Command::Discard { tenant, .. }
-            | Command::Schedule { tenant, .. }
-            | Command::Unschedule { tenant, .. }
-            | Command::Found { tenant } => self.owns(tenant),
-            Command::Cancel { task } | Command::Retry { task } => self.owns_task(task, tenant_of),
-            Command::Pull { .. }
-            | Command::Slots { .. }
-            | Command::Beat { .. }
-            | Command::Complete { .. }
-            | Command::Fail { .. }
-            | Command::Progress { .. }
-            | Command::Extend { .. }
-            | Command::Drain { .. }
-            | Command::Leave { .. }
-            | Command::Join { .. } => self.work.is_any() || self.manage,
-            Command::Tenant { .. } => self.manage,
+            TaskCommand::Submit { tenant, .. }
+            | TaskCommand::Redrive { tenant, .. }
+            | TaskCommand::RedriveSafe { tenant, .. }
+            | TaskCommand::Discard { tenant, .. }
+            | TaskCommand::Schedule { tenant, .. }
+            | TaskCommand::Unschedule { tenant, .. }
+            | TaskCommand::Found { tenant } => self.owns(tenant),
+            TaskCommand::Cancel { task } | TaskCommand::Retry { task } => self.owns_task(task, tenant_of),
+            TaskCommand::Pull { .. }
+            | TaskCommand::Slots { .. }
+            | TaskCommand::Beat { .. }
+            | TaskCommand::Complete { .. }
+            | TaskCommand::Fail { .. }
+            | TaskCommand::Progress { .. }
+            | TaskCommand::Extend { .. }
+            | TaskCommand::Drain { .. }
+            | TaskCommand::Leave { .. }
+            | TaskCommand::Join { .. } => self.work.is_any() || self.manage,
+            TaskCommand::Tenant { .. } => self.manage,
             // Commands between nodes.
-            Command::Published { .. }
-            | Command::Unpublished { .. }
-            | Command::Clock { .. }
-            | Command::BeginRestored { .. }
-            | Command::Limit { .. }
-            | Command::Enlist { .. } => false,
+            TaskCommand::Published { .. }
+            | TaskCommand::Unpublished { .. }
+            | TaskCommand::Clock { .. }
+            | TaskCommand::BeginRestored { .. }
+            | TaskCommand::Limit { .. }
+            | TaskCommand::Enlist { .. } => false,
         };
         if allowed { Ok(()) } else { Err(shown(command)) }
     }
 
     /// Checks the permission for a query; the error says what is refused.
-    pub fn query(&self, query: &Query<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
+    pub fn query(&self, query: &TaskQuery<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
         let (allowed, what) = match *query {
-            Query::Get { task } | Query::Why { task } => {
+            TaskQuery::Get { task } | TaskQuery::Why { task } => {
                 let is_ones =
                     || tenant_of(task).is_some_and(|tenant| self.owns(&tenant) || self.work.is_of(&tenant));
                 (self.manage || self.work == WorkScope::All || is_ones(), format!("task {task:x}"))
             }
-            Query::List { ref filter, .. } => (self.owns(filter.tenant), "tasks of other tenants".to_owned()),
-            Query::Queues { tenant } | Query::Tenants { tenant } => {
+            TaskQuery::List { ref filter, .. } => {
+                (self.owns(filter.tenant), "tasks of other tenants".to_owned())
+            }
+            TaskQuery::Queues { tenant } | TaskQuery::Tenants { tenant } => {
                 (self.owns(tenant), "tasks of other tenants".to_owned())
             }
-            Query::Workers | Query::Signals | Query::Status => {
+            TaskQuery::Workers | TaskQuery::Signals | TaskQuery::Status => {
                 (self.manage || self.work == WorkScope::All, "workers".to_owned())
             }
         };
@@ -172,23 +174,23 @@ impl fmt::Display for TaskRule {
     }
 }
 
-fn shown(command: &Command<'_>) -> String {
+fn shown(command: &TaskCommand<'_>) -> String {
     match *command {
-        Command::Submit { tenant, .. }
-        | Command::Redrive { tenant, .. }
-        | Command::RedriveSafe { tenant, .. }
-        | Command::Discard { tenant, .. }
-        | Command::Schedule { tenant, .. }
-        | Command::Unschedule { tenant, .. }
-        | Command::Found { tenant } => format!("of tenant {}", String::from_utf8_lossy(tenant)),
-        Command::Cancel { task } | Command::Retry { task } => format!("task {task:x}"),
-        Command::Tenant { .. } => "shares and quotas".to_owned(),
-        Command::Published { .. }
-        | Command::Unpublished { .. }
-        | Command::Clock { .. }
-        | Command::BeginRestored { .. }
-        | Command::Limit { .. }
-        | Command::Enlist { .. } => "what nodes tell one another".to_owned(),
+        TaskCommand::Submit { tenant, .. }
+        | TaskCommand::Redrive { tenant, .. }
+        | TaskCommand::RedriveSafe { tenant, .. }
+        | TaskCommand::Discard { tenant, .. }
+        | TaskCommand::Schedule { tenant, .. }
+        | TaskCommand::Unschedule { tenant, .. }
+        | TaskCommand::Found { tenant } => format!("of tenant {}", String::from_utf8_lossy(tenant)),
+        TaskCommand::Cancel { task } | TaskCommand::Retry { task } => format!("task {task:x}"),
+        TaskCommand::Tenant { .. } => "shares and quotas".to_owned(),
+        TaskCommand::Published { .. }
+        | TaskCommand::Unpublished { .. }
+        | TaskCommand::Clock { .. }
+        | TaskCommand::BeginRestored { .. }
+        | TaskCommand::Limit { .. }
+        | TaskCommand::Enlist { .. } => "what nodes tell one another".to_owned(),
         _ => "as a worker".to_owned(),
     }
 }
@@ -205,30 +207,30 @@ mod tests {
     #[test]
     fn submitter_reaches_only_the_tasks_of_its_tenant() {
         let tenant_of = |task| Some(if task == 1 { b"acme".to_vec() } else { b"other".to_vec() });
-        let submit = |tenant| Command::Submit { tenant, tasks: vec![] };
+        let submit = |tenant| TaskCommand::Submit { tenant, tasks: vec![] };
         let user = rule(true, false, false);
         assert!(user.command(&submit(b"acme"), &tenant_of).is_ok());
         assert!(user.command(&submit(b"other"), &tenant_of).is_err());
-        assert!(user.command(&Command::Cancel { task: 1 }, &tenant_of).is_ok());
-        assert!(user.command(&Command::Cancel { task: 2 }, &tenant_of).is_err());
-        assert!(user.command(&Command::Beat { workers: vec![] }, &tenant_of).is_err());
-        assert!(user.query(&Query::Get { task: 2 }, &tenant_of).is_err());
-        assert!(user.query(&Query::Tenants { tenant: b"" }, &tenant_of).is_err());
-        assert!(user.query(&Query::Tenants { tenant: b"acme" }, &tenant_of).is_ok());
+        assert!(user.command(&TaskCommand::Cancel { task: 1 }, &tenant_of).is_ok());
+        assert!(user.command(&TaskCommand::Cancel { task: 2 }, &tenant_of).is_err());
+        assert!(user.command(&TaskCommand::Beat { workers: vec![] }, &tenant_of).is_err());
+        assert!(user.query(&TaskQuery::Get { task: 2 }, &tenant_of).is_err());
+        assert!(user.query(&TaskQuery::Tenants { tenant: b"" }, &tenant_of).is_err());
+        assert!(user.query(&TaskQuery::Tenants { tenant: b"acme" }, &tenant_of).is_ok());
     }
 
     #[test]
     fn worker_may_not_submit_and_no_user_sends_node_commands() {
         let tenant_of = |_| None;
         let worker = rule(false, true, false);
-        assert!(worker.command(&Command::Beat { workers: vec![] }, &tenant_of).is_ok());
-        assert!(worker.command(&Command::Submit { tenant: b"acme", tasks: vec![] }, &tenant_of).is_err());
+        assert!(worker.command(&TaskCommand::Beat { workers: vec![] }, &tenant_of).is_ok());
+        assert!(worker.command(&TaskCommand::Submit { tenant: b"acme", tasks: vec![] }, &tenant_of).is_err());
         let manager = rule(false, false, true);
-        assert!(manager.command(&Command::Cancel { task: 9 }, &tenant_of).is_ok());
-        assert!(manager.command(&Command::Clock { unix_ms: 1 }, &tenant_of).is_err());
-        assert!(manager.command(&Command::BeginRestored { unix_ms: 1 }, &tenant_of).is_err());
-        let limits = dunlin_tasks::Limits { state_bytes_max: u64::MAX, ..Default::default() };
-        assert!(manager.command(&Command::Limit { limits }, &tenant_of).is_err());
+        assert!(manager.command(&TaskCommand::Cancel { task: 9 }, &tenant_of).is_ok());
+        assert!(manager.command(&TaskCommand::Clock { unix_ms: 1 }, &tenant_of).is_err());
+        assert!(manager.command(&TaskCommand::BeginRestored { unix_ms: 1 }, &tenant_of).is_err());
+        let limits = dunlin_tasks::SchedulerLimits { state_bytes_max: u64::MAX, ..Default::default() };
+        assert!(manager.command(&TaskCommand::Limit { limits }, &tenant_of).is_err());
         assert!(!rule(false, false, false).is_any());
     }
 
@@ -243,10 +245,10 @@ mod tests {
         assert_eq!(worker.serve(vec![]), Some(names(&["acme", "beta"])));
         assert_eq!(worker.serve(names(&["beta"])), Some(names(&["beta"])));
         assert_eq!(worker.serve(names(&["beta", "other"])), None);
-        assert!(worker.query(&Query::Get { task: 1 }, &tenant_of).is_ok());
-        assert!(worker.query(&Query::Why { task: 2 }, &tenant_of).is_err());
-        assert!(worker.query(&Query::Workers, &tenant_of).is_err());
-        assert!(worker.command(&Command::Cancel { task: 1 }, &tenant_of).is_err());
+        assert!(worker.query(&TaskQuery::Get { task: 1 }, &tenant_of).is_ok());
+        assert!(worker.query(&TaskQuery::Why { task: 2 }, &tenant_of).is_err());
+        assert!(worker.query(&TaskQuery::Workers, &tenant_of).is_err());
+        assert!(worker.command(&TaskCommand::Cancel { task: 1 }, &tenant_of).is_err());
         assert_eq!(rule(false, true, false).serve(names(&["other"])), Some(names(&["other"])));
         assert_eq!(rule(true, false, false).serve(vec![]), None);
     }

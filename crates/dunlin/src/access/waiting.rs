@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use dunlin_control::Command;
+use dunlin_control::ControlCommand;
 use tokio::sync::watch;
 
 use super::User;
@@ -24,7 +24,7 @@ impl Node {
     /// Waits for a lock under one of the user's leases and returns its token. Fails as soon as the user loses the
     /// permission.
     pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, Refused> {
-        let command = Command::Acquire { name, lease, value, wait: true };
+        let command = ControlCommand::Acquire { name, lease, value, wait: true };
         // Subscribe before the first check, so that no change is missed.
         let changes = self.user().map(|user| user.changes());
         let (control, bytes) = self.permitted(&command).await?;
@@ -45,7 +45,7 @@ impl Node {
     }
 
     /// Returns when the user loses the permission for the command; never on a node without users.
-    async fn until_denied(&self, changes: Option<watch::Receiver<()>>, command: &Command<'_>) {
+    async fn until_denied(&self, changes: Option<watch::Receiver<()>>, command: &ControlCommand<'_>) {
         if let Some(mut changes) = changes {
             while changes.changed().await.is_ok() {
                 if self.check_command(command).is_err() {
@@ -61,7 +61,7 @@ impl Node {
         let Some(user) = self.user().map(Arc::clone) else { return };
         let name = name.to_vec();
         self.0.waiters.run(move || {
-            let release = Command::Release { name: &name, lease };
+            let release = ControlCommand::Release { name: &name, lease };
             try_to(|| match may(&*user, &release) {
                 // The user has the permission again.
                 true => Ok(()),
@@ -104,12 +104,12 @@ async fn end_denied_waits(
     }
     // If the user has been removed in the meantime, another call ends the user's leases.
     let Some(user) = user() else { return Ok(()) };
-    let releases = waits.iter().map(|(lease, name)| Command::Release { name, lease: *lease });
+    let releases = waits.iter().map(|(lease, name)| ControlCommand::Release { name, lease: *lease });
     let denied: Vec<_> = releases.filter(|release| !may(&*user, release)).collect();
     control.release_all(&denied).await
 }
 
-fn may(user: &dyn User, command: &Command<'_>) -> bool {
+fn may(user: &dyn User, command: &ControlCommand<'_>) -> bool {
     user.permissions().keys.command(command).is_ok()
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_journal::{Disk, MemoryDisk};
-use dunlin_raft::{Member, RequestLane, ResponseFuture, Status, Transport};
+use dunlin_raft::{RaftMember, RequestLane, ResponseFuture, Status, Transport};
 
-use super::history::History;
+use super::history::ChangeHistory;
 use super::{Control, ControlError, ControlLimits, block_on};
 use crate::node::Node;
 
@@ -26,7 +26,7 @@ const LOG_BYTES_MAX_IN_MEMORY: usize = 8 << 20;
 struct NoPeers;
 
 impl Transport for NoPeers {
-    fn ask(&self, _member: &Member, _lane: RequestLane, _request: Vec<Bytes>) -> ResponseFuture {
+    fn ask(&self, _member: &RaftMember, _lane: RequestLane, _request: Vec<Bytes>) -> ResponseFuture {
         Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
     }
 }
@@ -75,17 +75,17 @@ impl Control {
                 // No other node can become the leader.
                 control.elect().await?;
             } else {
-                control.begin(&[Member { id: ID, address: String::new() }]).await?;
+                control.begin(&[RaftMember { id: ID, address: String::new() }]).await?;
             }
             control.catch_up().await?;
             if is_put_back { control.begin_restored().await } else { Ok(()) }
         };
         if let Err(error) = block_on(lead) {
             control.stop();
-            History::close(node);
+            ChangeHistory::close(node);
             return Err(error);
         }
-        History::mark_unreplicated(node);
+        ChangeHistory::mark_unreplicated(node);
         Ok(control)
     }
 }

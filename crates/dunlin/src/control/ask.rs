@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_control::{Answer, Answered, Command, Key, Query, Refusal, Reply, State};
-use dunlin_raft::{Commands, Group, GroupError, Leadership};
+use dunlin_control::{
+    Answered, ControlCommand, ControlQuery, ControlRefusal, ControlReply, ControlState, Key, QueryAnswer,
+};
+use dunlin_raft::{Commands, GroupHandle, Leadership, RaftGroupError};
 use futures_util::future::{Either, select};
 
-use super::forward::{self, Request};
+use super::forward::{self, ForwardedRequest};
 use super::machine::ControlMachine;
 use super::proposing::{self, PAUSE, RetryDeadline};
 use super::waiting::LockOutcome;
@@ -30,7 +32,7 @@ impl Control {
     /// [`Answered`] for each. Another leader receives them over the transport. Commands that certainly were not
     /// applied are retried for `answer_ms_max`.
     pub async fn propose(&self, commands: Commands) -> Result<Vec<Bytes>, ControlError> {
-        commands.iter().try_for_each(|command| Command::decode(command).map(drop))?;
+        commands.iter().try_for_each(|command| ControlCommand::decode(command).map(drop))?;
         self.propose_known(commands).await
     }
 
@@ -58,14 +60,14 @@ impl Control {
     }
 
     /// Proposes one command.
-    pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, ControlError> {
+    pub async fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ControlError> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         self.ask_encoded(&bytes).await
     }
 
     /// [`Control::ask`] of an encoded command.
-    pub(crate) async fn ask_encoded(&self, command: &[u8]) -> Result<Reply, ControlError> {
+    pub(crate) async fn ask_encoded(&self, command: &[u8]) -> Result<ControlReply, ControlError> {
         let mut commands = Commands::default();
         commands.push(command);
         let answers = self.propose_known(commands).await?;
@@ -75,7 +77,10 @@ impl Control {
 
     /// [`Control::ask`] of several commands, applied one after another without others between. Returns the result of
     /// each.
-    pub async fn ask_all(&self, all: &[Command<'_>]) -> Result<Vec<Result<Reply, Refusal>>, ControlError> {
+    pub async fn ask_all(
+        &self,
+        all: &[ControlCommand<'_>],
+    ) -> Result<Vec<Result<ControlReply, ControlRefusal>>, ControlError> {
         let mut commands = Commands::default();
         all.iter().for_each(|command| commands.push_with(|out| command.encode(out)));
         let answers = self.propose_known(commands).await?;
@@ -107,7 +112,7 @@ impl Control {
     }
 
     /// Releases locks and leaves their queues. Locks that are not held are ignored.
-    pub(crate) async fn release_all(&self, releases: &[Command<'_>]) -> Result<(), ControlError> {
+    pub(crate) async fn release_all(&self, releases: &[ControlCommand<'_>]) -> Result<(), ControlError> {
         for together in releases.chunks(TOGETHER_MAX) {
             self.ask_all(together).await?;
         }
@@ -123,7 +128,8 @@ impl Control {
                 return Ok(());
             }
             for together in leases.chunks(TOGETHER_MAX) {
-                let revoked: Vec<_> = together.iter().map(|&lease| Command::Revoke { lease }).collect();
+                let revoked: Vec<_> =
+                    together.iter().map(|&lease| ControlCommand::Revoke { lease }).collect();
                 self.ask_all(&revoked).await?;
             }
         }
@@ -140,7 +146,7 @@ impl Control {
     pub async fn read<R>(
         &self,
         consistency: Consistency,
-        look: impl FnOnce(&State) -> R,
+        look: impl FnOnce(&ControlState) -> R,
     ) -> Result<R, ControlError> {
         if consistency == Consistency::Linearizable || !self.has_caught_up()? {
             self.catch_up().await?;
@@ -150,11 +156,15 @@ impl Control {
 
     /// The epoch of revisions.
     pub async fn epoch(&self) -> Result<u32, ControlError> {
-        self.read(Consistency::Stale, State::epoch).await
+        self.read(Consistency::Stale, ControlState::epoch).await
     }
 
     /// Answers a query.
-    pub async fn query(&self, consistency: Consistency, query: &Query<'_>) -> Result<Answer, ControlError> {
+    pub async fn query(
+        &self,
+        consistency: Consistency,
+        query: &ControlQuery<'_>,
+    ) -> Result<QueryAnswer, ControlError> {
         Ok(self.read(consistency, |state| state.answer(query)).await??)
     }
 
@@ -162,7 +172,7 @@ impl Control {
     /// the caller has to release it.
     pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, ControlError> {
         let mut command = Vec::new();
-        Command::Acquire { name, lease, value, wait: true }.encode(&mut command);
+        ControlCommand::Acquire { name, lease, value, wait: true }.encode(&mut command);
         let acquired = self.acquire_by(name, lease, &command, std::future::pending()).await?;
         acquired.ok_or(ControlError::Unknown)
     }
@@ -181,8 +191,8 @@ impl Control {
             let mut lock_wait =
                 LockWait { control: self, name, lease, outcome: Some(self.waiting.enter(name, lease)) };
             match self.ask_encoded(command).await? {
-                Reply::Held { token } => return Ok(Some(token)),
-                Reply::Waiting { .. } => {}
+                ControlReply::Held { token } => return Ok(Some(token)),
+                ControlReply::Waiting { .. } => {}
                 _ => return Err(ControlError::Unknown),
             }
             match select(pin!(lock_wait.wait()), ends.as_mut()).await {
@@ -200,7 +210,7 @@ impl Control {
     pub(super) async fn begin_epoch(&self) -> Result<(), ControlError> {
         let group = self.group()?;
         let mut command = Vec::new();
-        Command::Begin { epoch: self.epoch }.encode(&mut command);
+        ControlCommand::Begin { epoch: self.epoch }.encode(&mut command);
         let answer = loop {
             let tried = match group.catch_up().await {
                 Ok(()) if self.has_begun() => return Ok(()),
@@ -208,7 +218,7 @@ impl Control {
                 Err(error) => Err(error),
             };
             match tried {
-                Err(GroupError::NotLeader { .. }) if group.leader().await.is_some() => {
+                Err(RaftGroupError::NotLeader { .. }) if group.leader().await.is_some() => {
                     if group.lead() != Leadership::Here {
                         return Ok(());
                     }
@@ -218,7 +228,7 @@ impl Control {
             }
         };
         match Result::from(Answered::decode(&answer)?) {
-            Ok(_) | Err(Refusal::OldEpoch { .. }) => Ok(()),
+            Ok(_) | Err(ControlRefusal::OldEpoch { .. }) => Ok(()),
             Err(refusal) => Err(refusal.into()),
         }
     }
@@ -227,12 +237,12 @@ impl Control {
     /// clock. Skips revisions, fencing tokens and leases that clients may know from the time after the backup.
     pub async fn begin_restored(&self) -> Result<(), ControlError> {
         let epoch = self.epoch.max(self.view.state().epoch().saturating_add(1));
-        self.ask(&Command::BeginRestored { epoch, skipped: RESTORE_SKIPS }).await.map(drop)
+        self.ask(&ControlCommand::BeginRestored { epoch, skipped: RESTORE_SKIPS }).await.map(drop)
     }
 
     /// As the leader, begins an epoch if there is none, and proposes the limits once in each term, before other
     /// commands.
-    async fn prepare_term(&self, group: &Group<ControlMachine>) -> Result<(), ControlError> {
+    async fn prepare_term(&self, group: &GroupHandle<ControlMachine>) -> Result<(), ControlError> {
         if !self.has_begun() {
             self.begin_epoch().await?;
         }
@@ -244,28 +254,32 @@ impl Control {
         // A lease takes less memory than this.
         let leases_max = (state_bytes_max / LEASE_BYTES).clamp(LEASES_MIN, LEASES_MAX);
         let known = self.view.state().limits();
-        let limits = dunlin_control::Limits { state_bytes_max, leases_max, ..known };
+        let limits = dunlin_control::ControlStateLimits { state_bytes_max, leases_max, ..known };
         let mut command = Vec::new();
-        Command::Limit { limits }.encode(&mut command);
+        ControlCommand::Limit { limits }.encode(&mut command);
         match group.propose(command.into()).await {
             Ok(_) => self.limits_term.store(term, Ordering::Relaxed),
             // The new leader proposes the limits.
-            Err(GroupError::NotLeader { .. }) => {}
+            Err(RaftGroupError::NotLeader { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
     /// Handles a proposal or read of another node.
-    pub(super) async fn answer(&self, group: &Group<ControlMachine>, request: Request) -> Bytes {
-        if matches!(request, Request::Propose(_))
+    pub(super) async fn answer(
+        &self,
+        group: &GroupHandle<ControlMachine>,
+        request: ForwardedRequest,
+    ) -> Bytes {
+        if matches!(request, ForwardedRequest::Propose(_))
             && group.lead() == Leadership::Here
             && self.prepare_term(group).await.is_err()
         {
             // The command was certainly not applied. The other node retries.
-            return forward::write_answers(&Err(GroupError::NotLeader { leader: None }));
+            return forward::write_answers(&Err(RaftGroupError::NotLeader { leader: None }));
         }
-        proposing::answer(group, request, |command| Command::decode(command).is_ok()).await
+        proposing::answer(group, request, |command| ControlCommand::decode(command).is_ok()).await
     }
 }
 

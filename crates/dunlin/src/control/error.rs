@@ -1,7 +1,7 @@
 //! Errors of keys, leases and locks.
 
-use dunlin_control::{DecodeError, Refusal};
-use dunlin_raft::GroupError;
+use dunlin_control::{ControlDecodeError, ControlRefusal};
+use dunlin_raft::RaftGroupError;
 
 /// The reason why a command or read of keys failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -9,7 +9,7 @@ use dunlin_raft::GroupError;
 pub enum ControlError {
     /// The state refused the command; nothing changed.
     #[error("{0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] ControlRefusal),
     /// Nothing changed: there was no leader, or too few nodes responded, for this long.
     #[error("no leader of the cluster responded within {waited_ms} ms: {why}")]
     NoLeader {
@@ -40,7 +40,7 @@ pub enum ControlError {
     },
     /// The bytes are no valid command, query or response.
     #[error("{0}")]
-    Malformed(#[from] DecodeError),
+    Malformed(#[from] ControlDecodeError),
     /// The change of members is not possible now.
     #[error("{0}")]
     Members(String),
@@ -52,15 +52,15 @@ pub enum ControlError {
     Start(String),
 }
 
-impl From<GroupError> for ControlError {
-    fn from(error: GroupError) -> ControlError {
+impl From<RaftGroupError> for ControlError {
+    fn from(error: RaftGroupError) -> ControlError {
         match error {
-            GroupError::Unknown => ControlError::Unknown,
-            GroupError::Busy(waiting_max) => ControlError::Busy { waiting_max },
-            GroupError::TooLarge { bytes, bytes_max } => ControlError::TooLarge { bytes, bytes_max },
-            GroupError::NoRoom(why) => ControlError::DiskFull(why),
-            GroupError::Stopped(why) => ControlError::Stopped(why),
-            GroupError::Refused(why) => ControlError::Members(why),
+            RaftGroupError::Unknown => ControlError::Unknown,
+            RaftGroupError::Busy(waiting_max) => ControlError::Busy { waiting_max },
+            RaftGroupError::TooLarge { bytes, bytes_max } => ControlError::TooLarge { bytes, bytes_max },
+            RaftGroupError::NoRoom(why) => ControlError::DiskFull(why),
+            RaftGroupError::Stopped(why) => ControlError::Stopped(why),
+            RaftGroupError::Refused(why) => ControlError::Members(why),
             other => ControlError::NoLeader { waited_ms: 0, why: other.to_string() },
         }
     }

@@ -10,7 +10,7 @@
 use std::io;
 
 use bytes::{Buf, BufMut, Bytes};
-use dunlin_raft::{Commands, GroupError, Member};
+use dunlin_raft::{Commands, RaftGroupError, RaftMember};
 
 /// The first byte of a request. Requests of raft begin with another byte.
 const MARK: u8 = 0xc0;
@@ -20,7 +20,7 @@ const READ_INDEX: u8 = 2;
 
 /// A request to the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum ForwardedRequest {
     Propose(Commands),
     ReadIndex,
 }
@@ -29,15 +29,15 @@ fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-impl Request {
+impl ForwardedRequest {
     /// Decodes a request; `None` if the bytes are a request of raft.
-    pub(crate) fn read(bytes: &[u8]) -> Option<io::Result<Request>> {
+    pub(crate) fn read(bytes: &[u8]) -> Option<io::Result<ForwardedRequest>> {
         let rest = bytes.strip_prefix(&[MARK])?;
         Some(match rest {
             [VERSION, PROPOSE, commands @ ..] => Commands::from_bytes(commands)
-                .map(Request::Propose)
+                .map(ForwardedRequest::Propose)
                 .ok_or_else(|| invalid("the request has no commands")),
-            [VERSION, READ_INDEX] => Ok(Request::ReadIndex),
+            [VERSION, READ_INDEX] => Ok(ForwardedRequest::ReadIndex),
             [VERSION, ..] => Err(invalid("the request has an unknown kind")),
             _ => Err(invalid("the request has an unknown version")),
         })
@@ -46,17 +46,19 @@ impl Request {
     /// Encodes the request.
     pub(crate) fn bytes(&self) -> Bytes {
         match self {
-            Request::Propose(commands) => [&[MARK, VERSION, PROPOSE], commands.bytes()].concat().into(),
-            Request::ReadIndex => Bytes::from_static(&[MARK, VERSION, READ_INDEX]),
+            ForwardedRequest::Propose(commands) => {
+                [&[MARK, VERSION, PROPOSE], commands.bytes()].concat().into()
+            }
+            ForwardedRequest::ReadIndex => Bytes::from_static(&[MARK, VERSION, READ_INDEX]),
         }
     }
 }
 
-pub(crate) type Answers = Result<Vec<Bytes>, GroupError>;
-pub(crate) type Index = Result<u64, GroupError>;
+pub(crate) type ProposalResult = Result<Vec<Bytes>, RaftGroupError>;
+pub(crate) type ReadIndexResult = Result<u64, RaftGroupError>;
 
 /// Encodes the responses of commands.
-pub(crate) fn write_answers(answers: &Answers) -> Bytes {
+pub(crate) fn write_answers(answers: &ProposalResult) -> Bytes {
     write(answers, |answers, out| {
         answers.iter().for_each(|answer| {
             out.put_u32_le(answer.len() as u32);
@@ -66,11 +68,11 @@ pub(crate) fn write_answers(answers: &Answers) -> Bytes {
 }
 
 /// Encodes an index.
-pub(crate) fn write_index(index: &Index) -> Bytes {
+pub(crate) fn write_index(index: &ReadIndexResult) -> Bytes {
     write(index, |index, out| out.put_u64_le(*index))
 }
 
-fn write<T>(answer: &Result<T, GroupError>, content: impl FnOnce(&T, &mut Vec<u8>)) -> Bytes {
+fn write<T>(answer: &Result<T, RaftGroupError>, content: impl FnOnce(&T, &mut Vec<u8>)) -> Bytes {
     let mut out = Vec::new();
     match answer {
         Ok(answer) => {
@@ -86,7 +88,7 @@ fn write<T>(answer: &Result<T, GroupError>, content: impl FnOnce(&T, &mut Vec<u8
 }
 
 /// Decodes the responses of commands.
-pub(crate) fn read_answers(bytes: Bytes) -> io::Result<Answers> {
+pub(crate) fn read_answers(bytes: Bytes) -> io::Result<ProposalResult> {
     read(bytes, |mut bytes| {
         let mut answers = Vec::new();
         while !bytes.is_empty() {
@@ -98,11 +100,14 @@ pub(crate) fn read_answers(bytes: Bytes) -> io::Result<Answers> {
 }
 
 /// Decodes an index.
-pub(crate) fn read_index(bytes: Bytes) -> io::Result<Index> {
+pub(crate) fn read_index(bytes: Bytes) -> io::Result<ReadIndexResult> {
     read(bytes, |mut bytes| bytes.try_get_u64_le().ok().filter(|_| bytes.is_empty()))
 }
 
-fn read<T>(mut bytes: Bytes, content: impl FnOnce(Bytes) -> Option<T>) -> io::Result<Result<T, GroupError>> {
+fn read<T>(
+    mut bytes: Bytes,
+    content: impl FnOnce(Bytes) -> Option<T>,
+) -> io::Result<Result<T, RaftGroupError>> {
     let answer = match bytes.try_get_u8() {
         Ok(0) => content(bytes).map(Ok),
         Ok(1) => read_error(bytes).map(Err),
@@ -111,17 +116,17 @@ fn read<T>(mut bytes: Bytes, content: impl FnOnce(Bytes) -> Option<T>) -> io::Re
     answer.ok_or_else(|| invalid("the response has an unknown version"))
 }
 
-fn write_error(error: &GroupError, out: &mut Vec<u8>) {
+fn write_error(error: &RaftGroupError, out: &mut Vec<u8>) {
     let (code, a, b, text) = match error {
-        GroupError::NotLeader { leader: None } => (1, 0, 0, ""),
-        GroupError::NotLeader { leader: Some(leader) } => (2, leader.id, 0, leader.address.as_str()),
-        GroupError::Unknown => (3, 0, 0, ""),
-        GroupError::NoQuorum(why) => (4, 0, 0, why.as_str()),
-        GroupError::Busy(waiting_max) => (5, *waiting_max as u64, 0, ""),
-        GroupError::TooLarge { bytes, bytes_max } => (6, *bytes as u64, *bytes_max as u64, ""),
-        GroupError::Refused(why) => (7, 0, 0, why.as_str()),
-        GroupError::Stopped(why) => (8, 0, 0, why.as_str()),
-        GroupError::NoRoom(why) => (9, 0, 0, why.as_str()),
+        RaftGroupError::NotLeader { leader: None } => (1, 0, 0, ""),
+        RaftGroupError::NotLeader { leader: Some(leader) } => (2, leader.id, 0, leader.address.as_str()),
+        RaftGroupError::Unknown => (3, 0, 0, ""),
+        RaftGroupError::NoQuorum(why) => (4, 0, 0, why.as_str()),
+        RaftGroupError::Busy(waiting_max) => (5, *waiting_max as u64, 0, ""),
+        RaftGroupError::TooLarge { bytes, bytes_max } => (6, *bytes as u64, *bytes_max as u64, ""),
+        RaftGroupError::Refused(why) => (7, 0, 0, why.as_str()),
+        RaftGroupError::Stopped(why) => (8, 0, 0, why.as_str()),
+        RaftGroupError::NoRoom(why) => (9, 0, 0, why.as_str()),
         // A later version of the raft crate sent the response. The outcome is unknown.
         _ => (3, 0, 0, ""),
     };
@@ -131,19 +136,21 @@ fn write_error(error: &GroupError, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn read_error(mut bytes: Bytes) -> Option<GroupError> {
+fn read_error(mut bytes: Bytes) -> Option<RaftGroupError> {
     let (code, a, b) = (bytes.try_get_u8().ok()?, bytes.try_get_u64_le().ok()?, bytes.try_get_u64_le().ok()?);
     let text = String::from_utf8(bytes.to_vec()).ok()?;
     Some(match code {
-        1 => GroupError::NotLeader { leader: None },
-        2 => GroupError::NotLeader { leader: Some(Member { id: a, address: text }) },
-        3 => GroupError::Unknown,
-        4 => GroupError::NoQuorum(text),
-        5 => GroupError::Busy(usize::try_from(a).ok()?),
-        6 => GroupError::TooLarge { bytes: usize::try_from(a).ok()?, bytes_max: usize::try_from(b).ok()? },
-        7 => GroupError::Refused(text),
-        8 => GroupError::Stopped(text),
-        9 => GroupError::NoRoom(text),
+        1 => RaftGroupError::NotLeader { leader: None },
+        2 => RaftGroupError::NotLeader { leader: Some(RaftMember { id: a, address: text }) },
+        3 => RaftGroupError::Unknown,
+        4 => RaftGroupError::NoQuorum(text),
+        5 => RaftGroupError::Busy(usize::try_from(a).ok()?),
+        6 => {
+            RaftGroupError::TooLarge { bytes: usize::try_from(a).ok()?, bytes_max: usize::try_from(b).ok()? }
+        }
+        7 => RaftGroupError::Refused(text),
+        8 => RaftGroupError::Stopped(text),
+        9 => RaftGroupError::NoRoom(text),
         _ => return None,
     })
 }
@@ -152,17 +159,17 @@ fn read_error(mut bytes: Bytes) -> Option<GroupError> {
 mod tests {
     use super::*;
 
-    fn errors() -> Vec<GroupError> {
+    fn errors() -> Vec<RaftGroupError> {
         vec![
-            GroupError::NotLeader { leader: None },
-            GroupError::NotLeader { leader: Some(Member { id: 3, address: "there".to_owned() }) },
-            GroupError::Unknown,
-            GroupError::NoQuorum("alone".to_owned()),
-            GroupError::Busy(7),
-            GroupError::TooLarge { bytes: 9, bytes_max: 8 },
-            GroupError::Refused("no".to_owned()),
-            GroupError::Stopped("gone".to_owned()),
-            GroupError::NoRoom("full".to_owned()),
+            RaftGroupError::NotLeader { leader: None },
+            RaftGroupError::NotLeader { leader: Some(RaftMember { id: 3, address: "there".to_owned() }) },
+            RaftGroupError::Unknown,
+            RaftGroupError::NoQuorum("alone".to_owned()),
+            RaftGroupError::Busy(7),
+            RaftGroupError::TooLarge { bytes: 9, bytes_max: 8 },
+            RaftGroupError::Refused("no".to_owned()),
+            RaftGroupError::Stopped("gone".to_owned()),
+            RaftGroupError::NoRoom("full".to_owned()),
         ]
     }
 
@@ -170,15 +177,15 @@ mod tests {
     fn encoded_requests_and_responses_decode_only_when_whole() {
         let mut commands = Commands::one(b"one");
         commands.push(b"");
-        for request in [Request::Propose(commands), Request::ReadIndex] {
+        for request in [ForwardedRequest::Propose(commands), ForwardedRequest::ReadIndex] {
             let bytes = request.bytes();
-            assert_eq!(Request::read(&bytes).unwrap().unwrap(), request);
+            assert_eq!(ForwardedRequest::read(&bytes).unwrap().unwrap(), request);
             for len in 4..bytes.len() {
-                let part = Request::read(&bytes[..len]).unwrap();
+                let part = ForwardedRequest::read(&bytes[..len]).unwrap();
                 assert!(part.is_err() || part.unwrap() != request, "{len} bytes of {request:?}");
             }
         }
-        let answers: Answers = Ok(vec![Bytes::from("a"), Bytes::new()]);
+        let answers: ProposalResult = Ok(vec![Bytes::from("a"), Bytes::new()]);
         assert_eq!(read_answers(write_answers(&answers)).unwrap(), answers);
         assert_eq!(read_index(write_index(&Ok(9))).unwrap(), Ok(9));
         for error in errors() {
@@ -188,10 +195,10 @@ mod tests {
 
     #[test]
     fn foreign_and_malformed_bytes_are_not_a_request() {
-        assert!(Request::read(&[1, 1]).is_none(), "raft's");
-        assert!(Request::read(&[]).is_none());
+        assert!(ForwardedRequest::read(&[1, 1]).is_none(), "raft's");
+        assert!(ForwardedRequest::read(&[]).is_none());
         for bytes in [&[MARK][..], &[MARK, 2, PROPOSE], &[MARK, VERSION, 9], &[MARK, VERSION, PROPOSE, 1]] {
-            assert!(Request::read(bytes).unwrap().is_err(), "{bytes:?}");
+            assert!(ForwardedRequest::read(bytes).unwrap().is_err(), "{bytes:?}");
         }
         for bytes in
             [&[][..], &[2], &[0, 1], &[1, 1], &[1, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]]

@@ -13,7 +13,7 @@ use crate::error::TopicError;
 use crate::node::Node;
 pub(super) use past::{PastChanges, is_past};
 
-/// The topic's name. Its records are decoded by [`dunlin_control::Events`].
+/// The topic's name. Its records are decoded by [`dunlin_control::KeyEvents`].
 pub const KV: &str = "$kv";
 
 /// Maximum record, the changes of one revision, bytes.
@@ -26,22 +26,22 @@ const ALONE_BYTES: usize = 256 << 10;
 
 /// Writes the topic of changes.
 #[derive(Debug)]
-pub(super) struct History {
+pub(super) struct ChangeHistory {
     topic: Arc<Topic>,
     epoch: u32,
     /// Whether snapshots contain the changes.
     is_kept: bool,
 }
 
-impl History {
+impl ChangeHistory {
     /// Creates the topic, in epoch 0 until the epoch is known. `is_kept`: snapshots contain the changes.
-    pub(super) fn open(node: &Node, bytes: u64, is_kept: bool) -> Result<History, TopicError> {
+    pub(super) fn open(node: &Node, bytes: u64, is_kept: bool) -> Result<ChangeHistory, TopicError> {
         let retention = Retention { bytes, records: None, age: None };
         let config = TopicConfig { retention, record_bytes_max: RECORD_BYTES_MAX, ..TopicConfig::default() };
         let topic = node.create_at(KV, config, 0)?;
         // A watch may have read more at another node, or here before a restart.
         topic.logs()[0].set_replicated(true);
-        Ok(History { topic, epoch: 0, is_kept })
+        Ok(ChangeHistory { topic, epoch: 0, is_kept })
     }
 
     /// Marks the topic as unreplicated: no other node exists, and this node has applied its log. No
@@ -91,7 +91,7 @@ impl History {
         }
     }
 
-    /// [`History::record`] in batches of [`TOGETHER_BYTES`].
+    /// [`ChangeHistory::record`] in batches of [`TOGETHER_BYTES`].
     fn record_some(&self, past: Vec<Change>) {
         let mut together = Vec::new();
         let mut bytes = 0;

@@ -4,18 +4,20 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_control::{Answered, Command, Effects, LockGrant, Reply, State, StateRestorer};
-use dunlin_raft::{Frozen, Machine};
+use dunlin_control::{
+    Answered, ControlCommand, ControlEffects, ControlReply, ControlState, LockGrant, StateRestorer,
+};
+use dunlin_raft::{Frozen, StateMachine};
 
-use super::history::{History, PastChanges, is_past};
+use super::history::{ChangeHistory, PastChanges, is_past};
 use super::view::StateView;
 use super::waiting::LockWaiters;
 
 /// The state, with the topic, the view and the lock waits that it updates.
 pub(super) struct ControlMachine {
-    state: State,
-    effects: Effects,
-    history: History,
+    state: ControlState,
+    effects: ControlEffects,
+    history: ChangeHistory,
     view: Arc<StateView>,
     waiting: Arc<LockWaiters>,
     /// Buffer for a response.
@@ -23,10 +25,14 @@ pub(super) struct ControlMachine {
 }
 
 impl ControlMachine {
-    pub(super) fn new(history: History, view: Arc<StateView>, waiting: Arc<LockWaiters>) -> ControlMachine {
+    pub(super) fn new(
+        history: ChangeHistory,
+        view: Arc<StateView>,
+        waiting: Arc<LockWaiters>,
+    ) -> ControlMachine {
         ControlMachine {
-            state: State::default(),
-            effects: Effects::default(),
+            state: ControlState::default(),
+            effects: ControlEffects::default(),
             history,
             view,
             waiting,
@@ -42,22 +48,24 @@ impl ControlMachine {
         self.effects.ended.drain(..).for_each(|lease| self.waiting.ended(lease));
     }
 
-    fn take_in(&mut self, command: &Command<'_>) -> Answered {
+    fn take_in(&mut self, command: &ControlCommand<'_>) -> Answered {
         let result = self.state.apply(command, &mut self.effects);
         self.act();
         match (&command.unbound(), &result) {
-            (Command::Begin { .. } | Command::BeginRestored { .. }, Ok(_)) => {
+            (ControlCommand::Begin { .. } | ControlCommand::BeginRestored { .. }, Ok(_)) => {
                 self.history.record(&mut self.effects.changes);
                 self.history.move_on(self.state.epoch(), self.state.revision());
             }
-            (Command::Release { name, lease }, Ok(Reply::Done)) => self.waiting.left(name, *lease),
+            (ControlCommand::Release { name, lease }, Ok(ControlReply::Done)) => {
+                self.waiting.left(name, *lease)
+            }
             _ => {}
         }
         result.into()
     }
 }
 
-impl Machine for ControlMachine {
+impl StateMachine for ControlMachine {
     fn advance(&mut self, now_ms: u64) {
         self.state.advance(now_ms, &mut self.effects);
         self.act();
@@ -73,7 +81,7 @@ impl Machine for ControlMachine {
 
     /// Commands of other versions are not refused for their size.
     fn grows(command: &[u8]) -> bool {
-        Command::decode(command).is_ok_and(|command| command.grows())
+        ControlCommand::decode(command).is_ok_and(|command| command.grows())
     }
 
     /// Applies a command.
@@ -82,7 +90,7 @@ impl Machine for ControlMachine {
     /// If this build does not know the command. The node stops then, because skipping the command would make nodes
     /// differ. No node proposes a command that it does not know.
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
-        let command = Command::decode(command);
+        let command = ControlCommand::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");
         let answered = self.take_in(&command);
         self.encoded.clear();

@@ -13,7 +13,7 @@ const DIR: &str = "control";
 
 /// The node's part in its cluster's keys, once it is started.
 #[derive(Debug, Default)]
-pub(crate) struct LazyStart {
+pub(crate) struct LazyControl {
     control: OnceLock<Arc<Control>>,
     /// Held during a start.
     starting: Mutex<()>,

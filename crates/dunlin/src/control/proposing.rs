@@ -5,11 +5,13 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dunlin_raft::{Commands, Group, GroupError, Leadership, Machine, Member, RequestLane, Transport};
+use dunlin_raft::{
+    Commands, GroupHandle, Leadership, RaftGroupError, RaftMember, RequestLane, StateMachine, Transport,
+};
 use futures_util::future::{Either, select};
 
 use super::ControlError;
-use super::forward::{self, Request};
+use super::forward::{self, ForwardedRequest};
 
 /// Pause between attempts to find the leader.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
@@ -29,7 +31,11 @@ impl RetryDeadline {
     }
 
     /// Waits before another attempt, or returns `NoLeader` with this reason.
-    pub(crate) async fn again<M: Machine>(&self, group: &Group<M>, why: String) -> Result<(), ControlError> {
+    pub(crate) async fn again<M: StateMachine>(
+        &self,
+        group: &GroupHandle<M>,
+        why: String,
+    ) -> Result<(), ControlError> {
         let waited = self.began.elapsed();
         if waited >= self.max {
             return Err(ControlError::NoLeader { waited_ms: waited.as_millis() as u64, why });
@@ -47,8 +53,8 @@ impl RetryDeadline {
 pub(crate) type ProposalOutcome = Result<Vec<Bytes>, (Commands, String)>;
 
 /// Proposes commands to the leader, once.
-pub(crate) async fn propose<M: Machine>(
-    group: &Group<M>,
+pub(crate) async fn propose<M: StateMachine>(
+    group: &GroupHandle<M>,
     transport: &dyn Transport,
     lead: Leadership,
     commands: Commands,
@@ -56,7 +62,7 @@ pub(crate) async fn propose<M: Machine>(
     match lead {
         Leadership::Here => match group.propose_all(commands).await {
             Ok(answers) => Ok(Ok(answers)),
-            Err((error @ GroupError::NotLeader { .. }, back)) => Ok(Err((back, error.to_string()))),
+            Err((error @ RaftGroupError::NotLeader { .. }, back)) => Ok(Err((back, error.to_string()))),
             Err((error, _)) => Err(error.into()),
         },
         Leadership::There(leader) => forward(transport, &leader, commands).await,
@@ -66,25 +72,25 @@ pub(crate) async fn propose<M: Machine>(
 
 async fn forward(
     transport: &dyn Transport,
-    leader: &Member,
+    leader: &RaftMember,
     commands: Commands,
 ) -> Result<ProposalOutcome, ControlError> {
-    let request = Request::Propose(commands);
+    let request = ForwardedRequest::Propose(commands);
     let came = transport.ask(leader, RequestLane::Forward, vec![request.bytes()]).await;
     let why = match came.and_then(forward::read_answers) {
         Ok(Ok(answers)) => return Ok(Ok(answers)),
-        Ok(Err(error @ GroupError::NotLeader { .. })) => error.to_string(),
+        Ok(Err(error @ RaftGroupError::NotLeader { .. })) => error.to_string(),
         Ok(Err(error)) => return Err(error.into()),
         Err(error) if error.kind() == io::ErrorKind::NotConnected => error.to_string(),
         Err(_lost) => return Err(ControlError::Unknown),
     };
-    let Request::Propose(back) = request else { return Err(ControlError::Unknown) };
+    let ForwardedRequest::Propose(back) = request else { return Err(ControlError::Unknown) };
     Ok(Err((back, why)))
 }
 
 /// Waits until this node has applied every command answered so far, on any node.
-pub(crate) async fn catch_up<M: Machine>(
-    group: &Group<M>,
+pub(crate) async fn catch_up<M: StateMachine>(
+    group: &GroupHandle<M>,
     transport: &dyn Transport,
     patience: RetryDeadline,
 ) -> Result<(), ControlError> {
@@ -98,7 +104,10 @@ pub(crate) async fn catch_up<M: Machine>(
 }
 
 /// [`catch_up`], but returns `false` soon on a node without a majority.
-pub(crate) async fn catch_up_if_led<M: Machine>(group: &Group<M>, transport: &dyn Transport) -> bool {
+pub(crate) async fn catch_up_if_led<M: StateMachine>(
+    group: &GroupHandle<M>,
+    transport: &dyn Transport,
+) -> bool {
     let patience = RetryDeadline::new(MAJORITY_WITHIN);
     let (asked, late) = (pin!(read_index(group, transport, &patience)), pin!(group.pause(MAJORITY_WITHIN)));
     match select(asked, late).await {
@@ -108,8 +117,8 @@ pub(crate) async fn catch_up_if_led<M: Machine>(group: &Group<M>, transport: &dy
 }
 
 /// The index of the entry that a linearizable read has to wait for.
-async fn read_index<M: Machine>(
-    group: &Group<M>,
+async fn read_index<M: StateMachine>(
+    group: &GroupHandle<M>,
     transport: &dyn Transport,
     patience: &RetryDeadline,
 ) -> Result<u64, ControlError> {
@@ -117,17 +126,18 @@ async fn read_index<M: Machine>(
         let index = match group.lead() {
             Leadership::Here => group.read_index().await,
             Leadership::There(leader) => {
-                let asked =
-                    transport.ask(&leader, RequestLane::Forward, vec![Request::ReadIndex.bytes()]).await;
+                let asked = transport
+                    .ask(&leader, RequestLane::Forward, vec![ForwardedRequest::ReadIndex.bytes()])
+                    .await;
                 asked
                     .and_then(forward::read_index)
-                    .unwrap_or_else(|error| Err(GroupError::NoQuorum(error.to_string())))
+                    .unwrap_or_else(|error| Err(RaftGroupError::NoQuorum(error.to_string())))
             }
-            Leadership::Nobody => Err(GroupError::NotLeader { leader: None }),
+            Leadership::Nobody => Err(RaftGroupError::NotLeader { leader: None }),
         };
         match index {
             Ok(index) => return Ok(index),
-            Err(error @ (GroupError::NotLeader { .. } | GroupError::NoQuorum(_))) => {
+            Err(error @ (RaftGroupError::NotLeader { .. } | RaftGroupError::NoQuorum(_))) => {
                 patience.again(group, error.to_string()).await?;
             }
             Err(error) => return Err(error.into()),
@@ -136,18 +146,19 @@ async fn read_index<M: Machine>(
 }
 
 /// Handles a proposal or read of another node.
-pub(crate) async fn answer<M: Machine>(
-    group: &Group<M>,
-    request: Request,
+pub(crate) async fn answer<M: StateMachine>(
+    group: &GroupHandle<M>,
+    request: ForwardedRequest,
     is_known: impl Fn(&[u8]) -> bool,
 ) -> Bytes {
     match request {
-        Request::ReadIndex => forward::write_index(&group.read_index().await),
-        Request::Propose(commands) if !commands.iter().all(is_known) => {
-            let error = GroupError::Refused("the leader does not know this version of a command".to_owned());
+        ForwardedRequest::ReadIndex => forward::write_index(&group.read_index().await),
+        ForwardedRequest::Propose(commands) if !commands.iter().all(is_known) => {
+            let error =
+                RaftGroupError::Refused("the leader does not know this version of a command".to_owned());
             forward::write_answers(&Err(error))
         }
-        Request::Propose(commands) => {
+        ForwardedRequest::Propose(commands) => {
             let answers = group.propose_all(commands).await;
             forward::write_answers(&answers.map_err(|(error, _)| error))
         }

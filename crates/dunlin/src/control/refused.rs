@@ -1,37 +1,39 @@
 //! Refusals of keys, leases and locks as all protocols report them.
 
-use dunlin_control::Refusal;
+use dunlin_control::ControlRefusal;
 use dunlin_wire::ErrorCode as Code;
 
 use super::ControlError;
 use crate::refusal::Refused;
 
-impl From<&Refusal> for Refused {
-    fn from(refusal: &Refusal) -> Refused {
+impl From<&ControlRefusal> for Refused {
+    fn from(refusal: &ControlRefusal) -> Refused {
         let of = |code, numbers| Refused { numbers, ..Refused::new(code, "") };
         let named = |code, numbers, name: &str| Refused { numbers, ..Refused::new(code, name) };
         match *refusal {
-            Refusal::KeyTooLong { bytes, bytes_max } => {
+            ControlRefusal::KeyTooLong { bytes, bytes_max } => {
                 named(Code::KeyTooLarge, [bytes, bytes_max, 0], "key_bytes_max")
             }
-            Refusal::ValueTooLong { bytes, bytes_max } => {
+            ControlRefusal::ValueTooLong { bytes, bytes_max } => {
                 named(Code::KeyTooLarge, [bytes, bytes_max, 0], "value_bytes_max")
             }
-            Refusal::TooManyOperations { count, count_max } => {
+            ControlRefusal::TooManyOperations { count, count_max } => {
                 named(Code::KeyTooLarge, [count, count_max, 0], "operations_max")
             }
-            Refusal::Mismatch { modified } => of(Code::KeyMoved, [modified, 0, 0]),
-            Refusal::NoLease { lease } => of(Code::NoLease, [lease, 0, 0]),
-            Refusal::TooManyLeases { count_max } => Refused::limit("leases_max", count_max),
-            Refusal::TooManyLeasesOfUser { count_max } => Refused::limit("leases_of_user_max", count_max),
-            Refusal::TooManyWaiters { count_max } => Refused::limit("waiters_max", count_max),
-            Refusal::Held { holder, token } => of(Code::LockHeld, [holder, token, 0]),
-            Refusal::NotHeld { lease } => of(Code::LockNotHeld, [lease, 0, 0]),
-            Refusal::NoRoom { bytes, bytes_max } | Refusal::NoShare { bytes, bytes_max } => {
+            ControlRefusal::Mismatch { modified } => of(Code::KeyMoved, [modified, 0, 0]),
+            ControlRefusal::NoLease { lease } => of(Code::NoLease, [lease, 0, 0]),
+            ControlRefusal::TooManyLeases { count_max } => Refused::limit("leases_max", count_max),
+            ControlRefusal::TooManyLeasesOfUser { count_max } => {
+                Refused::limit("leases_of_user_max", count_max)
+            }
+            ControlRefusal::TooManyWaiters { count_max } => Refused::limit("waiters_max", count_max),
+            ControlRefusal::Held { holder, token } => of(Code::LockHeld, [holder, token, 0]),
+            ControlRefusal::NotHeld { lease } => of(Code::LockNotHeld, [lease, 0, 0]),
+            ControlRefusal::NoRoom { bytes, bytes_max } | ControlRefusal::NoShare { bytes, bytes_max } => {
                 named(Code::NoRoom, [bytes, bytes_max, 0], &refusal.to_string())
             }
-            Refusal::NoNode { .. } => Refused::new(Code::TopicConfig, refusal.to_string()),
-            Refusal::NoTopic => of(Code::NoTopic, [0; 3]),
+            ControlRefusal::NoNode { .. } => Refused::new(Code::TopicConfig, refusal.to_string()),
+            ControlRefusal::NoTopic => of(Code::NoTopic, [0; 3]),
             _ => Refused::new(Code::BadKey, refusal.to_string()),
         }
     }

@@ -5,29 +5,29 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dunlin_control::State;
+use dunlin_control::ControlState;
 
 /// The state after the last entry, stored before that entry's response is sent.
 #[derive(Debug, Default)]
-pub(super) struct StateView(Mutex<Arc<State>>);
+pub(super) struct StateView(Mutex<Arc<ControlState>>);
 
 impl StateView {
     /// Replaces the state.
-    pub(super) fn publish(&self, state: &State) {
+    pub(super) fn publish(&self, state: &ControlState) {
         let mut next = Arc::new(state.clone());
         std::mem::swap(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), &mut next);
         // The previous state is freed here, outside the lock.
     }
 
     /// The state after the last entry.
-    pub(super) fn state(&self) -> Arc<State> {
+    pub(super) fn state(&self) -> Arc<ControlState> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dunlin_control::{Command, State};
+    use dunlin_control::{ControlCommand, ControlState};
 
     use crate::{Config, Node, block_on};
 
@@ -36,10 +36,10 @@ mod tests {
     fn reads_do_not_wait_for_a_busy_state_machine() {
         let node = Node::start(Config::default()).expect("it starts");
         let control = node.control().expect("the node is a cluster of one");
-        let put = Command::Put { key: b"key", value: b"value", lease: 0 };
+        let put = ControlCommand::Put { key: b"key", value: b"value", lease: 0 };
         block_on(control.ask(&put)).expect("it is put");
         let group = control.group().expect("it runs");
-        let seen = group.with(|_is_locked| control.with(State::revision));
+        let seen = group.with(|_is_locked| control.with(ControlState::revision));
         assert_eq!(seen.expect("it runs"), 1);
     }
 }

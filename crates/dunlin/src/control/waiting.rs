@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dunlin_control::{Key, LOCKS, Refusal, State};
+use dunlin_control::{ControlRefusal, ControlState, Key, LOCKS};
 use tokio::sync::oneshot;
 
 /// The lock's token, or the reason why the wait failed.
-pub(super) type LockOutcome = Result<u64, Refusal>;
+pub(super) type LockOutcome = Result<u64, ControlRefusal>;
 
 /// Callers that wait, by lease and lock name.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl LockWaiters {
 
     /// The lease has left the queue.
     pub(super) fn left(&self, name: &[u8], lease: u64) {
-        self.notify(name, lease, Err(Refusal::NotHeld { lease }));
+        self.notify(name, lease, Err(ControlRefusal::NotHeld { lease }));
     }
 
     /// The lease has ended.
@@ -57,12 +57,12 @@ impl LockWaiters {
                 return;
             }
             let those = waiters.remove(&entry).unwrap_or_default();
-            notify(those, Err(Refusal::NoLease { lease }));
+            notify(those, Err(ControlRefusal::NoLease { lease }));
         }
     }
 
     /// The state was restored: notifies holders. All other callers must request their locks again.
-    pub(super) fn look(&self, state: &State) {
+    pub(super) fn look(&self, state: &ControlState) {
         for ((lease, name), those) in std::mem::take(&mut *self.waiters()) {
             let held = state.get(&[LOCKS, &name].concat()).filter(|item| item.lease == lease);
             if let Some(token) = held.map(|item| item.created) {

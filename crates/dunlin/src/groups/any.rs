@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Share, SubscribeError, Topic, Work};
+use dunlin_topic::{Share, SubscribeError, Topic, WorkGroup};
 
 use super::group::Group;
 use super::{GroupInfo, GroupKind};
@@ -12,7 +12,7 @@ use crate::node::Node;
 #[derive(Debug, Clone)]
 pub(super) enum AnyGroup {
     Share(Arc<Group<Share>>),
-    Work(Arc<Group<Work>>),
+    Work(Arc<Group<WorkGroup>>),
 }
 
 /// Maps a state machine to its kind of group.
@@ -34,15 +34,15 @@ impl OfKind<Share> for AnyGroup {
     }
 }
 
-impl OfKind<Work> for AnyGroup {
-    fn get(&self) -> Option<Arc<Group<Work>>> {
+impl OfKind<WorkGroup> for AnyGroup {
+    fn get(&self) -> Option<Arc<Group<WorkGroup>>> {
         match self {
             AnyGroup::Work(group) => Some(Arc::clone(group)),
             AnyGroup::Share(_) => None,
         }
     }
 
-    fn put(group: Arc<Group<Work>>) -> AnyGroup {
+    fn put(group: Arc<Group<WorkGroup>>) -> AnyGroup {
         AnyGroup::Work(group)
     }
 }

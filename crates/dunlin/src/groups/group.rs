@@ -19,7 +19,7 @@ use dunlin_topic::{Departure, MemberId, Notice, SubscribeError, SubscribeOptions
 use super::error::JoinError;
 use super::machine::GroupMachine;
 use super::part::{self, GroupPartition};
-use super::state::State;
+use super::state::MembershipState;
 use super::{GroupInfo, GroupKind};
 use crate::clock::now_ns;
 use crate::node::Node;
@@ -29,7 +29,7 @@ use crate::node::Node;
 pub(crate) struct Group<M> {
     pub(super) topic: Arc<Topic>,
     pub(super) name: String,
-    state: Mutex<State<M>>,
+    state: Mutex<MembershipState<M>>,
     sleepers: Mutex<VecDeque<Sleeper>>,
     /// Notified by the logs while members sleep.
     pub(super) logs: Arc<Waiter>,
@@ -87,7 +87,7 @@ impl<M: GroupMachine> Group<M> {
         let group = Arc::new_cyclic(|group| Group {
             topic,
             name,
-            state: Mutex::new(State::new(parts, now_ns())),
+            state: Mutex::new(MembershipState::new(parts, now_ns())),
             sleepers: Mutex::default(),
             logs: Waiter::new(),
             alarm: Waker::from(Arc::new(Alarm(Weak::clone(group)))),
@@ -101,7 +101,7 @@ impl<M: GroupMachine> Group<M> {
     }
 
     /// Runs `op` on the group's state with the present time, and wakes members concerned.
-    pub(super) fn with<R>(&self, node: &Node, op: impl FnOnce(&mut State<M>, u64) -> R) -> R {
+    pub(super) fn with<R>(&self, node: &Node, op: impl FnOnce(&mut MembershipState<M>, u64) -> R) -> R {
         let now_ns = now_ns();
         let (outcome, woken) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -257,7 +257,7 @@ impl<M: GroupMachine> Group<M> {
 
     /// The members to wake: all for a notice, else one that can take a record. Without work, the logs are armed for
     /// members that could take more.
-    fn whom_to_wake(&self, state: &mut State<M>) -> Vec<Sleeper> {
+    fn whom_to_wake(&self, state: &mut MembershipState<M>) -> Vec<Sleeper> {
         let mut sleepers = self.sleepers();
         let to_tell_all = state.told_to_all();
         if to_tell_all != state.woken_for {

@@ -2,9 +2,9 @@
 
 use std::fmt::Debug;
 
-use dunlin_topic::{DeadLetter, Departure, GroupError, LostRecords, MemberId, Share, Work};
+use dunlin_topic::{DeadLetter, Departure, GroupError, LostRecords, MemberId, Share, WorkGroup};
 
-/// A state machine of `dunlin-topic`: [`Share`] or [`Work`].
+/// A state machine of `dunlin-topic`: [`Share`] or [`WorkGroup`].
 pub(crate) trait GroupMachine: Debug + Send + 'static {
     /// Whether publishers of a reliable topic wait for the group without members, because the group then
     /// loses no records.
@@ -103,52 +103,52 @@ impl GroupMachine for Share {
     }
 }
 
-impl GroupMachine for Work {
+impl GroupMachine for WorkGroup {
     const WAITED_FOR_WITHOUT_MEMBERS: bool = true;
 
     fn join(&mut self) -> Result<MemberId, GroupError> {
-        Work::join(self)
+        WorkGroup::join(self)
     }
 
     fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64) {
         // The member may have left before.
-        let _ = Work::leave(self, member, departure, now_ns);
+        let _ = WorkGroup::leave(self, member, departure, now_ns);
     }
 
     fn has_room(&self, member: MemberId) -> bool {
-        Work::has_room(self, member)
+        WorkGroup::has_room(self, member)
     }
 
     fn has_lost(&self, member: MemberId) -> bool {
-        Work::has_lost(self, member)
+        WorkGroup::has_lost(self, member)
     }
 
     fn take_lost(&mut self, member: MemberId) -> Option<LostRecords> {
-        Work::take_lost(self, member)
+        WorkGroup::take_lost(self, member)
     }
 
     fn losses(&self) -> u64 {
-        Work::losses(self)
+        WorkGroup::losses(self)
     }
 
     fn position(&self) -> u64 {
-        Work::position(self)
+        WorkGroup::position(self)
     }
 
     fn tick(&mut self, now_ns: u64) {
-        Work::tick(self, now_ns);
+        WorkGroup::tick(self, now_ns);
     }
 
     fn next_tick_ns(&self) -> Option<u64> {
-        Work::next_tick_ns(self)
+        WorkGroup::next_tick_ns(self)
     }
 
     fn give_up_before(&mut self, oldest_seq: u64) {
-        Work::give_up_before(self, oldest_seq);
+        WorkGroup::give_up_before(self, oldest_seq);
     }
 
     fn has_ready(&self) -> bool {
-        Work::has_ready(self)
+        WorkGroup::has_ready(self)
     }
 
     fn may_look(&self) -> bool {
@@ -157,18 +157,18 @@ impl GroupMachine for Work {
 
     /// A record behind another of its key waits for one that is ready, claimed or delayed.
     fn is_settled(&self) -> bool {
-        Work::claims(self) == 0 && !Work::has_ready(self) && Work::next_tick_ns(self).is_none()
+        WorkGroup::claims(self) == 0 && !WorkGroup::has_ready(self) && WorkGroup::next_tick_ns(self).is_none()
     }
 
     fn claims(&self) -> u32 {
-        Work::claims(self)
+        WorkGroup::claims(self)
     }
 
     fn take_dead_letter(&mut self) -> Option<DeadLetter> {
-        Work::take_dead_letter(self)
+        WorkGroup::take_dead_letter(self)
     }
 
     fn lose_dead_letter(&mut self, letter: DeadLetter) {
-        Work::lose_dead_letter(self, letter);
+        WorkGroup::lose_dead_letter(self, letter);
     }
 }

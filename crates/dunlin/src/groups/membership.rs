@@ -12,7 +12,7 @@ use dunlin_topic::{
 
 use super::group::{Group, Sleeper, WorkPending};
 use super::machine::GroupMachine;
-use super::state::State;
+use super::state::MembershipState;
 use crate::clock::now_ns;
 use crate::node::Node;
 
@@ -84,7 +84,7 @@ impl<M: GroupMachine> GroupMember<M> {
     }
 
     /// Runs `op` on the group's state after collecting this member's notices.
-    pub(super) fn with<R>(&mut self, op: impl FnOnce(&mut State<M>, MemberId, u64) -> R) -> R {
+    pub(super) fn with<R>(&mut self, op: impl FnOnce(&mut MembershipState<M>, MemberId, u64) -> R) -> R {
         let GroupMember { node, group, member, notices, ends, ends_told, lost, given_up, .. } = self;
         group.with(node, |state, now_ns| {
             let outcome = op(state, *member, now_ns);

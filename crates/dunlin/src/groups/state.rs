@@ -12,7 +12,7 @@ use crate::node::Node;
 
 /// State under the group's lock.
 #[derive(Debug)]
-pub(super) struct State<M> {
+pub(super) struct MembershipState<M> {
     pub(super) parts: Vec<GroupPartition<M>>,
     pub(super) members: BTreeMap<MemberId, String>,
     /// When the group was created. Tokens count from this time, so that a token of an earlier group of this
@@ -24,15 +24,15 @@ pub(super) struct State<M> {
     registered: bool,
     /// The next partition to read.
     turn: usize,
-    /// The value of [`State::told_to_all`] for which members were last woken.
+    /// The value of [`MembershipState::told_to_all`] for which members were last woken.
     pub(super) woken_for: u64,
 }
 
-impl<M: GroupMachine> State<M> {
-    pub(super) fn new(parts: Vec<GroupPartition<M>>, made_ns: u64) -> State<M> {
+impl<M: GroupMachine> MembershipState<M> {
+    pub(super) fn new(parts: Vec<GroupPartition<M>>, made_ns: u64) -> MembershipState<M> {
         let registered = parts.iter().any(|part| part.cursor.is_registered());
         let members = BTreeMap::new();
-        State { parts, members, made_ns, idle_since_ns: made_ns, registered, turn: 0, woken_for: 0 }
+        MembershipState { parts, members, made_ns, idle_since_ns: made_ns, registered, turn: 0, woken_for: 0 }
     }
 
     /// Calls `look` with each partition, beginning with the next one in turn, until it returns something.

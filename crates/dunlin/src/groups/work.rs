@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Departure, Frame, LogName, MemberId, Notice, Position, Record, SubscribeError, Topic, Work,
+    Departure, Frame, LogName, MemberId, Notice, Position, Record, SubscribeError, Topic, WorkGroup,
 };
 
 use super::error::StaleClaim;
 use super::membership::GroupMember;
-use super::state::State;
+use super::state::MembershipState;
 use crate::clock::now_ns;
 
 /// Claims of a member at which expired ones are removed.
@@ -23,7 +23,7 @@ const OPEN_SWEEP: usize = 1_024;
 /// counts.
 #[derive(Debug)]
 pub struct WorkMember {
-    membership: GroupMember<Work>,
+    membership: GroupMember<WorkGroup>,
     open: HashMap<u64, Open>,
     /// Events not yet returned to the caller.
     events: VecDeque<WorkEvent>,
@@ -74,7 +74,7 @@ impl ClaimedRecord {
 }
 
 impl WorkMember {
-    pub(super) fn new(membership: GroupMember<Work>) -> WorkMember {
+    pub(super) fn new(membership: GroupMember<WorkGroup>) -> WorkMember {
         WorkMember { membership, open: HashMap::new(), events: VecDeque::new() }
     }
 
@@ -220,7 +220,7 @@ fn saturating_ns(duration: Duration) -> u64 {
     duration.as_nanos().min(u64::MAX.into()) as u64
 }
 
-impl State<Work> {
+impl MembershipState<WorkGroup> {
     /// A member's token combines the partition's token with the partition.
     fn member_token(&self, token: u64, part: usize) -> u64 {
         self.made_ns.wrapping_add(token * self.parts.len() as u64 + part as u64)
@@ -231,7 +231,7 @@ impl State<Work> {
         token.wrapping_sub(self.made_ns) / self.parts.len() as u64
     }
 
-    fn work(&mut self, part: usize) -> &mut Work {
+    fn work(&mut self, part: usize) -> &mut WorkGroup {
         &mut self.parts[part].machine
     }
 

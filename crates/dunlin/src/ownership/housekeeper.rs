@@ -16,7 +16,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Due work with its times.
 #[derive(Debug)]
-pub(super) struct Housekeeper(Arc<Work>);
+pub(super) struct OwnershipHousekeeper(Arc<Work>);
 
 #[derive(Debug, Default)]
 struct Work {
@@ -39,15 +39,15 @@ enum Job {
     All,
 }
 
-impl Housekeeper {
+impl OwnershipHousekeeper {
     /// Starts the thread, which ends when this is dropped.
-    pub(super) fn start(ownership: Weak<Ownership>) -> Housekeeper {
+    pub(super) fn start(ownership: Weak<Ownership>) -> OwnershipHousekeeper {
         let work = Arc::<Work>::default();
         let of_thread = Arc::clone(&work);
         let run = move || of_thread.run(&ownership);
         // Without the thread, no new owner is found, and publishers receive `OWNER_AWAY`.
         let _ = thread::Builder::new().name("dunlin-owners".to_owned()).spawn(run);
-        Housekeeper(work)
+        OwnershipHousekeeper(work)
     }
 
     pub(super) fn look_at(&self, route: &Weak<Route>) {
@@ -73,7 +73,7 @@ impl Housekeeper {
     }
 }
 
-impl Drop for Housekeeper {
+impl Drop for OwnershipHousekeeper {
     fn drop(&mut self) {
         lock(&self.0.state).ended = true;
         self.0.more.notify_all();

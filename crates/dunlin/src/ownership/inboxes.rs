@@ -36,7 +36,7 @@ const HELD_BYTES: u64 = 64 << 10;
 
 /// Inboxes of other nodes to which this node has published.
 #[derive(Debug, Default)]
-pub(super) struct Inboxes(Mutex<KnownInboxes>);
+pub(super) struct RemoteInboxes(Mutex<KnownInboxes>);
 
 #[derive(Debug, Default)]
 struct KnownInboxes {

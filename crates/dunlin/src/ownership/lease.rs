@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use dunlin_control::{Command, Placement, Reply, TopicKind};
+use dunlin_control::{ControlCommand, ControlReply, Placement, TopicKind};
 
 use super::route::Route;
 use super::{ClusterCommandError, Ownership, lock};
@@ -33,10 +33,11 @@ impl Ownership {
     fn begin_lease(&self, ttl: Duration, value: &[u8]) -> Option<u64> {
         let asked_ns = steady_ns();
         let ttl_ms = ttl.as_millis() as u64;
-        let Ok(Reply::Granted { lease, .. }) = self.peers.ask(&Command::Grant { ttl_ms }) else {
+        let Ok(ControlReply::Granted { lease, .. }) = self.peers.ask(&ControlCommand::Grant { ttl_ms })
+        else {
             return None;
         };
-        let enlist = Command::Enlist { node: self.id, lease, value };
+        let enlist = ControlCommand::Enlist { node: self.id, lease, value };
         self.peers.ask(&enlist).ok()?;
         // Topics may have other owners since the previous lease ended. The node knows them once it knows this
         // lease.
@@ -48,7 +49,7 @@ impl Ownership {
             thread::sleep(LOOK);
         }
         if self.is_leaving.load(Ordering::Acquire) {
-            let _ = self.peers.ask(&Command::Revoke { lease });
+            let _ = self.peers.ask(&ControlCommand::Revoke { lease });
             return None;
         }
         self.lease(asked_ns, ttl - ttl / DRIFT_PART);
@@ -72,11 +73,11 @@ impl Ownership {
         let mut commands = Vec::with_capacity(routes.len());
         for route in routes {
             let (topic, epoch) = (route.name.as_bytes(), self.epoch_after(route));
-            commands.push(Command::Move { topic, node: self.id, epoch });
+            commands.push(ControlCommand::Move { topic, node: self.id, epoch });
         }
         let answers = self.peers.ask_all(&commands);
         routes.iter().zip(answers).fold(true, |all, (route, answer)| match answer {
-            Ok(Reply::Placed { owner, epoch, .. }) => {
+            Ok(ControlReply::Placed { owner, epoch, .. }) => {
                 let (kind, pattern) = (route.kind, route.pattern.as_bytes());
                 route.settle(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
                 all
@@ -89,8 +90,8 @@ impl Ownership {
 
     fn keep_lease(&self, lease: u64, ttl: Duration) -> bool {
         let asked_ns = steady_ns();
-        match self.peers.ask(&Command::KeepAlive { leases: vec![lease] }) {
-            Ok(Reply::KeptAlive { ended }) if ended.is_empty() => {
+        match self.peers.ask(&ControlCommand::KeepAlive { leases: vec![lease] }) {
+            Ok(ControlReply::KeptAlive { ended }) if ended.is_empty() => {
                 self.lease(asked_ns, ttl - ttl / DRIFT_PART);
                 true
             }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use dunlin_control::{Command, TopicKind};
+use dunlin_control::{ControlCommand, TopicKind};
 use dunlin_topic::{SubscriberInfo, Topic};
 
 use super::route::Route;
@@ -37,7 +37,7 @@ impl Ownership {
         let lease = self.enlisted.load(Ordering::Acquire);
         if lease != 0 && self.is_alive(self.id) {
             // If this fails, the lease ends by itself.
-            let _ = self.peers.ask(&Command::Revoke { lease });
+            let _ = self.peers.ask(&ControlCommand::Revoke { lease });
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
-use dunlin_control::{Command, Placement, Reply, TopicKind, Wanted};
+use dunlin_control::{ControlCommand, ControlReply, Placement, TopicKind, Wanted};
 use dunlin_topic::{
     Clock, ForwardedBatch, Log, Position, PublishError, Start, StoredState, SubscribeOptions, SubscriberInfo,
     Topic, TopicConfig, Upstream, Waiter,
@@ -348,8 +348,8 @@ impl Route {
         if ownership.was_asked_in_vain() {
             return;
         }
-        match ownership.peers.ask(&Command::Place { wanted }) {
-            Ok(Reply::Placed { owner, epoch, .. }) => {
+        match ownership.peers.ask(&ControlCommand::Place { wanted }) {
+            Ok(ControlReply::Placed { owner, epoch, .. }) => {
                 let (pattern, config) = (self.pattern.as_bytes(), &b""[..]);
                 let next = Placement { owner, epoch, kind: self.kind, pattern, config, from: 0 };
                 self.settle(ownership, &next);

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dunlin_control::{
-    Command, Event, Events, Item, Placement, Refusal, Reply, State, TOPICS, TopicKind, Wanted, node_of,
-    prefix_end, topic_key,
+    ControlCommand, ControlRefusal, ControlReply, ControlState, KeyEvent, KeyEvents, KeyItem, Placement,
+    TOPICS, TopicKind, Wanted, node_of, prefix_end, topic_key,
 };
 use dunlin_topic::{Charge, Pattern, Topic, TopicConfig, Upstream};
 
@@ -26,7 +26,7 @@ const ARRIVAL_MAX: Duration = Duration::from_secs(2);
 
 impl Ownership {
     /// Updates the node to the complete agreed state.
-    pub fn settle_all(self: &Arc<Ownership>, state: &State) {
+    pub fn settle_all(self: &Arc<Ownership>, state: &ControlState) {
         let page = |prefix: &[u8]| {
             let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
             let mut items = Vec::new();
@@ -59,11 +59,11 @@ impl Ownership {
     }
 
     /// Updates the node to the changes of one revision.
-    pub fn changed(self: &Arc<Ownership>, events: Events<'_>) {
+    pub fn changed(self: &Arc<Ownership>, events: KeyEvents<'_>) {
         for event in events.filter_map(Result::ok) {
             match event {
-                Event::Put { key, item } => self.put(key, &item),
-                Event::Deleted { key } => match (node_of(key), key.strip_prefix(TOPICS)) {
+                KeyEvent::Put { key, item } => self.put(key, &item),
+                KeyEvent::Deleted { key } => match (node_of(key), key.strip_prefix(TOPICS)) {
                     (Some(node), _) => self.left(node),
                     (None, Some(name)) => {
                         if let Ok(name) = std::str::from_utf8(name) {
@@ -77,9 +77,9 @@ impl Ownership {
     }
 
     /// The topics that one revision deleted.
-    pub fn deleted_by(events: Events<'_>) -> impl Iterator<Item = String> {
-        let name = |event: Result<Event<'_>, _>| match event {
-            Ok(Event::Deleted { key }) => String::from_utf8(key.strip_prefix(TOPICS)?.to_vec()).ok(),
+    pub fn deleted_by(events: KeyEvents<'_>) -> impl Iterator<KeyItem = String> {
+        let name = |event: Result<KeyEvent<'_>, _>| match event {
+            Ok(KeyEvent::Deleted { key }) => String::from_utf8(key.strip_prefix(TOPICS)?.to_vec()).ok(),
             _ => None,
         };
         events.filter_map(name)
@@ -87,7 +87,11 @@ impl Ownership {
 
     /// Deletes topics that were deleted before `state` and not recreated. A recreated topic is either the one on
     /// disk, or another node owns it.
-    pub fn deleted_before(self: &Arc<Ownership>, state: &State, names: impl IntoIterator<Item = String>) {
+    pub fn deleted_before(
+        self: &Arc<Ownership>,
+        state: &ControlState,
+        names: impl IntoIterator<KeyItem = String>,
+    ) {
         let is_gone = |name: &String| state.get(&topic_key(name.as_bytes())).is_none();
         for name in names.into_iter().filter(is_gone) {
             let _one_at_a_time = lock(&self.settling);
@@ -100,7 +104,7 @@ impl Ownership {
         }
     }
 
-    fn put(self: &Arc<Ownership>, key: &[u8], item: &Item) {
+    fn put(self: &Arc<Ownership>, key: &[u8], item: &KeyItem) {
         if let Some(node) = node_of(key) {
             if node == self.id {
                 self.enlisted.store(item.lease, Ordering::Release);
@@ -254,7 +258,9 @@ impl Ownership {
             node: self.id,
             holds: false,
         };
-        let Reply::Placed { owner, epoch, made } = self.ask_somebody(&Command::Place { wanted })? else {
+        let ControlReply::Placed { owner, epoch, made } =
+            self.ask_somebody(&ControlCommand::Place { wanted })?
+        else {
             return Err(TopicError::Cluster("the cluster sent an unexpected response".to_owned()));
         };
         if made {
@@ -281,12 +287,12 @@ impl Ownership {
             let (topic, config) = (name.as_bytes(), words.as_bytes());
             let epoch = node.next_epoch(name, now_ns());
             let wanted = Wanted { topic, pattern: topic, kind, config, epoch, node: self.id, holds: false };
-            commands.push(Command::Place { wanted });
+            commands.push(ControlCommand::Place { wanted });
         }
         let answers = self.peers.ask_all(&commands);
         let settled = names.iter().zip(&words).zip(commands.iter().zip(answers));
         let settled = settled.map(|((name, words), (command, answer))| {
-            if let Reply::Placed { owner, epoch, made: true } = self.to_line(command, answer)? {
+            if let ControlReply::Placed { owner, epoch, made: true } = self.to_line(command, answer)? {
                 let (pattern, config) = (name.as_bytes(), words.as_bytes());
                 self.settle(name, &Placement { owner, epoch, kind, pattern, config, from: 0 })?;
             }
@@ -308,15 +314,18 @@ impl Ownership {
     /// Whether the topic may exist: the cluster has not reported that there is none.
     fn is_agreed_on(&self, name: &str) -> bool {
         waiting::check();
-        !matches!(self.peers.ask(&self.find(name)), Err(ClusterCommandError::Refused(Refusal::NoTopic)))
+        !matches!(
+            self.peers.ask(&self.find(name)),
+            Err(ClusterCommandError::Refused(ControlRefusal::NoTopic))
+        )
     }
 
     /// A command that returns the topic's owner and creates nothing.
-    fn find<'a>(&self, name: &'a str) -> Command<'a> {
+    fn find<'a>(&self, name: &'a str) -> ControlCommand<'a> {
         let topic = name.as_bytes();
         let (kind, config) = (TopicKind::Volatile, &b""[..]);
         let wanted = Wanted { topic, pattern: topic, kind, config, epoch: 0, node: self.id, holds: false };
-        Command::Place { wanted }
+        ControlCommand::Place { wanted }
     }
 
     /// Waits until the node knows that this topic is deleted; returns whether it does.
@@ -353,7 +362,7 @@ impl Ownership {
     /// deletion could hit the next topic of this name.
     pub(crate) fn delete(self: &Arc<Ownership>, node: &Node, name: &str) -> Result<(), TopicError> {
         let there = node.registry().get(name);
-        self.ask(&Command::Remove { topic: name.as_bytes() })?;
+        self.ask(&ControlCommand::Remove { topic: name.as_bytes() })?;
         if let Some(topic) = there
             && !self.await_end(node, &topic)
         {
@@ -365,7 +374,7 @@ impl Ownership {
     /// Moves a topic to another node; waits for the cluster, not for that node.
     pub fn move_topic(self: &Arc<Ownership>, name: &str, to: u64) -> Result<(), TopicError> {
         let epoch = self.epoch_to_move(name, to);
-        self.ask(&Command::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
+        self.ask(&ControlCommand::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
     }
 
     /// The lowest epoch that the topic may begin at that node. The epoch does not change if the topic is
@@ -417,8 +426,8 @@ impl Ownership {
             node: self.id,
             holds: true,
         };
-        match self.ask(&Command::Place { wanted })? {
-            Reply::Placed { owner, .. } if owner != self.id => {
+        match self.ask(&ControlCommand::Place { wanted })? {
+            ControlReply::Placed { owner, .. } if owner != self.id => {
                 Err(TopicError::Exists(format!("{} (owned by node {owner})", topic.name())))
             }
             _ => Ok(()),
@@ -426,12 +435,12 @@ impl Ownership {
     }
 
     /// Proposes a command, and retries while no node is a member yet.
-    fn ask_somebody(&self, command: &Command<'_>) -> Result<Reply, TopicError> {
+    fn ask_somebody(&self, command: &ControlCommand<'_>) -> Result<ControlReply, TopicError> {
         waiting::check();
         let until_ns = steady_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);
         loop {
             match self.peers.ask(command) {
-                Err(ClusterCommandError::Refused(Refusal::NoNodes)) if steady_ns() < until_ns => {
+                Err(ClusterCommandError::Refused(ControlRefusal::NoNodes)) if steady_ns() < until_ns => {
                     std::thread::sleep(PAUSE);
                 }
                 answered => return self.to_line(command, answered),
@@ -439,26 +448,26 @@ impl Ownership {
         }
     }
 
-    fn ask(&self, command: &Command<'_>) -> Result<Reply, TopicError> {
+    fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, TopicError> {
         waiting::check();
         self.to_line(command, self.peers.ask(command))
     }
 
     fn to_line(
         &self,
-        command: &Command<'_>,
-        answered: Result<Reply, ClusterCommandError>,
-    ) -> Result<Reply, TopicError> {
-        let topic = |command: &Command<'_>| match *command {
-            Command::Place { wanted } => String::from_utf8_lossy(wanted.topic).into_owned(),
-            Command::Move { topic, .. } | Command::Remove { topic } => {
+        command: &ControlCommand<'_>,
+        answered: Result<ControlReply, ClusterCommandError>,
+    ) -> Result<ControlReply, TopicError> {
+        let topic = |command: &ControlCommand<'_>| match *command {
+            ControlCommand::Place { wanted } => String::from_utf8_lossy(wanted.topic).into_owned(),
+            ControlCommand::Move { topic, .. } | ControlCommand::Remove { topic } => {
                 String::from_utf8_lossy(topic).into_owned()
             }
             _ => String::new(),
         };
         answered.map_err(|error| match error {
-            ClusterCommandError::Refused(Refusal::NoTopic) => TopicError::Unknown(topic(command)),
-            ClusterCommandError::Refused(Refusal::PatternOverlaps) => {
+            ClusterCommandError::Refused(ControlRefusal::NoTopic) => TopicError::Unknown(topic(command)),
+            ClusterCommandError::Refused(ControlRefusal::PatternOverlaps) => {
                 TopicError::Overlaps("another node created".to_owned())
             }
             other => TopicError::Cluster(other.to_string()),

@@ -7,7 +7,7 @@
 //!   [`HostOutput`].
 //! - A region without a lease, or behind its standby, does not delay other regions.
 //!
-//! Limits: those of `space::Limits`. Reports beyond `reports_max` are dropped and counted.
+//! Limits: those of `space::RegionLimits`. Reports beyond `reports_max` are dropped and counted.
 
 mod entities;
 mod figures;
@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use dunlin_space::{
-    Authority, Behaviour, EntityId, Outputs, Partition, Region, RegionId, RegionReport, RegionSetup,
-    RegionState, StepError, Takeover, ViewerId, Watch,
+    Behaviour, EntityId, Outputs, Partition, Region, RegionAuthority, RegionId, RegionReport, RegionSetup,
+    RegionState, StepError, SurroundingsWatch, Takeover, ViewerId,
 };
 use dunlin_topic::{Publish, PublishError, Publisher};
 
@@ -119,7 +119,7 @@ pub struct Host<const D: usize, B> {
     partition: Partition,
     stage: Option<WorldTopics>,
     regions: BTreeMap<RegionId, HostedRegion<D, B>>,
-    viewers: BTreeMap<ViewerId, Watch>,
+    viewers: BTreeMap<ViewerId, SurroundingsWatch>,
     near: VecDeque<(RegionId, Vec<u8>)>,
     turn: HostOutput,
     reports: Vec<(RegionId, RegionReport)>,
@@ -157,7 +157,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Begins a region without entities.
-    pub fn begin(&mut self, region: RegionId, authority: Authority) -> Result<(), HostError> {
+    pub fn begin(&mut self, region: RegionId, authority: RegionAuthority) -> Result<(), HostError> {
         self.check_new(region)?;
         let setup = RegionSetup { region, ..self.setup.clone() };
         let made = Region::new(setup, self.behaviour.clone(), self.partition.clone(), authority);
@@ -293,7 +293,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Sets or removes the lease of a region.
-    pub fn set_authority(&mut self, region: RegionId, authority: Option<Authority>) {
+    pub fn set_authority(&mut self, region: RegionId, authority: Option<RegionAuthority>) {
         if let Some(running) = self.regions.get_mut(&region) {
             running.region.set_authority(authority);
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use dunlin_journal::{Disk, replace_file};
 use dunlin_topic::{
-    Durable, Limits, OnFull, Pattern, ReducerConfig, Reliable, Retention, Subject, TopicConfig,
+    Durable, LogLimits, OnFull, Pattern, ReducerConfig, Reliable, Retention, Subject, TopicConfig,
 };
 
 use super::checksum;
@@ -108,7 +108,7 @@ pub(super) fn write(
     let text = with_line(encode(name, config), &format!("epoch {epoch}"));
     let text = checksum::seal(text, LAST_LINE);
     // Limits belong to the node's configuration, which may change.
-    let kept = TopicConfig { limits: Limits::default(), ..config.clone() };
+    let kept = TopicConfig { limits: LogLimits::default(), ..config.clone() };
     if parse(&text) != Ok((name.to_owned(), kept, Some(epoch))) {
         let why = "its name, pattern or reducer cannot be written as lines".to_owned();
         return Err(StorageError::Catalogue { path, why });

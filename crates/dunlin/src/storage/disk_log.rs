@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 
-use dunlin_journal::{AppendError, BLOCK_HEADER_BYTES, Batch, Disk, Journal, ReadError, Reader};
+use dunlin_journal::{AppendBatch, AppendError, BLOCK_HEADER_BYTES, Disk, Journal, ReadError, Reader};
 use dunlin_topic::{
     BATCH_BYTES_MAX, CheckedBatch, Loaded, Log, Position, Snapshot, StagedRecords, Store, TopicConfig,
 };
 
 use super::doubt::Doubt;
 use super::error::StorageError;
-use super::known::{self, Known, Marks, Origin};
+use super::known::{self, FileOrigin, Known, Marks};
 use super::loaded::Cache;
 use super::note;
-use super::worker::Queue;
+use super::worker::StoreQueue;
 use super::{Begun, StorageContext, catalogue, lock};
 use crate::clock::now_ns;
 
@@ -55,7 +55,7 @@ pub(super) struct DiskLog {
     doubt: Option<Doubt>,
     reader: Reader,
     cache: Arc<Cache>,
-    queue: Arc<Queue>,
+    queue: Arc<StoreQueue>,
     log: OnceLock<Weak<Log>>,
     bytes: AtomicU64,
     unstored_bytes_max: u64,
@@ -104,7 +104,7 @@ impl DiskLog {
         partition: u16,
         config: &TopicConfig,
         begun: Begun,
-        queue: &Arc<Queue>,
+        queue: &Arc<StoreQueue>,
     ) -> Result<(Arc<DiskLog>, dunlin_journal::Recovered), StorageError> {
         let dir = place.log_dir(id, partition);
         let name = format!("{topic}/{partition}");
@@ -146,7 +146,7 @@ impl DiskLog {
                 report.last.map_or((begun.epoch().unwrap_or(0), 0), |last| (last.epoch, last.seq));
             let begins = journal.reader().epochs();
             let first_seq = begins.iter().find(|begin| begin.epoch == epoch).map_or(1, |begin| begin.seq);
-            let origin = Origin::of(disk, &topic_path, &dir);
+            let origin = FileOrigin::of(disk, &topic_path, &dir);
             let (closed, changed_ns, unsure, pattern) = (false, None, unsure.clone(), Some(pattern.clone()));
             // If the node is killed before the next note, this note still holds.
             let now = Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns, origin };
@@ -389,7 +389,7 @@ impl DiskLog {
         let unsure = self.unsure.iter().copied().filter(|epoch| *epoch >= oldest).collect();
         let pattern = Some(self.pattern.clone());
         let (epoch, through, closed) = (last.epoch, last.seq, closed_ns.is_some());
-        let origin = Origin::of(&*self.disk, &self.topic_path, &self.dir);
+        let origin = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir);
         let now =
             Some(Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns: closed_ns, origin });
         // If this fails, the previous note still holds.
@@ -401,7 +401,7 @@ impl DiskLog {
     /// Notes that the log was created in this epoch, and has no record. A log that is empty and lacks this
     /// note was emptied. The caller syncs the directory.
     pub(super) fn note_new(&self, epoch: u32) {
-        let origin = Origin::of(&*self.disk, &self.topic_path, &self.dir);
+        let origin = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir);
         let pattern = Some(self.pattern.clone());
         let (unsure, changed_ns) = (Vec::new(), None);
         let new =
@@ -450,7 +450,7 @@ impl DiskLog {
     fn read(&self, at: Position) -> Loaded {
         let from = dunlin_journal::Position::new(at.epoch, at.seq);
         match self.reader.load(from, LOAD_BYTES) {
-            Ok(Some(dunlin_journal::Loaded::Records(records))) if records.epoch == at.epoch => {
+            Ok(Some(dunlin_journal::LoadOutcome::Records(records))) if records.epoch == at.epoch => {
                 if records.first_seq > at.seq {
                     return Loaded::Lost { through: records.first_seq - 1 };
                 }
@@ -463,7 +463,7 @@ impl DiskLog {
                     None => Loaded::Lost { through: records.first_seq + u64::from(records.count) - 1 },
                 }
             }
-            Ok(Some(dunlin_journal::Loaded::Hole(hole))) if hole.first.epoch == at.epoch => {
+            Ok(Some(dunlin_journal::LoadOutcome::Hole(hole))) if hole.first.epoch == at.epoch => {
                 Loaded::Lost { through: hole.last.unwrap_or(u64::MAX) }
             }
             // The epoch has no more records.
@@ -531,7 +531,7 @@ fn append(journal: &mut Journal, staged: &StagedRecords, note: &mut Vec<u8>) -> 
     let parts: Vec<&[u8]> = frames.iter().map(|frames| &frames[..]).collect();
     let Some(first) = staged.runs().first() else { return Ok(()) };
     note::encode(staged.marks(), note);
-    let batch = Batch {
+    let batch = AppendBatch {
         epoch: staged.epoch(),
         first_seq: first.first_seq(),
         count: staged.runs().iter().map(|run| run.count()).sum(),
@@ -542,11 +542,11 @@ fn append(journal: &mut Journal, staged: &StagedRecords, note: &mut Vec<u8>) -> 
     journal.append_noted(&batch, note)
 }
 
-fn journal_config(config: &TopicConfig) -> dunlin_journal::Config {
+fn journal_config(config: &TopicConfig) -> dunlin_journal::JournalConfig {
     let file_bytes = (config.retention.bytes / FILES_PER_HISTORY).clamp(FILE_BYTES_MIN, FILE_BYTES_MAX);
-    dunlin_journal::Config {
+    dunlin_journal::JournalConfig {
         file_bytes,
-        ahead_bytes: (file_bytes / 4).min(dunlin_journal::Config::default().ahead_bytes),
+        ahead_bytes: (file_bytes / 4).min(dunlin_journal::JournalConfig::default().ahead_bytes),
         retain_bytes: Some(config.retention.bytes),
         retain_ns: config.retention.age.map(|age| age.as_nanos().try_into().unwrap_or(u64::MAX)),
     }

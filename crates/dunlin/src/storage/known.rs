@@ -7,7 +7,7 @@
 //! stay reserved if the topic's own file is damaged or gone.
 //!
 //! Files that were put back may be older than what subscribers have read. The file therefore also stores
-//! attributes of the topic's and the log's files that a copy does not keep ([`Origin`]). The end of an empty
+//! attributes of the topic's and the log's files that a copy does not keep ([`FileOrigin`]). The end of an empty
 //! log, or of a log that did not end in order, counts only while these attributes are unchanged.
 
 use std::collections::BTreeSet;
@@ -48,12 +48,12 @@ pub(super) struct Known {
     /// The modification time of the log's last file, if the log is closed. A copy has another time.
     pub(super) changed_ns: Option<u64>,
     /// Attributes of the files when this was written. Older builds did not write them.
-    pub(super) origin: Option<Origin>,
+    pub(super) origin: Option<FileOrigin>,
 }
 
 /// Attributes of files that never change, or change only in content. Copies have other values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct FileOrigin {
     /// When the topic's file was changed last. It is written once.
     topic_ns: u64,
     /// When the lock in the log's directory was changed last. It is created with the directory.
@@ -62,11 +62,11 @@ pub(super) struct Origin {
     file: u64,
 }
 
-impl Origin {
+impl FileOrigin {
     /// Attributes of a topic's file and its log at present; `None` if one is missing.
-    pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> Option<Origin> {
+    pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> Option<FileOrigin> {
         let Marks { topic_ns, lock_ns, files } = Marks::of(disk, topic, log_dir);
-        Some(Origin { topic_ns: topic_ns?, lock_ns: lock_ns?, file: files.last().copied().unwrap_or(0) })
+        Some(FileOrigin { topic_ns: topic_ns?, lock_ns: lock_ns?, file: files.last().copied().unwrap_or(0) })
     }
 }
 
@@ -147,7 +147,7 @@ impl Known {
 
     /// Whether the log's files are those that this node wrote, and not a copy or older ones.
     pub(super) fn is_of(&self, marks: &Marks) -> bool {
-        self.origin.is_some_and(|Origin { lock_ns, file, .. }| {
+        self.origin.is_some_and(|FileOrigin { lock_ns, file, .. }| {
             Some(lock_ns) == marks.lock_ns && (file == 0 || marks.files.contains(&file))
         })
     }
@@ -184,8 +184,9 @@ impl Known {
         let pattern: String = pattern.iter().map(|pattern| format!("pattern {pattern}\n")).collect();
         let unsure: String = unsure.iter().map(|epoch| format!("unsure {epoch}\n")).collect();
         let changed: String = changed_ns.iter().map(|ns| format!("changed {ns}\n")).collect();
-        let origin =
-            |Origin { topic_ns, lock_ns, file }: &Origin| format!("origin {topic_ns} {lock_ns} {file}\n");
+        let origin = |FileOrigin { topic_ns, lock_ns, file }: &FileOrigin| {
+            format!("origin {topic_ns} {lock_ns} {file}\n")
+        };
         let origin: String = self.origin.iter().map(origin).collect();
         let text = format!(
             "{FIRST_LINE}\nepoch {epoch}\nfirst {first_seq}\nthrough {through}\nclosed {closed}\n{pattern}{unsure}{changed}{origin}{LAST_LINE}\n"
@@ -225,7 +226,7 @@ fn parse(text: &str) -> Result<Known, String> {
                 let [topic_ns, lock_ns, file] = numbers.map_err(wrong)?[..] else {
                     return Err("the origin is not three numbers".to_owned());
                 };
-                origin = Some(Origin { topic_ns, lock_ns, file });
+                origin = Some(FileOrigin { topic_ns, lock_ns, file });
             }
             _ => return Err("the end of the file is missing".to_owned()),
         }
@@ -306,7 +307,7 @@ mod tests {
             pattern: Some("a.>".to_owned()),
             unsure: vec![3, 5],
             changed_ns: Some(1_700_000_000_000_000_001),
-            origin: Some(Origin { topic_ns: 1_700_000_000_000_000_002, lock_ns: 3, file: u64::MAX }),
+            origin: Some(FileOrigin { topic_ns: 1_700_000_000_000_000_002, lock_ns: 3, file: u64::MAX }),
         };
         let text = known.encode();
         assert_eq!(parse(&text), Ok(known.clone()));

@@ -29,7 +29,7 @@ const LOOKS: u32 = 400;
 
 /// The logs with records to store.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct StoreQueue {
     any: AtomicBool,
     /// Whether a disk is full.
     is_full: AtomicBool,
@@ -61,20 +61,20 @@ enum Sleep {
 
 /// The thread, until it is stopped or dropped.
 #[derive(Debug)]
-pub(super) struct Worker {
-    queue: Arc<Queue>,
+pub(super) struct StoreWorker {
+    queue: Arc<StoreQueue>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Worker {
-    pub(super) fn start() -> io::Result<Worker> {
-        let queue = Arc::<Queue>::default();
+impl StoreWorker {
+    pub(super) fn start() -> io::Result<StoreWorker> {
+        let queue = Arc::<StoreQueue>::default();
         let of_thread = Arc::clone(&queue);
         let thread = thread::Builder::new().name("dunlin-store".to_owned()).spawn(move || run(&of_thread))?;
-        Ok(Worker { queue, thread: Mutex::new(Some(thread)) })
+        Ok(StoreWorker { queue, thread: Mutex::new(Some(thread)) })
     }
 
-    pub(super) fn queue(&self) -> &Arc<Queue> {
+    pub(super) fn queue(&self) -> &Arc<StoreQueue> {
         &self.queue
     }
 
@@ -108,13 +108,13 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for StoreWorker {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-impl Queue {
+impl StoreQueue {
     pub(super) fn add(&self, log: Arc<DiskLog>) {
         self.change(|waiting| {
             if !waiting.logs.iter().any(|other| Arc::ptr_eq(other, &log)) {
@@ -236,7 +236,7 @@ fn remove(removed: &[Removal]) {
     }
 }
 
-fn run(queue: &Queue) {
+fn run(queue: &StoreQueue) {
     let (mut round, mut full): (Vec<Arc<DiskLog>>, Vec<Arc<DiskLog>>) = (Vec::new(), Vec::new());
     loop {
         let (going_on, removed) = queue.take(&mut round, (!full.is_empty()).then_some(RETRY));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_journal::{Disk, MemoryDisk};
-use dunlin_raft::{Member, RequestLane, ResponseFuture, Transport};
+use dunlin_raft::{RaftMember, RequestLane, ResponseFuture, Transport};
 use futures_util::future::join_all;
 
-use super::history::History;
+use super::history::TaskHistory;
 use super::{TaskShard, Tasks, TasksError, TasksLimits};
 use crate::control::{ControlError, block_on, refuse_members};
 use crate::node::Node;
@@ -23,7 +23,7 @@ const LOG_BYTES_MAX_IN_MEMORY: usize = 16 << 20;
 struct NoPeers;
 
 impl Transport for NoPeers {
-    fn ask(&self, _member: &Member, _lane: RequestLane, _request: Vec<Bytes>) -> ResponseFuture {
+    fn ask(&self, _member: &RaftMember, _lane: RequestLane, _request: Vec<Bytes>) -> ResponseFuture {
         Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
     }
 }
@@ -50,7 +50,7 @@ impl Tasks {
             }
         };
         let tasks = tasks.map_err(start)?;
-        History::mark_unreplicated(node);
+        TaskHistory::mark_unreplicated(node);
         let lead = |shard: &Arc<TaskShard>| {
             let shard = Arc::clone(shard);
             async move {
@@ -59,7 +59,7 @@ impl Tasks {
                     // No other node can become the leader.
                     shard.elect().await?;
                 } else {
-                    shard.begin(&[Member { id: ID, address: String::new() }]).await?;
+                    shard.begin(&[RaftMember { id: ID, address: String::new() }]).await?;
                 }
                 shard.catch_up().await?;
                 shard.correct_clock().await?;
@@ -69,7 +69,7 @@ impl Tasks {
         let led = block_on(join_all(tasks.shards.iter().map(lead))).into_iter().collect::<Result<(), _>>();
         if let Err(error) = led {
             tasks.stop();
-            History::close(node);
+            TaskHistory::close(node);
             return Err(error);
         }
         Ok(tasks)

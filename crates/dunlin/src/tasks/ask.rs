@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_raft::{Commands, Group, GroupError, Leadership};
-use dunlin_tasks::{Command, CommandOutcome, CommandReply, Found, Query, ShardRoute};
+use dunlin_raft::{Commands, GroupHandle, Leadership, RaftGroupError};
+use dunlin_tasks::{CommandReply, ShardRoute, TaskCommand, TaskCommandOutcome, TaskQuery, TaskQueryResult};
 use futures_util::future::join_all;
 
 use super::machine::TasksMachine;
@@ -14,7 +14,7 @@ use super::routed::RoutedCommands;
 use super::{TaskShard, Tasks, TasksError};
 use crate::clock::now_ns;
 use crate::control::Consistency;
-use crate::control::forward::Request;
+use crate::control::forward::ForwardedRequest;
 use crate::control::proposing::{self, RetryDeadline};
 
 /// Tolerated error of the cluster's clock, ms.
@@ -22,7 +22,7 @@ const CLOCK_MS_MAX: u64 = 20;
 
 impl Tasks {
     /// Proposes decoded commands. Within a shard, they are applied one after another without others between. Returns
-    /// the bytes of an [`CommandOutcome`] for each. Commands that certainly were not applied are retried for
+    /// the bytes of a [`TaskCommandOutcome`] for each. Commands that certainly were not applied are retried for
     /// `answer_ms_max`.
     pub async fn propose_known(&self, commands: Commands) -> Result<Vec<Bytes>, TasksError> {
         if let [only] = &self.shards[..] {
@@ -45,7 +45,7 @@ impl Tasks {
     }
 
     /// Proposes one command.
-    pub async fn ask(&self, command: &Command<'_>) -> Result<CommandReply, TasksError> {
+    pub async fn ask(&self, command: &TaskCommand<'_>) -> Result<CommandReply, TasksError> {
         let mut commands = Commands::default();
         commands.push_with(|out| command.encode(out));
         reply(&self.propose_known(commands).await?)
@@ -63,7 +63,7 @@ impl Tasks {
     }
 
     /// Answers a query from this node's state.
-    pub fn answer(&self, query: &Query<'_>) -> Result<Found, TasksError> {
+    pub fn answer(&self, query: &TaskQuery<'_>) -> Result<TaskQueryResult, TasksError> {
         match query.route(self.limits.shards) {
             ShardRoute::One(number) => match self.shards.get(usize::from(number)) {
                 Some(shard) => {
@@ -72,18 +72,22 @@ impl Tasks {
                     Ok(found.from_within(number, self.limits.shards, query))
                 }
                 // A list continues after the last shard.
-                None => Ok(Found::Tasks { tasks: Vec::new(), next: None, now_ms: 0 }),
+                None => Ok(TaskQueryResult::Tasks { tasks: Vec::new(), next: None, now_ms: 0 }),
             },
             ShardRoute::All => {
                 let parts = self.each(|state| state.answer(query))?;
                 let parts = parts.into_iter().collect::<Result<_, _>>()?;
-                Found::join(parts).ok_or_else(TasksError::unknown)
+                TaskQueryResult::join(parts).ok_or_else(TasksError::unknown)
             }
         }
     }
 
     /// Answers a query from a state of the requested freshness.
-    pub async fn query(&self, consistency: Consistency, query: &Query<'_>) -> Result<Found, TasksError> {
+    pub async fn query(
+        &self,
+        consistency: Consistency,
+        query: &TaskQuery<'_>,
+    ) -> Result<TaskQueryResult, TasksError> {
         let is_caught_up = self.shards.iter().all(|shard| shard.has_caught_up());
         if consistency == Consistency::Linearizable || !is_caught_up {
             self.catch_up().await?;
@@ -94,9 +98,9 @@ impl Tasks {
 
 /// The reply to the first command.
 pub(crate) fn reply(answers: &[Bytes]) -> Result<CommandReply, TasksError> {
-    match CommandOutcome::decode(answers.first().ok_or_else(TasksError::unknown)?)? {
-        CommandOutcome::Done { reply } => Ok(reply),
-        CommandOutcome::Refused { refusal } => Err(refusal.into()),
+    match TaskCommandOutcome::decode(answers.first().ok_or_else(TasksError::unknown)?)? {
+        TaskCommandOutcome::Done { reply } => Ok(reply),
+        TaskCommandOutcome::Refused { refusal } => Err(refusal.into()),
     }
 }
 
@@ -125,7 +129,7 @@ impl TaskShard {
     }
 
     /// [`Tasks::ask`] of a command for this shard.
-    pub(super) async fn ask(&self, command: &Command<'_>) -> Result<CommandReply, TasksError> {
+    pub(super) async fn ask(&self, command: &TaskCommand<'_>) -> Result<CommandReply, TasksError> {
         let mut commands = Commands::default();
         commands.push_with(|out| command.encode(out));
         reply(&self.propose_known(commands).await?)
@@ -153,7 +157,7 @@ impl TaskShard {
 
     /// As the leader, sets the cluster's clock once in each term, because the clock does not advance without
     /// a leader.
-    async fn set_clock_of_term(&self, group: &Group<TasksMachine>) -> Result<(), TasksError> {
+    async fn set_clock_of_term(&self, group: &GroupHandle<TasksMachine>) -> Result<(), TasksError> {
         let term = group.term();
         if self.clock_term.load(Ordering::Relaxed) == term {
             return Ok(());
@@ -187,34 +191,34 @@ impl TaskShard {
     /// from the time after the backup.
     pub async fn begin_restored(&self) -> Result<(), TasksError> {
         let (mut commands, unix_ms) = (Commands::default(), now_ns() / 1_000_000);
-        commands.push_with(|out| Command::BeginRestored { unix_ms }.encode(out));
+        commands.push_with(|out| TaskCommand::BeginRestored { unix_ms }.encode(out));
         reply(&self.propose_known(commands).await?).map(drop)
     }
 
     /// Proposes the present time, and the limit of bytes if that differs.
-    async fn propose_clock(&self, group: &Group<TasksMachine>) -> Result<(), TasksError> {
+    async fn propose_clock(&self, group: &GroupHandle<TasksMachine>) -> Result<(), TasksError> {
         let mut commands = Commands::default();
         let unix_ms = now_ns() / 1_000_000;
-        commands.push_with(|out| Command::Clock { unix_ms }.encode(out));
+        commands.push_with(|out| TaskCommand::Clock { unix_ms }.encode(out));
         let limits = group.with(|machine| machine.state().limits());
         let state_bytes_max = self.limits.state_bytes_max / u64::from(self.limits.shards);
         if limits.state_bytes_max != state_bytes_max {
-            let limits = dunlin_tasks::Limits { state_bytes_max, ..limits };
-            commands.push_with(|out| Command::Limit { limits }.encode(out));
+            let limits = dunlin_tasks::SchedulerLimits { state_bytes_max, ..limits };
+            commands.push_with(|out| TaskCommand::Limit { limits }.encode(out));
         }
         match group.propose_all(commands).await {
-            Ok(_) | Err((GroupError::NotLeader { .. }, _)) => Ok(()),
+            Ok(_) | Err((RaftGroupError::NotLeader { .. }, _)) => Ok(()),
             Err((error, _)) => Err(error.into()),
         }
     }
 
     /// Handles a proposal or read of another node.
-    pub(super) async fn answer(&self, group: &Group<TasksMachine>, request: Request) -> Bytes {
-        if matches!(request, Request::Propose(_)) && group.lead() == Leadership::Here {
+    pub(super) async fn answer(&self, group: &GroupHandle<TasksMachine>, request: ForwardedRequest) -> Bytes {
+        if matches!(request, ForwardedRequest::Propose(_)) && group.lead() == Leadership::Here {
             // The following proposal reports the error.
             let _ = self.set_clock_of_term(group).await;
         }
-        proposing::answer(group, request, |command| Command::decode(command).is_ok()).await
+        proposing::answer(group, request, |command| TaskCommand::decode(command).is_ok()).await
     }
 }
 

@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dunlin_raft::Commands;
-use dunlin_tasks::{Command, Look, SchedulerState, SlotAllocator, Slots};
+use dunlin_tasks::{Look, SchedulerState, SlotAllocator, Slots, TaskCommand};
 use futures_util::future::join_all;
 
 use super::{Tasks, TasksError};
@@ -160,7 +160,7 @@ async fn ask(tasks: &Tasks, slots: Vec<Slots>) -> Result<(), TasksError> {
     let asked = asked.map(|(shard, slots)| async move {
         let mut commands = Commands::default();
         for (worker, slots, ahead) in slots {
-            commands.push_with(|out| Command::Slots { worker, slots, ahead }.encode(out));
+            commands.push_with(|out| TaskCommand::Slots { worker, slots, ahead }.encode(out));
         }
         let proposed = shard.propose_known(commands).await;
         // Also for proposals with unknown outcome.

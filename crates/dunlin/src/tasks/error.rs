@@ -1,7 +1,7 @@
 //! Errors of tasks.
 
-use dunlin_raft::GroupError;
-use dunlin_tasks::{DecodeError, TaskRefusal};
+use dunlin_raft::RaftGroupError;
+use dunlin_tasks::{TaskDecodeError, TaskRefusal};
 
 use crate::control::ControlError;
 
@@ -14,7 +14,7 @@ pub enum TasksError {
     Refused(#[from] TaskRefusal),
     /// The bytes are no valid command, query or response.
     #[error("{0}")]
-    Malformed(#[from] DecodeError),
+    Malformed(#[from] TaskDecodeError),
     /// The cluster could not agree, or the outcome is unknown.
     #[error("{0}")]
     Agreeing(#[from] ControlError),
@@ -27,8 +27,8 @@ impl TasksError {
     }
 }
 
-impl From<GroupError> for TasksError {
-    fn from(error: GroupError) -> TasksError {
+impl From<RaftGroupError> for TasksError {
+    fn from(error: RaftGroupError) -> TasksError {
         ControlError::from(error).into()
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn is_of_tasks(pattern: &str) -> bool {
 
 /// Writes the events of one shard.
 #[derive(Debug)]
-pub(super) struct History {
+pub(super) struct TaskHistory {
     /// `None` if no history is kept.
     topic: Option<Arc<Topic>>,
     /// The partition of the shard.
@@ -41,7 +41,7 @@ pub(super) struct History {
     parts: Vec<(usize, u32)>,
 }
 
-impl History {
+impl TaskHistory {
     /// Creates the topic if history is kept, in epoch 0 until the epoch is known.
     pub(super) fn open(node: &Node, bytes: u64, shards: u8) -> Result<Option<Arc<Topic>>, TopicError> {
         Ok(match bytes {
@@ -60,9 +60,9 @@ impl History {
     }
 
     /// The history of one shard.
-    pub(super) fn of(topic: Option<Arc<Topic>>, shard: u8) -> History {
+    pub(super) fn of(topic: Option<Arc<Topic>>, shard: u8) -> TaskHistory {
         let (text, parts) = (String::new(), Vec::new());
-        History { topic, partition: usize::from(shard), epoch: 0, count: 0, text, parts }
+        TaskHistory { topic, partition: usize::from(shard), epoch: 0, count: 0, text, parts }
     }
 
     /// Removes the topic.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_raft::Commands;
-use dunlin_tasks::{Command, Destination, Publish as Due, TaskStage};
+use dunlin_tasks::{Destination, TaskCommand, TaskPublication as Due, TaskStage};
 use dunlin_topic::{Draft, Payload, ProducerMark, Publish, PublishError};
 
 use super::TaskShard;
@@ -33,16 +33,16 @@ pub(super) enum HousekeeperCommand {
 
 /// A handle to the thread.
 #[derive(Debug)]
-pub(super) struct Housekeeper {
+pub(super) struct TasksHousekeeper {
     work: Sender<HousekeeperCommand>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Housekeeper {
+impl TasksHousekeeper {
     /// A handle, and the receiver for the thread.
-    pub(super) fn new() -> (Housekeeper, Receiver<HousekeeperCommand>) {
+    pub(super) fn new() -> (TasksHousekeeper, Receiver<HousekeeperCommand>) {
         let (work, receiver) = channel();
-        (Housekeeper { work, thread: Mutex::default() }, receiver)
+        (TasksHousekeeper { work, thread: Mutex::default() }, receiver)
     }
 
     pub(super) fn sender(&self) -> Sender<HousekeeperCommand> {
@@ -104,7 +104,7 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>) {
             Ok(()) => done.push(due.task),
             Err(NotPublished::Refused(why)) => {
                 let (task, error) = (due.task, why.as_bytes());
-                refused.push_with(|out| Command::Unpublished { task, error }.encode(out));
+                refused.push_with(|out| TaskCommand::Unpublished { task, error }.encode(out));
             }
             Err(NotPublished::NotYet) => {}
         }
@@ -115,7 +115,7 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>) {
     }
     for together in done.chunks(TOGETHER_MAX) {
         let mut commands = Commands::default();
-        commands.push_with(|out| Command::Published { tasks: together.to_vec() }.encode(out));
+        commands.push_with(|out| TaskCommand::Published { tasks: together.to_vec() }.encode(out));
         // Unconfirmed tasks are due again.
         let _ = block_on(shard.propose_known(commands));
     }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use bytes::Bytes;
-use dunlin_raft::{Frozen, Machine};
+use dunlin_raft::{Frozen, StateMachine};
 use dunlin_tasks::{
-    Command, CommandOutcome, CommandReply, Effects, Limits, Publish, SchedulerState, StateRestore,
+    CommandReply, SchedulerLimits, SchedulerState, StateRestore, TaskCommand, TaskCommandOutcome,
+    TaskEffects, TaskPublication,
 };
 
 use super::dealer::DealerSignal;
 use super::dispatcher::Dispatcher;
-use super::history::{self, History};
+use super::history::{self, TaskHistory};
 use super::housekeeper::HousekeeperCommand;
 
 /// 2026-01-01, the start of epochs, and their unit, ms.
@@ -22,8 +23,8 @@ const LIFE_UNIT_MS: u64 = 100;
 /// The state, with the history, dispatcher and threads that it updates.
 pub(super) struct TasksMachine {
     state: SchedulerState,
-    effects: Effects,
-    history: History,
+    effects: TaskEffects,
+    history: TaskHistory,
     dispatcher: Arc<Dispatcher>,
     housekeeper: Sender<HousekeeperCommand>,
     bell: DealerSignal,
@@ -36,15 +37,15 @@ pub(super) struct TasksMachine {
 impl TasksMachine {
     pub(super) fn new(
         shard: u8,
-        history: History,
+        history: TaskHistory,
         dispatcher: Arc<Dispatcher>,
         housekeeper: Sender<HousekeeperCommand>,
         bell: DealerSignal,
     ) -> TasksMachine {
-        let state = SchedulerState::of_shard(Limits::default(), shard);
+        let state = SchedulerState::of_shard(SchedulerLimits::default(), shard);
         let mut done = Vec::new();
-        CommandOutcome::Done { reply: CommandReply::Done }.encode(&mut done);
-        let (effects, encoded, done) = (Effects::default(), Vec::new(), done.into());
+        TaskCommandOutcome::Done { reply: CommandReply::Done }.encode(&mut done);
+        let (effects, encoded, done) = (TaskEffects::default(), Vec::new(), done.into());
         TasksMachine { state, effects, history, dispatcher, housekeeper, bell, encoded, done }
     }
 
@@ -57,11 +58,11 @@ impl TasksMachine {
         self.history.epoch_and_count().0
     }
 
-    fn take_in(&mut self, command: &Command<'_>) -> CommandOutcome {
+    fn take_in(&mut self, command: &TaskCommand<'_>) -> TaskCommandOutcome {
         match (command, self.history.epoch_and_count()) {
             // The first clock of a state identifies the state's start.
-            (Command::Clock { unix_ms }, (0, count)) => self.history.move_on(life_of(*unix_ms), count),
-            (Command::BeginRestored { unix_ms }, (epoch, count)) => {
+            (TaskCommand::Clock { unix_ms }, (0, count)) => self.history.move_on(life_of(*unix_ms), count),
+            (TaskCommand::BeginRestored { unix_ms }, (epoch, count)) => {
                 self.history.move_on(life_of(*unix_ms).max(epoch.saturating_add(1)), count);
             }
             _ => {}
@@ -76,7 +77,7 @@ fn life_of(unix_ms: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX).max(1)
 }
 
-impl Machine for TasksMachine {
+impl StateMachine for TasksMachine {
     fn advance(&mut self, now_ms: u64) {
         self.state.advance(now_ms, &mut self.effects);
     }
@@ -91,7 +92,7 @@ impl Machine for TasksMachine {
 
     /// Commands of other versions have no limit of size here.
     fn grows(command: &[u8]) -> bool {
-        Command::decode(command).is_ok_and(|command| command.grows())
+        TaskCommand::decode(command).is_ok_and(|command| command.grows())
     }
 
     /// Applies a command.
@@ -100,10 +101,10 @@ impl Machine for TasksMachine {
     /// If this build does not know the command. The node stops then, because skipping the command would make nodes
     /// differ. No node proposes a command that it does not know.
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
-        let command = Command::decode(command);
+        let command = TaskCommand::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");
         let answered = self.take_in(&command);
-        if answered == (CommandOutcome::Done { reply: CommandReply::Done }) {
+        if answered == (TaskCommandOutcome::Done { reply: CommandReply::Done }) {
             return self.done.clone();
         }
         self.encoded.clear();
@@ -112,12 +113,12 @@ impl Machine for TasksMachine {
     }
 
     fn end_entry(&mut self) {
-        let Effects { orders, publishes, events } = &mut self.effects;
+        let TaskEffects { orders, publishes, events } = &mut self.effects;
         if !orders.is_empty() {
             self.dispatcher.hand_out(self.state.shard(), orders.drain(..));
         }
         if !publishes.is_empty() {
-            let due: Vec<Publish> = std::mem::take(publishes);
+            let due: Vec<TaskPublication> = std::mem::take(publishes);
             // After the thread has ended, another node or the next start publishes them.
             let _ = self.housekeeper.send(HousekeeperCommand::Publish(due));
         }

@@ -11,7 +11,7 @@ use crate::storage::{Storage, made};
 
 /// The node's part in its cluster's tasks, once it is started.
 #[derive(Debug, Default)]
-pub(crate) struct LazyStart {
+pub(crate) struct LazyTasks {
     tasks: OnceLock<Arc<Tasks>>,
     /// Held during a start.
     starting: Mutex<()>,

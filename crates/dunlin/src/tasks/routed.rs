@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use dunlin_raft::Commands;
-use dunlin_tasks::{Command, CommandOutcome, ShardRoute};
+use dunlin_tasks::{ShardRoute, TaskCommand, TaskCommandOutcome};
 
 use super::TasksError;
 
@@ -20,7 +20,7 @@ impl RoutedCommands {
             routes: Vec::new(),
         };
         for bytes in commands.iter() {
-            let route = Command::decode(bytes)?.route(shards);
+            let route = TaskCommand::decode(bytes)?.route(shards);
             match route {
                 ShardRoute::One(shard) => routed.commands[usize::from(shard)].push(bytes),
                 ShardRoute::All => routed.commands.iter_mut().for_each(|commands| commands.push(bytes)),
@@ -39,9 +39,9 @@ impl RoutedCommands {
                 let parts = answers.iter_mut().map(|answers| answers.next().ok_or_else(TasksError::unknown));
                 let parts: Vec<Bytes> = parts.collect::<Result<_, _>>()?;
                 let parts =
-                    parts.iter().map(|part| CommandOutcome::decode(part)).collect::<Result<_, _>>()?;
+                    parts.iter().map(|part| TaskCommandOutcome::decode(part)).collect::<Result<_, _>>()?;
                 let mut out = Vec::new();
-                CommandOutcome::join(parts).ok_or_else(TasksError::unknown)?.encode(&mut out);
+                TaskCommandOutcome::join(parts).ok_or_else(TasksError::unknown)?.encode(&mut out);
                 Ok(out.into())
             }
         };
@@ -57,7 +57,7 @@ mod tests {
 
     fn answer(reply: CommandReply) -> Bytes {
         let mut out = Vec::new();
-        CommandOutcome::Done { reply }.encode(&mut out);
+        TaskCommandOutcome::Done { reply }.encode(&mut out);
         out.into()
     }
 
@@ -67,8 +67,8 @@ mod tests {
         let shard_of = |name: &String| usize::from(shard_of_tenant(name.as_bytes(), 2));
         let mut commands = Commands::default();
         for name in &names {
-            commands.push_with(|out| Command::Found { tenant: name.as_bytes() }.encode(out));
-            commands.push_with(|out| Command::Beat { workers: vec![7] }.encode(out));
+            commands.push_with(|out| TaskCommand::Found { tenant: name.as_bytes() }.encode(out));
+            commands.push_with(|out| TaskCommand::Beat { workers: vec![7] }.encode(out));
         }
         let routed = RoutedCommands::of(&commands, 2).unwrap();
         let of_first = names.iter().filter(|name| shard_of(name) == 0).count();

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_journal::Disk;
-use dunlin_raft::{Frozen, Group, Leadership, Member, RequestLane, ResponseFuture, Status, Transport};
+use dunlin_raft::{
+    Frozen, GroupHandle, Leadership, RaftMember, RequestLane, ResponseFuture, Status, Transport,
+};
 use dunlin_tasks::SchedulerState;
 use tokio::runtime::Handle;
 
-use super::housekeeper::Housekeeper;
+use super::housekeeper::TasksHousekeeper;
 use super::machine::TasksMachine;
 use super::{TasksError, TasksLimits};
 use crate::control::{ControlError, forward};
@@ -25,9 +27,9 @@ const ANOTHER: u8 = 0xc8;
 /// A node's part in one shard. The part ends when it is dropped or stopped.
 pub struct TaskShard {
     pub(super) number: u8,
-    group: Mutex<Option<Arc<Group<TasksMachine>>>>,
+    group: Mutex<Option<Arc<GroupHandle<TasksMachine>>>>,
     pub(super) transport: Arc<dyn Transport>,
-    pub(super) housekeeper: Housekeeper,
+    pub(super) housekeeper: TasksHousekeeper,
     /// The last term in which this node, as the leader, set the clock.
     pub(super) clock_term: AtomicU64,
     /// The last log entry at the start, and whether the node has applied it.
@@ -40,7 +42,7 @@ pub struct TaskShard {
 struct ShardTransport<T>(T, u8);
 
 impl<T: Transport> Transport for ShardTransport<T> {
-    fn ask(&self, member: &Member, lane: RequestLane, mut request: Vec<Bytes>) -> ResponseFuture {
+    fn ask(&self, member: &RaftMember, lane: RequestLane, mut request: Vec<Bytes>) -> ResponseFuture {
         let mark = match self.1 {
             0 => Bytes::from_static(&[FIRST]),
             shard => Bytes::copy_from_slice(&[ANOTHER, shard]),
@@ -81,11 +83,11 @@ impl TaskShard {
         (disk, dir): (Arc<dyn Disk>, &Path),
         machine: TasksMachine,
         transport: impl Transport,
-        housekeeper: Housekeeper,
+        housekeeper: TasksHousekeeper,
         limits: TasksLimits,
     ) -> io::Result<Arc<TaskShard>> {
         let transport: Arc<dyn Transport> = Arc::new(ShardTransport(transport, number));
-        let group = Group::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft)?;
+        let group = GroupHandle::start(id, disk, dir, machine, Arc::clone(&transport), limits.raft)?;
         let last_before = group.last_before_start();
         let (group, clock_term) = (Mutex::new(Some(Arc::new(group))), AtomicU64::new(0));
         let caught_up = AtomicBool::new(false);
@@ -109,14 +111,14 @@ impl TaskShard {
     /// Handles a request of another node for this shard.
     pub(super) async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         let group = self.group().map_err(io::Error::other)?;
-        match forward::Request::read(&request) {
+        match forward::ForwardedRequest::read(&request) {
             None => group.receive(request).await,
             Some(request) => Ok(self.answer(&group, request?).await),
         }
     }
 
     /// Begins a cluster of these nodes. To be called once, on one of them.
-    pub async fn begin(&self, members: &[Member]) -> Result<(), TasksError> {
+    pub async fn begin(&self, members: &[RaftMember]) -> Result<(), TasksError> {
         Ok(self.group()?.begin(members).await?)
     }
 
@@ -141,7 +143,7 @@ impl TaskShard {
 
     /// Adds a member without a vote; returns once it has nearly caught up. Only on the leader, as all membership
     /// changes.
-    pub async fn add_learner(&self, member: &Member) -> Result<(), TasksError> {
+    pub async fn add_learner(&self, member: &RaftMember) -> Result<(), TasksError> {
         Ok(self.group()?.add_learner(member).await?)
     }
 
@@ -156,7 +158,7 @@ impl TaskShard {
     }
 
     /// Changes a member's address.
-    pub async fn set_address(&self, member: &Member) -> Result<(), TasksError> {
+    pub async fn set_address(&self, member: &RaftMember) -> Result<(), TasksError> {
         Ok(self.group()?.set_address(member).await?)
     }
 
@@ -207,7 +209,7 @@ impl TaskShard {
         (mixed ^ (mixed >> 31)).max(1)
     }
 
-    pub(super) fn group(&self) -> Result<Arc<Group<TasksMachine>>, TasksError> {
+    pub(super) fn group(&self) -> Result<Arc<GroupHandle<TasksMachine>>, TasksError> {
         let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).clone();
         group.ok_or_else(|| ControlError::Stopped("the node is stopping".to_owned()).into())
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_raft::{Commands, Group};
+use dunlin_raft::{Commands, GroupHandle};
 use dunlin_tasks::{
-    Attached, Command, CommandOutcome, CommandReply, Label, NewWorker, TaskRefusal, WorkerOrder,
+    Attached, CommandReply, Label, NewWorker, TaskCommand, TaskCommandOutcome, TaskRefusal, WorkerOrder,
 };
 use futures_util::future::join_all;
 
@@ -94,7 +94,7 @@ impl Tasks {
         }
         // Attaching ends once the cluster has set or refused the worker's slots.
         loop {
-            let slots = Command::Slots { worker, slots: asked.slots, ahead: asked.ahead };
+            let slots = TaskCommand::Slots { worker, slots: asked.slots, ahead: asked.ahead };
             // The command is idempotent.
             match self.ask(&slots).await {
                 Ok(_) | Err(TasksError::Refused(_)) => return Ok(worker),
@@ -119,14 +119,14 @@ impl Tasks {
         if !self.home().group()?.with(is_its_own) {
             return Ok(None);
         }
-        match self.home().ask(&Command::Beat { workers: vec![asked.worker] }).await? {
+        match self.home().ask(&TaskCommand::Beat { workers: vec![asked.worker] }).await? {
             CommandReply::Beaten { gone } if gone.is_empty() => Ok(Some(asked.worker)),
             _ => Ok(None),
         }
     }
 
     async fn join(&self, asked: &WorkerAttachment) -> Result<u64, TasksError> {
-        match self.home().ask(&Command::Join { worker: asked.new_worker() }).await? {
+        match self.home().ask(&TaskCommand::Join { worker: asked.new_worker() }).await? {
             CommandReply::Joined { worker } => {
                 // This node must know the worker, too.
                 self.home().catch_up().await?;
@@ -139,7 +139,7 @@ impl Tasks {
     /// Adds the worker to the other shards, or renews its lease there.
     async fn enlist(&self, id: u64, asked: &WorkerAttachment) -> Result<(), TasksError> {
         let others = self.shards[1..].iter().map(|shard| async move {
-            shard.ask(&Command::Enlist { id, worker: asked.new_worker() }).await?;
+            shard.ask(&TaskCommand::Enlist { id, worker: asked.new_worker() }).await?;
             shard.catch_up().await
         });
         join_all(others).await.into_iter().collect()
@@ -169,7 +169,7 @@ impl Tasks {
         told(Attached { worker, life: home.epoch(), lost });
         self.dispatcher.attach(worker, order_queue);
         order_queue.came(worker, home.state());
-        let has = |start: &dunlin_tasks::Start| asked.has.contains(&(start.task, start.token));
+        let has = |start: &dunlin_tasks::TaskStart| asked.has.contains(&(start.task, start.token));
         let missing = starts.iter().filter(|start| !has(start)).cloned().map(WorkerOrder::Start);
         self.dispatcher.hand_out(home.state().shard(), missing.chain(stops));
         Ok(())
@@ -178,7 +178,7 @@ impl Tasks {
 
 /// Looks at all machines at one moment, locked in the order of shards to avoid a deadlock.
 fn with_all<R>(
-    groups: &[Arc<Group<TasksMachine>>],
+    groups: &[Arc<GroupHandle<TasksMachine>>],
     seen: &[&TasksMachine],
     look: impl FnOnce(&[&TasksMachine]) -> R,
 ) -> R {
@@ -225,14 +225,14 @@ impl Tasks {
             return Ok(());
         }
         let mut commands = Commands::default();
-        silent.iter().for_each(|&worker| commands.push_with(|out| Command::Leave { worker }.encode(out)));
+        silent.iter().for_each(|&worker| commands.push_with(|out| TaskCommand::Leave { worker }.encode(out)));
         self.propose_known(commands).await.map(drop)
     }
 
     /// [`Tasks::propose_known`] of commands that may not have been decoded; returns decoded responses.
-    pub async fn propose(&self, commands: Commands) -> Result<Vec<CommandOutcome>, TasksError> {
-        commands.iter().try_for_each(|command| Command::decode(command).map(drop))?;
+    pub async fn propose(&self, commands: Commands) -> Result<Vec<TaskCommandOutcome>, TasksError> {
+        commands.iter().try_for_each(|command| TaskCommand::decode(command).map(drop))?;
         let answers = self.propose_known(commands).await?;
-        answers.iter().map(|answer| Ok(CommandOutcome::decode(answer)?)).collect()
+        answers.iter().map(|answer| Ok(TaskCommandOutcome::decode(answer)?)).collect()
     }
 }

@@ -17,7 +17,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin::journal::{Disk, FakeDisk};
-use dunlin::state::{Command, Effects, Events, Placement, Reply, State, node_key};
+use dunlin::state::{
+    ControlCommand, ControlEffects, ControlReply, ControlState, KeyEvents, Placement, node_key,
+};
 use dunlin::topic::{
     BatchAppend, CheckedBatch, ConsumeMode, Cursor, Durable, Event, NewLogs, Notice, Pattern, Position,
     ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeOptions, Subscriber, TopicConfig, Wait,
@@ -25,14 +27,14 @@ use dunlin::topic::{
 };
 use dunlin::{
     ClusterCommandError, Config, FeedOutcome, FeedStart, InFlightBatch, MirrorFeed, MissingTopicPolicy, Node,
-    Ownership, OwnershipLimits, Peers, now_ns,
+    Ownership, OwnershipLimits, PeerNodes, now_ns,
 };
 use dunlin_wait::{PATIENCE, POLL, until};
 
 /// The agreed state, the nodes, and the faults of the links.
 #[derive(Debug)]
 struct TestHub {
-    state: Mutex<State>,
+    state: Mutex<ControlState>,
     began: Instant,
     nodes: Mutex<HashMap<u64, (Node, Arc<Ownership>)>>,
     /// Nodes without any connection.
@@ -75,7 +77,7 @@ impl TestHub {
     }
 
     /// Sends changes to all nodes that are not cut off.
-    fn tell(&self, effects: Effects) {
+    fn tell(&self, effects: ControlEffects) {
         let nodes: Vec<_> =
             self.nodes.lock().unwrap().iter().map(|(id, (_, ownership))| (*id, ownership.clone())).collect();
         for change in effects.changes {
@@ -88,33 +90,33 @@ impl TestHub {
                     Some(unheard) => unheard.push(change.bytes.to_vec()),
                     None => {
                         drop(late);
-                        ownership.changed(Events::new(&change.bytes).unwrap());
+                        ownership.changed(KeyEvents::new(&change.bytes).unwrap());
                     }
                 }
             }
         }
     }
 
-    fn apply(&self, command: Option<&Command<'_>>) -> Result<Reply, ClusterCommandError> {
-        let mut effects = Effects::default();
+    fn apply(&self, command: Option<&ControlCommand<'_>>) -> Result<ControlReply, ClusterCommandError> {
+        let mut effects = ControlEffects::default();
         let reply = {
             let mut state = self.state.lock().unwrap();
             state.advance(self.began.elapsed().as_millis() as u64, &mut effects);
             command.map(|command| state.apply(command, &mut effects))
         };
         self.tell(effects);
-        Ok(reply.transpose()?.unwrap_or(Reply::Done))
+        Ok(reply.transpose()?.unwrap_or(ControlReply::Done))
     }
 }
 
-impl Peers for NodePeers {
-    fn ask(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError> {
+impl PeerNodes for NodePeers {
+    fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
         let hall =
             self.hall.upgrade().ok_or_else(|| ClusterCommandError::Away("the test is over".to_owned()))?;
         if hall.cut.lock().unwrap().contains(&self.id) {
             return Err(ClusterCommandError::Away("cut off".to_owned()));
         }
-        while matches!(command, Command::Place { .. })
+        while matches!(command, ControlCommand::Place { .. })
             && hall.unanswered_by.lock().unwrap().contains(&self.id)
         {
             hall.is_asking.store(true, Ordering::Relaxed);
@@ -336,7 +338,7 @@ impl TestCluster {
     /// Ends the lease of a node that is cut off.
     fn end_lease(&self, id: u64) {
         let lease = self.hall.state.lock().unwrap().get(&node_key(id)).unwrap().lease;
-        self.hall.apply(Some(&Command::Revoke { lease })).unwrap();
+        self.hall.apply(Some(&ControlCommand::Revoke { lease })).unwrap();
     }
 
     /// Waits until this many more batches were forwarded without a response.

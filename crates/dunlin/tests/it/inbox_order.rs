@@ -3,18 +3,18 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use dunlin::state::{Command, Effects, Events, Reply, State};
+use dunlin::state::{ControlCommand, ControlEffects, ControlReply, ControlState, KeyEvents};
 use dunlin::topic::{AckLevel, Draft, Frame, Meta, Payload, Position, PublishError, Receipt, Subject, Topic};
 use dunlin::{
     ClusterCommandError, Config, InFlightBatch, MirrorFeed, Node, Ownership, OwnershipLimits, OwningTopic,
-    Peers, now_ns,
+    PeerNodes, now_ns,
 };
 use dunlin_wait::until;
 
 /// Three nodes, of which one publishes; the test responds for the others.
 #[derive(Debug, Default)]
 struct Nodes {
-    state: Mutex<State>,
+    state: Mutex<ControlState>,
     ownerships: Mutex<Vec<Arc<Ownership>>>,
     handed: Mutex<Vec<(u64, InFlightBatch)>>,
 }
@@ -22,15 +22,15 @@ struct Nodes {
 #[derive(Debug)]
 struct Link(Weak<Nodes>);
 
-impl Peers for Link {
-    fn ask(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError> {
+impl PeerNodes for Link {
+    fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
         let nodes =
             self.0.upgrade().ok_or_else(|| ClusterCommandError::Away("the test is over".to_owned()))?;
-        let mut effects = Effects::default();
+        let mut effects = ControlEffects::default();
         let reply = nodes.state.lock().unwrap().apply(command, &mut effects);
         let ownerships = nodes.ownerships.lock().unwrap().clone();
         for change in effects.changes {
-            ownerships.iter().for_each(|of| of.changed(Events::new(&change.bytes).unwrap()));
+            ownerships.iter().for_each(|of| of.changed(KeyEvents::new(&change.bytes).unwrap()));
         }
         Ok(reply?)
     }

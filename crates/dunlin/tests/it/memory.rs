@@ -1,12 +1,12 @@
 //! Memory of topics themselves, and topics that were created for refused records.
 
 use dunlin::topic::{Publish, PublishError, Subject, TopicConfig};
-use dunlin::{Config, Limits, Node, TopicError};
+use dunlin::{Config, Node, NodeLimits, TopicError};
 
 use crate::{all, from_earliest, node};
 
 fn with_memory(memory_bytes_max: u64) -> Node {
-    let limits = Limits { memory_bytes_max, idle_bytes_max: 0, ..Limits::default() };
+    let limits = NodeLimits { memory_bytes_max, idle_bytes_max: 0, ..NodeLimits::default() };
     Node::start(Config { limits, ..Config::default() }).unwrap()
 }
 

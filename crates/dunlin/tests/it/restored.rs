@@ -382,12 +382,12 @@ fn topic_that_never_had_a_record_has_lost_none() {
 
 /// Puts a key and submits a task; returns the last positions of `$kv` and `$tasks`.
 fn change(node: &Node, name: &str) -> [Position; 2] {
-    let put = state::Command::Put { key: name.as_bytes(), value: b"", lease: 0 };
+    let put = state::ControlCommand::Put { key: name.as_bytes(), value: b"", lease: 0 };
     block_on(node.control().unwrap().ask(&put)).unwrap();
     let new = vec![scheduler::NewTask::new(b"kind", name.as_bytes())];
     let tasks = node.tasks().unwrap();
-    block_on(tasks.ask(&scheduler::Command::Found { tenant: b"tenant" })).unwrap();
-    block_on(tasks.ask(&scheduler::Command::Submit { tenant: b"tenant", tasks: new })).unwrap();
+    block_on(tasks.ask(&scheduler::TaskCommand::Found { tenant: b"tenant" })).unwrap();
+    block_on(tasks.ask(&scheduler::TaskCommand::Submit { tenant: b"tenant", tasks: new })).unwrap();
     positions(node)
 }
 
@@ -458,13 +458,13 @@ fn keys_and_tasks_from_a_backup_begin_a_new_epoch() {
 /// A new lease, the fencing token of its lock, and the revision of a write.
 fn next_numbers(node: &Node) -> [u64; 3] {
     let control = node.control().unwrap();
-    let granted = block_on(control.ask(&state::Command::Grant { ttl_ms: 60_000 })).unwrap();
-    let state::Reply::Granted { lease, .. } = granted else { panic!("{granted:?}") };
+    let granted = block_on(control.ask(&state::ControlCommand::Grant { ttl_ms: 60_000 })).unwrap();
+    let state::ControlReply::Granted { lease, .. } = granted else { panic!("{granted:?}") };
     let token = block_on(control.acquire(b"lock", lease, b"")).unwrap();
-    let put = state::Command::Put { key: b"key", value: b"", lease };
+    let put = state::ControlCommand::Put { key: b"key", value: b"", lease };
     let changed = block_on(control.ask(&put)).unwrap();
-    let state::Reply::Changed { revision, .. } = changed else { panic!("{changed:?}") };
-    block_on(control.ask(&state::Command::Revoke { lease })).unwrap();
+    let state::ControlReply::Changed { revision, .. } = changed else { panic!("{changed:?}") };
+    block_on(control.ask(&state::ControlCommand::Revoke { lease })).unwrap();
     [lease, token, revision]
 }
 

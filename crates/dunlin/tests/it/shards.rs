@@ -4,20 +4,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin::journal::{Disk, FakeDisk};
-use dunlin::scheduler::{Command, CommandReply, Found, NewTask, Query, shard_of_id};
-use dunlin::{Config, Limits, Node, StorageError, TasksLimits, block_on};
+use dunlin::scheduler::{CommandReply, NewTask, TaskCommand, TaskQuery, TaskQueryResult, shard_of_id};
+use dunlin::{Config, Node, NodeLimits, StorageError, TasksLimits, block_on};
 
 fn open(disk: &FakeDisk, shards: u8) -> Result<Node, StorageError> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let tasks = TasksLimits { shards, ..TasksLimits::default() };
-    let config = Config { limits: Limits { tasks, ..Limits::default() }, ..Config::default() };
+    let config = Config { limits: NodeLimits { tasks, ..NodeLimits::default() }, ..Config::default() };
     Node::open(config, disk, Path::new("/data")).map(|(node, _)| node)
 }
 
 fn submit(node: &Node, tenant: &str) -> u64 {
     let (tasks, tenant) = (node.tasks().unwrap(), tenant.as_bytes());
-    block_on(tasks.ask(&Command::Found { tenant })).unwrap();
-    match block_on(tasks.ask(&Command::Submit { tenant, tasks: vec![NewTask::new(b"k", b"x")] })) {
+    block_on(tasks.ask(&TaskCommand::Found { tenant })).unwrap();
+    match block_on(tasks.ask(&TaskCommand::Submit { tenant, tasks: vec![NewTask::new(b"k", b"x")] })) {
         Ok(CommandReply::Submitted { tasks, .. }) => tasks[0].task,
         other => panic!("{other:?}"),
     }
@@ -41,6 +41,9 @@ fn tasks_survive_a_restart_with_the_same_shard_count_only() {
 
     let node = open(&disk, 3).unwrap();
     for task in submitted {
-        assert!(matches!(node.tasks().unwrap().answer(&Query::Get { task }), Ok(Found::Task { .. })));
+        assert!(matches!(
+            node.tasks().unwrap().answer(&TaskQuery::Get { task }),
+            Ok(TaskQueryResult::Task { .. })
+        ));
     }
 }

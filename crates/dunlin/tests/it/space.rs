@@ -3,8 +3,8 @@
 use dunlin::space::behaviour::Walk;
 use dunlin::space::curve::{Curve, Morton};
 use dunlin::space::{
-    Authority, Entity, EntityId, Host, HostError, Partition, RegionId, RegionSetup, StandbyMode, StoreError,
-    World, WorldTopics, topic_of,
+    Entity, EntityId, Host, HostError, Partition, RegionAuthority, RegionId, RegionSetup, StandbyMode,
+    StoreError, WorldBox, WorldTopics, topic_of,
 };
 use dunlin::topic::{Notice, Publish, Start, Subscribe, SubscribeOptions};
 use dunlin::{Node, TopicError};
@@ -15,14 +15,14 @@ const WORLD: &str = "birds";
 const REGION: RegionId = RegionId(1);
 
 fn host(node: &Node) -> Host<3, Walk> {
-    let setup = RegionSetup::new(REGION, World::cube(100.0).unwrap(), 1.0);
+    let setup = RegionSetup::new(REGION, WorldBox::cube(100.0).unwrap(), 1.0);
     let walk = Walk { speed_max: 1.0, turn: 1.0 };
     let stage = WorldTopics { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
     Host::new(setup, walk, Partition::even(3, &[REGION]), Some(stage))
 }
 
 fn begin(host: &mut Host<3, Walk>) -> Result<(), HostError> {
-    host.begin(REGION, Authority { epoch: 1, until_ns: u64::MAX })
+    host.begin(REGION, RegionAuthority { epoch: 1, until_ns: u64::MAX })
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn topic_with_records_is_not_replaced_by_a_region() {
 #[test]
 fn spawn_names_an_invalid_position_or_id() {
     let node = node();
-    let setup = RegionSetup::new(RegionId(0), World::cube(100.0).unwrap(), 1.0);
+    let setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 1.0);
     let walk = Walk { speed_max: 1.0, turn: 1.0 };
     let regions = [RegionId(1), RegionId(2), RegionId(3)];
     let stage = WorldTopics { node: node.clone(), world: WORLD.to_owned(), history_bytes: 1 << 20 };
@@ -80,7 +80,7 @@ fn spawn_names_an_invalid_position_or_id() {
     let (here, elsewhere) = (host.owner_of(&low), host.owner_of(&high));
     let middle = regions.into_iter().find(|region| ![here, elsewhere].contains(region)).unwrap();
     for region in [here, middle] {
-        host.begin(region, Authority { epoch: 1, until_ns: u64::MAX }).unwrap();
+        host.begin(region, RegionAuthority { epoch: 1, until_ns: u64::MAX }).unwrap();
     }
     host.spawn(&Entity::at(7, low)).unwrap();
     let corner = |nth: u32| [0, 1, 2].map(|axis| if nth >> axis & 1 == 0 { 10.0 } else { 90.0 });
@@ -116,10 +116,10 @@ fn entity_that_came_back_is_not_its_own_duplicate() {
     let mut hosts = regions.map(|region| {
         let setup = RegionSetup {
             standby: StandbyMode::None,
-            ..RegionSetup::new(region, World::cube(100.0).unwrap(), 1.0)
+            ..RegionSetup::new(region, WorldBox::cube(100.0).unwrap(), 1.0)
         };
         let mut host = Host::new(setup, Walk { speed_max: 0.0, turn: 0.0 }, even.clone(), None);
-        host.begin(region, Authority { epoch: 1, until_ns: u64::MAX }).unwrap();
+        host.begin(region, RegionAuthority { epoch: 1, until_ns: u64::MAX }).unwrap();
         host
     });
     hosts[0].meet(regions[1], 1, 0).unwrap();

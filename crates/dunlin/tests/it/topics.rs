@@ -6,7 +6,7 @@ use dunlin::topic::{
     Event, NewLogs, Notice, Pattern, ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeError,
     SubscribeOptions, TopicConfig,
 };
-use dunlin::{Config, Limits, MissingTopicPolicy, Node, TopicError};
+use dunlin::{Config, MissingTopicPolicy, Node, NodeLimits, TopicError};
 use dunlin_wait::until;
 
 use crate::{all, from_earliest, node};
@@ -255,7 +255,7 @@ fn deleted_topics_records_stay_readable_for_a_while() {
 
 #[test]
 fn unread_records_of_a_deleted_topic_become_a_gap() {
-    let limits = Limits { deleted_age_max: Duration::from_millis(50), ..Limits::default() };
+    let limits = NodeLimits { deleted_age_max: Duration::from_millis(50), ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let before = node.budget().used();
     let mut publisher = node.publisher("ticks").unwrap();
@@ -282,9 +282,12 @@ fn unread_records_of_a_deleted_topic_become_a_gap() {
 #[test]
 fn log_remembers_at_most_producers_max_producers() {
     let again = |producers_max| {
-        let topic = dunlin::topic::Limits { producers_max, ..dunlin::topic::Limits::default() };
-        let node = Node::start(Config { limits: Limits { topic, ..Limits::default() }, ..Config::default() })
-            .unwrap();
+        let topic = dunlin::topic::LogLimits { producers_max, ..dunlin::topic::LogLimits::default() };
+        let node = Node::start(Config {
+            limits: NodeLimits { topic, ..NodeLimits::default() },
+            ..Config::default()
+        })
+        .unwrap();
         let publish = |producer| {
             let mark = ProducerMark { producer, producer_epoch: 1, producer_seq: 1 };
             node.publisher("ticks").unwrap().identified(mark).publish("x").unwrap().duplicate

@@ -4,7 +4,7 @@ use dunlin_topic::FrozenState;
 
 use crate::ladder::{self, FrozenLadder};
 use crate::side::Side;
-use crate::snapshot::{self, Kind};
+use crate::snapshot::{self, StateKind};
 
 /// Parts of a book that a snapshot needs.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl FrozenBook {
 impl FrozenState for FrozenBook {
     fn write(&self, out: &mut Vec<u8>) {
         let [bids, asks] = &self.halves;
-        snapshot::write_head(out, Kind::Book, bids.len(), asks.len());
+        snapshot::write_head(out, StateKind::Book, bids.len(), asks.len());
         for (side, half) in [(Side::Bid, bids), (Side::Ask, asks)] {
             for (key, size) in half.iter() {
                 out.extend_from_slice(&ladder::key(side, key).to_le_bytes());

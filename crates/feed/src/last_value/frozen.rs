@@ -4,7 +4,7 @@ use dunlin_topic::FrozenState;
 
 use super::StoredValue;
 use crate::slab::FrozenSlab;
-use crate::snapshot::{self, Kind};
+use crate::snapshot::{self, StateKind};
 
 /// Parts of a state that a snapshot needs.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl FrozenState for FrozenValues {
     fn write(&self, out: &mut Vec<u8>) {
         let mut values: Vec<&StoredValue> = self.values.iter().collect();
         values.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        snapshot::write_head(out, Kind::Last, values.len(), 0);
+        snapshot::write_head(out, StateKind::Last, values.len(), 0);
         for StoredValue { key, value, .. } in values {
             out.extend_from_slice(&(key.len() as u32).to_le_bytes());
             out.extend_from_slice(&(value.len() as u32).to_le_bytes());

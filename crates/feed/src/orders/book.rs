@@ -2,7 +2,7 @@
 
 use super::frozen::FrozenOrders;
 use super::id_index::IdIndex;
-use super::queue::{Links, NONE, Queue, QueuedOrder};
+use super::queue::{Links, NONE, PriceQueue, QueuedOrder};
 use crate::checksum;
 use crate::entry_error::EntryError;
 use crate::ladder::{self, Ladder};
@@ -50,7 +50,7 @@ pub(super) struct OrderBook {
     links: Vec<Links>,
     index: IdIndex,
     /// Bids, then asks.
-    ladders: [Ladder<Queue>; 2],
+    ladders: [Ladder<PriceQueue>; 2],
     pub(super) removals: Removals<RemovedOrder>,
     limits: FeedLimits,
     /// The record that cleared each side last.
@@ -89,7 +89,7 @@ impl OrderBook {
         self.total
     }
 
-    pub(super) fn ladder(&self, side: Side) -> &Ladder<Queue> {
+    pub(super) fn ladder(&self, side: Side) -> &Ladder<PriceQueue> {
         &self.ladders[side as usize]
     }
 

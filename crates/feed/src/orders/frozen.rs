@@ -6,7 +6,7 @@ use super::queue::QueuedOrder;
 use crate::ladder;
 use crate::side::Side;
 use crate::slab::FrozenSlab;
-use crate::snapshot::{self, Kind};
+use crate::snapshot::{self, StateKind};
 
 /// Parts of a book that a snapshot needs. Queues are rebuilt when the snapshot is written.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl FrozenState for FrozenOrders {
             (held.side, std::cmp::Reverse(ladder::key(held.side, held.price)), held.priority)
         });
         let bids = orders.partition_point(|held| held.side == Side::Bid);
-        snapshot::write_head(out, Kind::Orders, bids, orders.len() - bids);
+        snapshot::write_head(out, StateKind::Orders, bids, orders.len() - bids);
         for held in orders {
             out.extend_from_slice(&held.id.to_le_bytes());
             out.extend_from_slice(&held.price.to_le_bytes());

@@ -36,16 +36,16 @@ impl Links {
 
 /// All orders at one price.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Queue {
+pub(super) struct PriceQueue {
     /// Sum of the orders' sizes.
     pub(super) size: i64,
     pub(super) first: u32,
     pub(super) last: u32,
 }
 
-impl Default for Queue {
-    fn default() -> Queue {
-        Queue { size: 0, first: NONE, last: NONE }
+impl Default for PriceQueue {
+    fn default() -> PriceQueue {
+        PriceQueue { size: 0, first: NONE, last: NONE }
     }
 }
 

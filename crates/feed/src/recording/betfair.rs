@@ -19,13 +19,13 @@ use std::collections::{BTreeMap, HashMap};
 use dunlin_topic::Subject;
 
 use super::defect::{Defect, DefectKind, NumberError};
-use super::{Item, RecordedBook, Sink};
+use super::{ItemSink, RecordedBook, RecordingItem};
 use crate::decimal;
 use crate::kind;
 use crate::scale::{Scale, UNITS_MAX};
 use crate::side::Side;
-use message::{Definition, Message, PriceSizePair, RunnerChange};
-use runner::Runner;
+use message::{BetfairMessage, Definition, PriceSizePair, RunnerChange};
+use runner::BetfairRunner;
 
 /// Most books of one recording.
 pub const RUNNERS_MAX: usize = 100_000;
@@ -38,7 +38,7 @@ const MS: u64 = 1_000_000;
 pub struct Betfair {
     books: Vec<RecordedBook>,
     books_told: usize,
-    runners: Vec<Runner>,
+    runners: Vec<BetfairRunner>,
     /// Books of a market by runner id and handicap (hundredths), ordered for images.
     markets: HashMap<String, BTreeMap<(u64, i64), usize>>,
     /// Runners that the current message changes.
@@ -105,15 +105,15 @@ impl Betfair {
     }
 
     /// Reads one line, without its end.
-    pub fn line(&mut self, number: u64, line: &[u8], sink: &mut Sink<'_>) {
+    pub fn line(&mut self, number: u64, line: &[u8], sink: &mut ItemSink<'_>) {
         if line.trim_ascii().is_empty() {
             return;
         }
         let mut defect = |tally: &mut BetfairTally, what| {
             tally.defects += 1;
-            sink(Item::Defect(Defect { line: number, what }));
+            sink(RecordingItem::Defect(Defect { line: number, what }));
         };
-        let message: Message<'_> = match serde_json::from_slice(line) {
+        let message: BetfairMessage<'_> = match serde_json::from_slice(line) {
             Ok(message) => message,
             Err(error) => return defect(&mut self.tally, DefectKind::NotAMessage { why: place(&error) }),
         };
@@ -227,7 +227,7 @@ impl Betfair {
         }
         let number = self.runners.len();
         market_runners.insert((id, handicap), number);
-        self.runners.push(Runner::default());
+        self.runners.push(BetfairRunner::default());
         let token = if handicap == 0 { id.to_string() } else { format!("{id}_{handicap}") };
         let scale =
             Scale { price_decimals: DECIMALS, size_decimals: DECIMALS, price_min: 1, ..Scale::default() };
@@ -236,15 +236,15 @@ impl Betfair {
         Ok(number)
     }
 
-    fn hand_out(&mut self, event_time_ns: u64, sink: &mut Sink<'_>) {
+    fn hand_out(&mut self, event_time_ns: u64, sink: &mut ItemSink<'_>) {
         for (book, recorded) in self.books.iter().enumerate().skip(self.books_told) {
-            sink(Item::Book { book, recorded });
+            sink(RecordingItem::Book { book, recorded });
         }
         self.books_told = self.books.len();
         for book in self.changed.drain(..) {
             let payload = self.runners[book].payload();
             self.tally.records += 1;
-            sink(Item::Record { book, event_time_ns, payload });
+            sink(RecordingItem::Record { book, event_time_ns, payload });
             self.runners[book].begin_message();
         }
     }

@@ -22,13 +22,13 @@ mod standing;
 mod tally;
 
 use super::defect::{Defect, DefectKind};
-use super::{Item, RecordedBook, RecordingOptions, Sink};
+use super::{ItemSink, RecordedBook, RecordingItem, RecordingOptions};
 use crate::kind;
 use crate::orders::OrderEntry;
 use crate::scale::Scale;
 use crate::side::Side;
 pub use phantoms::{GRACE_MS, Phantom, PhantomProof};
-use row::{Columns, Row, RowAction};
+use row::{BitstampColumns, BitstampRow, RowAction};
 use standing::OpenOrders;
 pub use tally::BitstampTally;
 
@@ -47,11 +47,11 @@ pub struct Bitstamp {
     book: [RecordedBook; 1],
     columns: Heading,
     /// Rows of the opening, until a row of another time comes.
-    opening: Option<Vec<(u64, Row)>>,
+    opening: Option<Vec<(u64, BitstampRow)>>,
     standing: OpenOrders,
     evict_phantoms: bool,
     /// Rows that may be closing rows, until another row comes.
-    closing: Vec<(u64, Row)>,
+    closing: Vec<(u64, BitstampRow)>,
     payload: Vec<u8>,
     last_time_ms: u64,
     tally: BitstampTally,
@@ -60,7 +60,7 @@ pub struct Bitstamp {
 #[derive(Debug)]
 enum Heading {
     Awaited,
-    Read(Columns),
+    Read(BitstampColumns),
     /// Whether the heading is missing. No row can then be read.
     Unusable,
 }
@@ -93,7 +93,7 @@ impl Bitstamp {
     }
 
     /// Reads one line, without its end.
-    pub fn line(&mut self, number: u64, line: &[u8], sink: &mut Sink<'_>) {
+    pub fn line(&mut self, number: u64, line: &[u8], sink: &mut ItemSink<'_>) {
         if line.trim_ascii().is_empty() {
             return;
         }
@@ -104,10 +104,10 @@ impl Bitstamp {
                 return;
             }
             Heading::Awaited => {
-                match Columns::of(line) {
+                match BitstampColumns::of(line) {
                     Ok(columns) => {
                         self.columns = Heading::Read(columns);
-                        sink(Item::Book { book: 0, recorded: &self.book[0] });
+                        sink(RecordingItem::Book { book: 0, recorded: &self.book[0] });
                     }
                     Err(what) => {
                         self.columns = Heading::Unusable;
@@ -124,7 +124,7 @@ impl Bitstamp {
     }
 
     /// Ends the recording.
-    pub fn end(&mut self, sink: &mut Sink<'_>) {
+    pub fn end(&mut self, sink: &mut ItemSink<'_>) {
         self.open(sink);
         self.tally.closing += self.closing.len() as u64;
         self.closing.clear();
@@ -141,9 +141,10 @@ impl Bitstamp {
     }
 
     /// Holds a row back while it may belong to the opening or the closing.
-    fn sort_in(&mut self, number: u64, row: Row, sink: &mut Sink<'_>) {
+    fn sort_in(&mut self, number: u64, row: BitstampRow, sink: &mut ItemSink<'_>) {
         if let Some(rows) = &mut self.opening {
-            let same = |first: &Row| (first.local_ms, first.exchange_ms) == (row.local_ms, row.exchange_ms);
+            let same =
+                |first: &BitstampRow| (first.local_ms, first.exchange_ms) == (row.local_ms, row.exchange_ms);
             if row.action == RowAction::Created && rows.first().is_none_or(|(_, first)| same(first)) {
                 rows.push((number, row));
                 return;
@@ -163,7 +164,7 @@ impl Bitstamp {
     }
 
     /// Ends the opening: emits its orders as one record, or a few if there are very many.
-    fn open(&mut self, sink: &mut Sink<'_>) {
+    fn open(&mut self, sink: &mut ItemSink<'_>) {
         let Some(rows) = self.opening.take().filter(|rows| !rows.is_empty()) else { return };
         let time_ns = rows[0].1.exchange_ms.saturating_mul(MS);
         let mut payload = Vec::new();
@@ -178,17 +179,17 @@ impl Bitstamp {
             }
             if payload.len() >= OPENING_PAYLOAD_BYTES {
                 self.tally.records += 1;
-                sink(Item::Record { book: 0, event_time_ns: time_ns, payload: &payload });
+                sink(RecordingItem::Record { book: 0, event_time_ns: time_ns, payload: &payload });
                 payload.clear();
             }
         }
         if !payload.is_empty() {
             self.tally.records += 1;
-            sink(Item::Record { book: 0, event_time_ns: time_ns, payload: &payload });
+            sink(RecordingItem::Record { book: 0, event_time_ns: time_ns, payload: &payload });
         }
     }
 
-    fn event(&mut self, number: u64, row: &Row, sink: &mut Sink<'_>) {
+    fn event(&mut self, number: u64, row: &BitstampRow, sink: &mut ItemSink<'_>) {
         let time_ns = row.exchange_ms.saturating_mul(MS);
         self.tally.times_back += u64::from(row.exchange_ms < self.last_time_ms);
         self.last_time_ms = row.exchange_ms;
@@ -201,11 +202,11 @@ impl Bitstamp {
     }
 
     /// Reports phantoms that are proven by now, and deletes them if that is configured.
-    fn prove(&mut self, line: u64, now_ms: u64, sink: &mut Sink<'_>) {
+    fn prove(&mut self, line: u64, now_ms: u64, sink: &mut ItemSink<'_>) {
         for phantom in self.standing.prove(line, now_ms) {
             self.tally.phantoms += 1;
             let id = phantom.id;
-            sink(Item::Phantom(phantom));
+            sink(RecordingItem::Phantom(phantom));
             if self.evict_phantoms {
                 self.standing.evict(id);
                 self.tally.evicted += 1;
@@ -214,15 +215,15 @@ impl Bitstamp {
         }
     }
 
-    fn record_one(&mut self, event_time_ns: u64, entry: &OrderEntry, sink: &mut Sink<'_>) {
+    fn record_one(&mut self, event_time_ns: u64, entry: &OrderEntry, sink: &mut ItemSink<'_>) {
         self.payload.clear();
         entry.encode(&mut self.payload);
         self.tally.records += 1;
-        sink(Item::Record { book: 0, event_time_ns, payload: &self.payload });
+        sink(RecordingItem::Record { book: 0, event_time_ns, payload: &self.payload });
     }
 
-    fn leave_out(&mut self, line: u64, what: DefectKind, sink: &mut Sink<'_>) {
+    fn leave_out(&mut self, line: u64, what: DefectKind, sink: &mut ItemSink<'_>) {
         self.tally.defects += 1;
-        sink(Item::Defect(Defect { line, what }));
+        sink(RecordingItem::Defect(Defect { line, what }));
     }
 }

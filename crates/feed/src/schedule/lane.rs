@@ -5,7 +5,7 @@ use super::DueRecord;
 const SECOND_NS: u64 = 1_000_000_000;
 
 #[derive(Debug, Clone)]
-pub(super) struct Lane {
+pub(super) struct InstrumentLane {
     start_ns: u64,
     /// Records a second of each instrument.
     rate: u32,
@@ -22,9 +22,9 @@ pub(super) struct Lane {
     step_part: u64,
 }
 
-impl Lane {
-    pub(super) fn new(start_ns: u64, rate: u32, instrument: usize) -> Lane {
-        let mut lane = Lane {
+impl InstrumentLane {
+    pub(super) fn new(start_ns: u64, rate: u32, instrument: usize) -> InstrumentLane {
+        let mut lane = InstrumentLane {
             start_ns,
             rate,
             instruments: Vec::new(),

@@ -30,7 +30,7 @@ const CROSSING_ONE_IN: u64 = 64;
 const UNCROSSING_ONE_IN: u64 = 8;
 
 #[derive(Debug)]
-pub(super) struct Market {
+pub(super) struct SimulatedMarket {
     base_price: i64,
     tick_size: i64,
     levels: i64,
@@ -53,11 +53,11 @@ struct Walk {
     max: i64,
 }
 
-impl Market {
-    pub(super) fn new(instrument: &Instrument, all: &Instruments, seed: u64, index: u64) -> Market {
+impl SimulatedMarket {
+    pub(super) fn new(instrument: &Instrument, all: &Instruments, seed: u64, index: u64) -> SimulatedMarket {
         let levels = i64::from(instrument.levels_per_side);
         let span = 2 * levels as usize + 2 * CROSSING_TICKS as usize + 4;
-        let mut market = Market {
+        let mut market = SimulatedMarket {
             base_price: instrument.base_price,
             tick_size: instrument.tick_size,
             levels,

@@ -1,7 +1,7 @@
 //! Any bytes as a recording or an instrument file give valid results, or are refused. `cargo xtask fuzz
 //! recording` runs the same code.
 
-use dunlin_feed::recording::{Item, RecordedBook, Recording, RecordingFormat, RecordingOptions};
+use dunlin_feed::recording::{RecordedBook, Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use dunlin_feed::{BOOK, Book, Instruments, Notation, Orders, Simulator};
 
 const LEVELS_MAX: u32 = 1000;
@@ -24,12 +24,12 @@ pub fn try_recording(bytes: &[u8]) {
     };
     let options = RecordingOptions { evict_phantoms: head & 1 == 1, ..RecordingOptions::default() };
     let (mut recording, mut states, mut seq) = (Recording::new(layout, &options), Vec::new(), 0);
-    let mut sink = |item: Item<'_>| match item {
-        Item::Book { book, recorded } => {
+    let mut sink = |item: RecordingItem<'_>| match item {
+        RecordingItem::Book { book, recorded } => {
             assert_eq!(book, states.len(), "books come in order");
             states.push(state(recorded));
         }
-        Item::Record { book, payload, .. } => {
+        RecordingItem::Record { book, payload, .. } => {
             seq += 1;
             let applied = match &mut states[book] {
                 State::Levels(book) => book.apply_payload(seq, payload),

@@ -1,6 +1,6 @@
 //! Books by price level.
 
-use dunlin_feed::{Book, BookEntry, Crossings, FeedLimits, Level, Levels, Scale, Side, Touch};
+use dunlin_feed::{Book, BookEntry, Crossings, FeedLimits, PriceLevel, PriceLevels, Scale, Side, Touch};
 use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
@@ -139,7 +139,7 @@ fn views_are_in_price_order_and_add_up() {
         set(Side::Ask, 103, 8),
         set(Side::Ask, 101, 16),
     ]);
-    assert_eq!(book.best(Side::Ask), Some(Level { price: 101, size: 16 }));
+    assert_eq!(book.best(Side::Ask), Some(PriceLevel { price: 101, size: 16 }));
     assert_eq!(book.top(Side::Bid, Some(2)).iter().map(|level| level.price).collect::<Vec<_>>(), [100, 99]);
     assert_eq!(book.top(Side::Bid, None).len(), 3);
     assert_eq!(book.cumulative(Side::Bid).map(|(_, sum)| sum).collect::<Vec<_>>(), [1, 3, 7]);
@@ -167,7 +167,7 @@ fn crossed_and_locked_books_are_reported_and_left_alone() {
         assert_eq!(book.touch(), touch, "after {entry:?}");
     }
     assert_eq!(book.crossings(), Crossings { locked: 1, crossed: 2 });
-    assert_eq!(book.best(Side::Ask), Some(Level { price: 100, size: 1 }));
+    assert_eq!(book.best(Side::Ask), Some(PriceLevel { price: 100, size: 1 }));
 }
 
 /// A record takes effect as a whole. States between its entries therefore do not count.

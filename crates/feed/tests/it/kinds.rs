@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use dunlin_feed::{Book, KINDS, LastValue, Levels, Orders, make_reducer};
+use dunlin_feed::{Book, KINDS, LastValue, Orders, PriceLevels, make_reducer};
 
 fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()

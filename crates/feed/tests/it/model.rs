@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dunlin_feed::{BookEntry, Level, Order, OrderEntry, Side};
+use dunlin_feed::{BookEntry, Order, OrderEntry, PriceLevel, Side};
 
 /// Sizes by price.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,8 +21,8 @@ impl BookModel {
         }
     }
 
-    pub fn levels(&self, side: Side) -> Vec<Level> {
-        let levels = self.0[side as usize].iter().map(|(&price, &size)| Level { price, size });
+    pub fn levels(&self, side: Side) -> Vec<PriceLevel> {
+        let levels = self.0[side as usize].iter().map(|(&price, &size)| PriceLevel { price, size });
         match side {
             Side::Bid => levels.rev().collect(),
             Side::Ask => levels.collect(),

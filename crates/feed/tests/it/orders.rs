@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dunlin_feed::{
-    BookEntry, FeedLimits, Levels, Order, OrderEntry, Orders, QueuePosition, Scale, Side, Touch,
+    BookEntry, FeedLimits, Order, OrderEntry, Orders, PriceLevels, QueuePosition, Scale, Side, Touch,
 };
 use dunlin_topic::Reducer;
 use proptest::prelude::*;

@@ -6,8 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use dunlin_feed::recording::{Item, Phantom, RecordedBook, Recording, RecordingFormat, RecordingOptions};
-use dunlin_feed::{Book, Levels, Orders, Side, Touch};
+use dunlin_feed::recording::{
+    Phantom, RecordedBook, Recording, RecordingFormat, RecordingItem, RecordingOptions,
+};
+use dunlin_feed::{Book, Orders, PriceLevels, Side, Touch};
 
 fn file(name: &str) -> Option<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
@@ -35,11 +37,11 @@ fn play(
 ) -> Option<Played> {
     let bytes = file(name)?;
     let (mut recording, mut told, mut phantoms) = (Recording::new(layout, options), Vec::new(), Vec::new());
-    let mut sink = |item: Item<'_>| match item {
-        Item::Record { book, event_time_ns, payload } => on_record(book, event_time_ns, payload),
-        Item::Defect(defect) => told.push(defect.to_string()),
-        Item::Phantom(phantom) => phantoms.push(phantom),
-        Item::Book { .. } => {}
+    let mut sink = |item: RecordingItem<'_>| match item {
+        RecordingItem::Record { book, event_time_ns, payload } => on_record(book, event_time_ns, payload),
+        RecordingItem::Defect(defect) => told.push(defect.to_string()),
+        RecordingItem::Phantom(phantom) => phantoms.push(phantom),
+        RecordingItem::Book { .. } => {}
         _ => unreachable!("no other items"),
     };
     for piece in bytes.chunks(60_000) {
@@ -165,7 +167,9 @@ fn reading_speed_of_recordings() {
         for _ in 0..3 {
             let (start, mut records) = (Instant::now(), 0);
             let mut recording = Recording::new(layout, &options);
-            let mut sink = |item: Item<'_>| records += usize::from(matches!(item, Item::Record { .. }));
+            let mut sink = |item: RecordingItem<'_>| {
+                records += usize::from(matches!(item, RecordingItem::Record { .. }))
+            };
             recording.push(&bytes, &mut sink);
             recording.end(&mut sink);
             let took = start.elapsed().as_secs_f64();

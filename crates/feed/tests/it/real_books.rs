@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use dunlin_feed::recording::{Item, Recording, RecordingFormat, RecordingOptions};
-use dunlin_feed::{Book, BookEntry, Levels, OrderEntry, Orders, Scale, Side};
+use dunlin_feed::recording::{Recording, RecordingFormat, RecordingItem, RecordingOptions};
+use dunlin_feed::{Book, BookEntry, OrderEntry, Orders, PriceLevels, Scale, Side};
 use dunlin_topic::Reducer;
 
 use crate::cuts::{self, Cut};
@@ -20,8 +20,8 @@ fn books(name: &str, layout: RecordingFormat) -> Vec<Vec<Vec<u8>>> {
         return Vec::new();
     };
     let mut books: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
-    let mut sink = |item: Item<'_>| {
-        if let Item::Record { book, payload, .. } = item {
+    let mut sink = |item: RecordingItem<'_>| {
+        if let RecordingItem::Record { book, payload, .. } = item {
             books.entry(book).or_default().push(payload.to_vec());
         }
     };
@@ -31,7 +31,7 @@ fn books(name: &str, layout: RecordingFormat) -> Vec<Vec<Vec<u8>>> {
     books.into_values().collect()
 }
 
-fn equal(levels: &dyn Levels, model: &BookModel) {
+fn equal(levels: &dyn PriceLevels, model: &BookModel) {
     for side in Side::BOTH {
         assert!(levels.levels(side).eq(model.levels(side)));
     }

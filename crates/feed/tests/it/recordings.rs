@@ -1,6 +1,6 @@
 //! Hand-written recordings, valid and broken.
 
-use dunlin_feed::recording::{Item, Recording, RecordingFormat, RecordingOptions};
+use dunlin_feed::recording::{Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use dunlin_feed::{BookEntry, OrderEntry};
 use proptest::prelude::*;
 
@@ -36,15 +36,15 @@ fn bitstamp(rows: &str, evict_phantoms: bool) -> Came {
 }
 
 impl Came {
-    fn note(&mut self, layout: RecordingFormat, item: Item<'_>) {
+    fn note(&mut self, layout: RecordingFormat, item: RecordingItem<'_>) {
         match item {
-            Item::Record { book, event_time_ns, payload } => {
+            RecordingItem::Record { book, event_time_ns, payload } => {
                 assert!(book < self.books, "a book comes before its records");
                 self.records.push((book, event_time_ns / 1_000_000, entries(layout, payload)));
             }
-            Item::Defect(defect) => self.told.push(defect.to_string()),
-            Item::Phantom(phantom) => self.told.push(phantom.to_string()),
-            Item::Book { book, .. } => {
+            RecordingItem::Defect(defect) => self.told.push(defect.to_string()),
+            RecordingItem::Phantom(phantom) => self.told.push(phantom.to_string()),
+            RecordingItem::Book { book, .. } => {
                 assert_eq!(book, self.books);
                 self.books += 1;
             }

@@ -1,26 +1,26 @@
-use dunlin_feed::{DueRecord, GRAIN_NS, Schedule, ScheduleAction};
+use dunlin_feed::{DueRecord, FeedSchedule, GRAIN_NS, ScheduleAction};
 use proptest::prelude::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-fn taken(schedule: &mut Schedule, now_ns: u64) -> Vec<DueRecord> {
+fn taken(schedule: &mut FeedSchedule, now_ns: u64) -> Vec<DueRecord> {
     std::iter::from_fn(|| schedule.take(now_ns)).collect()
 }
 
 #[test]
 fn records_are_due_at_even_times_even_when_taken_late() {
-    let mut schedule = Schedule::new(1_000, [3]);
+    let mut schedule = FeedSchedule::new(1_000, [3]);
     let second = taken(&mut schedule, 1_000 + SECOND_NS - 1);
     let times: Vec<u64> = second.iter().map(|due| due.at_ns - 1_000).collect();
     assert_eq!(times, [0, 333_333_333, 666_666_666]);
     assert_eq!(schedule.peek(), Some(DueRecord { at_ns: 1_000 + SECOND_NS, instrument: 0 }));
-    let mut late = Schedule::new(1_000, [3]);
+    let mut late = FeedSchedule::new(1_000, [3]);
     assert_eq!(taken(&mut late, 1_000 + 2 * SECOND_NS)[..3], second[..]);
 }
 
 #[test]
 fn instruments_of_equal_rates_alternate() {
-    let mut schedule = Schedule::new(0, [2, 4, 2, 0]);
+    let mut schedule = FeedSchedule::new(0, [2, 4, 2, 0]);
     let order: Vec<_> = taken(&mut schedule, SECOND_NS - 1)
         .iter()
         .map(|due| (due.at_ns / 1_000_000, due.instrument))
@@ -30,7 +30,7 @@ fn instruments_of_equal_rates_alternate() {
 
 #[test]
 fn delayed_source_learns_how_late_it_was() {
-    let mut schedule = Schedule::new(0, [1_000]).late_after(2_000_000);
+    let mut schedule = FeedSchedule::new(0, [1_000]).late_after(2_000_000);
     assert_eq!(taken(&mut schedule, 1_500_000).len(), 2);
     assert_eq!(schedule.slips().to_string(), "on schedule: none of 2 records later than 2 ms");
     assert_eq!((schedule.due(10_900_000), schedule.meant_by(10_900_000)), (9, 11));
@@ -47,20 +47,20 @@ fn delayed_source_learns_how_late_it_was() {
 
 #[test]
 fn schedule_advises_to_sleep_then_spin_then_emit() {
-    let mut schedule = Schedule::new(0, [1_000]).spinning(100_000);
+    let mut schedule = FeedSchedule::new(0, [1_000]).spinning(100_000);
     assert_eq!(schedule.next_action(0), ScheduleAction::Emit);
     schedule.take(0);
     assert_eq!(schedule.next_action(0), ScheduleAction::Sleep { until_ns: 900_000 });
     assert_eq!([900_000, 999_999].map(|now| schedule.next_action(now)), [ScheduleAction::Spin; 2]);
     assert_eq!([1_000_000, 7_000_000].map(|now| schedule.next_action(now)), [ScheduleAction::Emit; 2]);
-    assert_eq!(Schedule::new(0, []).next_action(5), ScheduleAction::Sleep { until_ns: u64::MAX });
-    assert_eq!(Schedule::new(9, [1]).take(8), None, "nothing is due before the start");
+    assert_eq!(FeedSchedule::new(0, []).next_action(5), ScheduleAction::Sleep { until_ns: u64::MAX });
+    assert_eq!(FeedSchedule::new(9, [1]).take(8), None, "nothing is due before the start");
 }
 
 #[test]
 fn dense_schedule_advises_to_sleep_for_one_grain() {
-    let mut schedule = Schedule::new(0, [50_000; 2]).spinning(30_000);
-    let mut dense = Schedule::new(0, [50_000; 2]).spinning(u64::MAX);
+    let mut schedule = FeedSchedule::new(0, [50_000; 2]).spinning(30_000);
+    let mut dense = FeedSchedule::new(0, [50_000; 2]).spinning(u64::MAX);
     for now in (0..10_000_000).step_by(10_000) {
         schedule.take(now);
         dense.take(now);
@@ -73,7 +73,7 @@ fn dense_schedule_advises_to_sleep_for_one_grain() {
 
 #[test]
 fn occasional_close_records_are_not_dense() {
-    let mut schedule = Schedule::new(0, [1_000, 999]).spinning(30_000);
+    let mut schedule = FeedSchedule::new(0, [1_000, 999]).spinning(30_000);
     while schedule.take(u64::MAX).unwrap().at_ns < 3_000_000_000 {}
     let due = schedule.peek().unwrap().at_ns;
     assert_eq!(schedule.next_action(due - 10), ScheduleAction::Spin);
@@ -89,7 +89,7 @@ proptest! {
         start in 0..SECOND_NS,
         span in 0..2 * SECOND_NS,
     ) {
-        let mut schedule = Schedule::new(start, rates.clone());
+        let mut schedule = FeedSchedule::new(start, rates.clone());
         let now = start + span;
         let due = schedule.due(now);
         let all = taken(&mut schedule, now);

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dunlin_feed::{Book, BookEntry, Instruments, Levels, Notation, Side, SimulatedUpdate, Simulator};
+use dunlin_feed::{Book, BookEntry, Instruments, Notation, PriceLevels, Side, SimulatedUpdate, Simulator};
 
 fn instruments(top: &str, volatility: f64, levels: u32, count: usize) -> Instruments {
     let text = format!(

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{DirLock, Disk, DiskFile};
 use file::FakeFile;
-use handle::{Handle, count_down};
+use handle::{FakeFileHandle, count_down};
 
 /// A simulated disk for fault injection. Clones share the disk.
 #[derive(Debug, Clone)]
@@ -172,13 +172,13 @@ impl Disk for FakeDisk {
         state.files.push(FakeFile::default());
         let index = state.files.len() - 1;
         state.names.insert(path.to_owned(), index);
-        Ok(Box::new(Handle { disk: self.clone(), index, life: state.life, write: true }))
+        Ok(Box::new(FakeFileHandle { disk: self.clone(), index, life: state.life, write: true }))
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
         let state = self.state();
         let index = state.index_of(path)?;
-        Ok(Box::new(Handle { disk: self.clone(), index, life: state.life, write }))
+        Ok(Box::new(FakeFileHandle { disk: self.clone(), index, life: state.life, write }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -164,7 +164,7 @@ impl BlockHeader {
         };
         let sound = fits
             && (self.bytes as usize).is_multiple_of(BLOCK_ALIGN)
-            && self.bytes <= crate::Limits::BLOCK_BYTES_MAX
+            && self.bytes <= crate::JournalLimits::BLOCK_BYTES_MAX
             && self.first_time_ns <= self.last_time_ns
             && self.first_seq.checked_add(u64::from(self.count)).is_some();
         if sound { Ok(()) } else { Err(BlockDefect::Header) }

@@ -19,7 +19,7 @@
 use crc_fast::{CrcAlgorithm, Digest};
 
 use super::{u32_at, u64_at};
-use crate::Limits;
+use crate::JournalLimits;
 use crate::position::Position;
 
 /// Bytes of a file's header; the first block follows.
@@ -64,7 +64,7 @@ impl FileHeader {
     /// Encodes the header; the name's length has been checked.
     pub fn encode(&self) -> [u8; FILE_HEADER_BYTES] {
         let mut out = [0; FILE_HEADER_BYTES];
-        let name = &self.name.as_bytes()[..self.name.len().min(Limits::NAME_BYTES_MAX)];
+        let name = &self.name.as_bytes()[..self.name.len().min(JournalLimits::NAME_BYTES_MAX)];
         out[..8].copy_from_slice(&MAGIC);
         out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         out[12..16].copy_from_slice(&(FILE_HEADER_BYTES as u32).to_le_bytes());

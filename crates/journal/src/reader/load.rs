@@ -1,12 +1,12 @@
 //! Loads older records that have left memory.
 
-use super::{Reader, Scan, ScanItem};
+use super::{LogScan, Reader, ScanItem};
 use crate::error::ReadError;
 use crate::position::{Hole, Position};
 
 /// The result of loading from a position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Loaded {
+pub enum LoadOutcome {
     /// Records.
     Records(LoadedRecords),
     /// The records from the position to the end of the hole cannot be read.
@@ -38,16 +38,16 @@ impl Reader {
     ///
     /// # Errors
     /// [`ReadError::Gone`] if the position is before the oldest record.
-    pub fn load(&self, from: Position, bytes_max: usize) -> Result<Option<Loaded>, ReadError> {
+    pub fn load(&self, from: Position, bytes_max: usize) -> Result<Option<LoadOutcome>, ReadError> {
         let Some(oldest) = self.oldest() else { return Ok(None) };
         if from < oldest {
             return Err(ReadError::Gone { position: from, oldest });
         }
-        let mut scan = Scan::of_bytes(self.shared.clone(), from, bytes_max);
+        let mut scan = LogScan::of_bytes(self.shared.clone(), from, bytes_max);
         let mut loaded = LoadedRecords::default();
         while let Some(item) = scan.next()? {
             let records = match item {
-                ScanItem::Hole(hole) if loaded.count == 0 => return Ok(Some(Loaded::Hole(hole))),
+                ScanItem::Hole(hole) if loaded.count == 0 => return Ok(Some(LoadOutcome::Hole(hole))),
                 ScanItem::Hole(_) => break,
                 ScanItem::Records(records) => records,
             };
@@ -71,7 +71,7 @@ impl Reader {
             Some(oldest) if from < oldest && Position::new(loaded.epoch, loaded.first_seq) > from => {
                 Err(ReadError::Gone { position: from, oldest })
             }
-            _ => Ok((loaded.count > 0).then_some(Loaded::Records(loaded))),
+            _ => Ok((loaded.count > 0).then_some(LoadOutcome::Records(loaded))),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_frame::Frame;
 
-use crate::Limits;
+use crate::JournalLimits;
 use crate::disk::DiskFile;
 use crate::error::{DiskError, ReadError};
 use crate::files::{self, LogFile, SharedLog};
@@ -14,7 +14,7 @@ use crate::scan::{BlockScan, ScanStep};
 
 /// A scan through a log. After the last record it can be called again for newer ones.
 #[derive(Debug)]
-pub struct Scan {
+pub struct LogScan {
     shared: Arc<SharedLog>,
     /// Records before this position are skipped.
     from: Position,
@@ -78,23 +78,23 @@ enum Found {
     Hole(Hole),
 }
 
-impl Scan {
-    pub(super) fn new(shared: Arc<SharedLog>, from: Position) -> Scan {
-        Scan { shared, from, file: None, pending: None, read_bytes: Limits::READ_BYTES }
+impl LogScan {
+    pub(super) fn new(shared: Arc<SharedLog>, from: Position) -> LogScan {
+        LogScan { shared, from, file: None, pending: None, read_bytes: JournalLimits::READ_BYTES }
     }
 
     /// Creates a scan that fetches about `bytes` bytes at a time.
-    pub(super) fn of_bytes(shared: Arc<SharedLog>, from: Position, bytes: usize) -> Scan {
+    pub(super) fn of_bytes(shared: Arc<SharedLog>, from: Position, bytes: usize) -> LogScan {
         // The position may be up to one index step after a block.
-        let read_bytes = bytes.saturating_add(Limits::INDEX_STEP_BYTES as usize);
-        Scan { read_bytes, ..Scan::new(shared, from) }
+        let read_bytes = bytes.saturating_add(JournalLimits::INDEX_STEP_BYTES as usize);
+        LogScan { read_bytes, ..LogScan::new(shared, from) }
     }
 
     /// Creates a scan of this file from a block at or before this time.
-    pub(super) fn at_time(shared: Arc<SharedLog>, log: Arc<LogFile>, time_ns: u64) -> Scan {
+    pub(super) fn at_time(shared: Arc<SharedLog>, log: Arc<LogFile>, time_ns: u64) -> LogScan {
         let start = log.start_for(|entry| entry.first_time_ns < time_ns);
         let from = Position::new(log.name.first.epoch, start.first_seq);
-        Scan::new(shared, from)
+        LogScan::new(shared, from)
     }
 
     /// Position of the next record, as far as known.

@@ -1,7 +1,7 @@
 //! Appends and syncs batches.
 
 use super::{Current, Journal, Tail};
-use crate::Limits;
+use crate::JournalLimits;
 use crate::error::{AppendError, DiskError};
 use crate::layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use crate::position::Position;
@@ -11,7 +11,7 @@ const JOIN_BYTES_MAX: usize = 256 << 10;
 
 /// Consecutive records to write as one block.
 #[derive(Debug, Clone, Copy)]
-pub struct Batch<'a> {
+pub struct AppendBatch<'a> {
     /// Their epoch.
     pub epoch: u32,
     /// Sequence of the first record.
@@ -29,13 +29,13 @@ pub struct Batch<'a> {
 impl Journal {
     /// Writes a batch. The batch survives the end of the process from now on, and a machine failure after
     /// [`Journal::sync`].
-    pub fn append(&mut self, batch: &Batch<'_>) -> Result<(), AppendError> {
+    pub fn append(&mut self, batch: &AppendBatch<'_>) -> Result<(), AppendError> {
         self.append_noted(batch, &[])
     }
 
     /// [`append`](Journal::append) with a note of the writer, a multiple of 8 bytes, which is stored atomically with
     /// the records.
-    pub fn append_noted(&mut self, batch: &Batch<'_>, note: &[u8]) -> Result<(), AppendError> {
+    pub fn append_noted(&mut self, batch: &AppendBatch<'_>, note: &[u8]) -> Result<(), AppendError> {
         self.check_alive()?;
         let bytes = self.tail.check(batch, note)?;
         self.check_order(batch)?;
@@ -59,7 +59,7 @@ impl Journal {
         Ok(())
     }
 
-    fn check_order(&self, batch: &Batch<'_>) -> Result<(), AppendError> {
+    fn check_order(&self, batch: &AppendBatch<'_>) -> Result<(), AppendError> {
         let Some(current) = &self.current else { return Ok(()) };
         let got = Position::new(batch.epoch, batch.first_seq);
         let expected = Position::new(current.log.name.first.epoch, current.next_seq());
@@ -86,14 +86,17 @@ impl Journal {
 
 impl Tail {
     /// Checks whether a batch may follow; returns its size, bytes.
-    fn check(&self, batch: &Batch<'_>, note: &[u8]) -> Result<u64, AppendError> {
+    fn check(&self, batch: &AppendBatch<'_>, note: &[u8]) -> Result<u64, AppendError> {
         if batch.epoch < self.epoch_least {
             return Err(AppendError::Epoch { got: batch.epoch, least: self.epoch_least });
         }
         let frames: u64 = batch.frames.iter().map(|part| part.len() as u64).sum();
         let bytes = frames + note.len() as u64;
-        if bytes > u64::from(Limits::BLOCK_BYTES_MAX) {
-            return Err(AppendError::TooLarge { bytes, bytes_max: u64::from(Limits::BLOCK_BYTES_MAX) });
+        if bytes > u64::from(JournalLimits::BLOCK_BYTES_MAX) {
+            return Err(AppendError::TooLarge {
+                bytes,
+                bytes_max: u64::from(JournalLimits::BLOCK_BYTES_MAX),
+            });
         }
         let header = batch.header(bytes as u32, note, 0);
         if header.check().is_err()
@@ -107,7 +110,7 @@ impl Tail {
     }
 }
 
-impl Batch<'_> {
+impl AppendBatch<'_> {
     fn header(&self, bytes: u32, note: &[u8], synced: u64) -> BlockHeader {
         BlockHeader {
             kind: BlockKind::Records,
@@ -126,7 +129,7 @@ impl Batch<'_> {
 impl Current {
     fn write(
         &mut self,
-        batch: &Batch<'_>,
+        batch: &AppendBatch<'_>,
         note: &[u8],
         bytes: u32,
         joined: &mut Vec<u8>,

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Current, Journal, Tail};
-use crate::Limits;
+use crate::JournalLimits;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{DiskError, OpenError};
-use crate::files::{self, Files, ListedFile, LogFile, SharedLog};
+use crate::files::{self, ListedFile, LogFile, LogFiles, SharedLog};
 use crate::layout::{BlockKind, FILE_HEADER_BYTES, MARK_BYTES, Mark, TEMPORARY_SUFFIX};
-use crate::limits::Config;
+use crate::limits::JournalConfig;
 use crate::position::{Hole, HoleCause, Position};
 use crate::scan::{BlockScan, ScanStep};
 use crate::snapshot;
@@ -39,7 +39,7 @@ pub struct Recovered {
     /// epoch may also start at another sequence).
     pub next: Position,
     /// The torn tail that was cut.
-    pub cut: Option<Cut>,
+    pub cut: Option<TornTail>,
     /// Lost records in the last file or between files. Readers find losses inside older files.
     pub holes: Vec<Hole>,
     /// Damage, with or without lost records.
@@ -51,7 +51,7 @@ pub struct Recovered {
 /// A torn tail that was cut. The tail held no acknowledged synced record, unless the disk was damaged exactly
 /// there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct TornTail {
     /// The file.
     pub file: PathBuf,
     /// Offset in the file.
@@ -83,10 +83,10 @@ pub(super) fn open(
     disk: Arc<dyn Disk>,
     dir: &Path,
     name: &str,
-    config: Config,
+    config: JournalConfig,
 ) -> Result<(Journal, Recovered), OpenError> {
-    if name.is_empty() || name.len() > Limits::NAME_BYTES_MAX {
-        return Err(OpenError::Name { bytes: name.len(), bytes_max: Limits::NAME_BYTES_MAX });
+    if name.is_empty() || name.len() > JournalLimits::NAME_BYTES_MAX {
+        return Err(OpenError::Name { bytes: name.len(), bytes_max: JournalLimits::NAME_BYTES_MAX });
     }
     disk.create_dir(dir).map_err(DiskError::of("create", dir))?;
     let lock = disk.lock(dir).map_err(DiskError::of("lock", dir))?;
@@ -109,7 +109,7 @@ pub(super) fn open(
         report.next.seq = 1;
     }
     report.snapshot = snapshot::list(&*disk, dir)?.last().copied();
-    let files = Files { all, durable: report.last };
+    let files = LogFiles { all, durable: report.last };
     let shared = Arc::new(SharedLog::new(disk, dir, name, true, files));
     let tail = Tail { last: report.last, last_time_ns: report.last_time_ns, epoch_least: report.epoch_least };
     let (joined, file_over) = Default::default();
@@ -309,7 +309,7 @@ impl Recovery<'_> {
             self.damage(&current.log.path, found.end, "the file that it names next is missing".to_owned());
         }
         if at_rest.is_none() {
-            self.report.cut = Some(Cut {
+            self.report.cut = Some(TornTail {
                 file: current.log.path.clone(),
                 at: found.end,
                 bytes: found.written.saturating_sub(found.end),
@@ -331,7 +331,7 @@ impl Recovery<'_> {
 /// Rewrites bytes that may not be on the disk, so that the next sync stores them. After a failed sync, the system may
 /// consider lost pages as written.
 fn write_again(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
-    let mut chunk = vec![0; Limits::READ_BYTES.min(to.saturating_sub(from) as usize)];
+    let mut chunk = vec![0; JournalLimits::READ_BYTES.min(to.saturating_sub(from) as usize)];
     let mut at = from;
     while at < to {
         let want = chunk.len().min((to - at) as usize);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::ahead::MARKS_BYTES;
-use super::{Batch, Current, Journal};
+use super::{AppendBatch, Current, Journal};
 use crate::error::{AppendError, DiskError};
 use crate::files::LogFile;
 use crate::layout::{BlockKind, FILE_HEADER_BYTES, FileHeader, FileName, TEMPORARY_SUFFIX};
@@ -32,7 +32,7 @@ impl Journal {
     }
 
     /// Ensures that a file is open for this batch.
-    pub(super) fn ensure_file(&mut self, batch: &Batch<'_>, need: u64) -> Result<(), AppendError> {
+    pub(super) fn ensure_file(&mut self, batch: &AppendBatch<'_>, need: u64) -> Result<(), AppendError> {
         let (fits, same_epoch, may_stay) = match &self.current {
             None => (false, false, false),
             Some(current) => {
@@ -55,7 +55,7 @@ impl Journal {
         }
     }
 
-    fn roll(&mut self, batch: &Batch<'_>, need: u64) -> Result<(), DiskError> {
+    fn roll(&mut self, batch: &AppendBatch<'_>, need: u64) -> Result<(), DiskError> {
         let header = FileHeader {
             identity: self.shared.disk.identity().max(1),
             previous: self.current.as_ref().map_or(0, |current| current.log.name.identity),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crc_fast::{CrcAlgorithm, Digest};
-use dunlin_journal::{Config, FakeDisk, Journal, Position, Reader, ScanItem, verify};
+use dunlin_journal::{FakeDisk, Journal, JournalConfig, Position, Reader, ScanItem, verify};
 
 const IDENTITY: u64 = 0x1122_3344_5566_7788;
 const HEADER_BYTES: usize = 512;
@@ -27,7 +27,7 @@ pub fn try_log(bytes: &[u8]) {
     let read = read_in_order(&reader);
     let _ = reader.position_at(u64::from(cut));
     let _ = reader.load(Position::new(1, u64::from(cut)), 1 << 10);
-    let Ok((journal, _)) = Journal::open(Arc::new(disk.clone()), dir, "any", Config::default()) else {
+    let Ok((journal, _)) = Journal::open(Arc::new(disk.clone()), dir, "any", JournalConfig::default()) else {
         return;
     };
     assert!(read_in_order(&journal.reader()) <= read, "recovery invents nothing");

@@ -1,6 +1,6 @@
 //! Appends, syncs, closes and reopens logs.
 
-use dunlin_journal::{AppendError, FakeDisk, Loaded, OpenError, Position};
+use dunlin_journal::{AppendError, FakeDisk, LoadOutcome, OpenError, Position};
 
 use crate::stage::{append, expected, log_files, open, read};
 
@@ -60,7 +60,7 @@ fn load_returns_whole_blocks_up_to_the_byte_limit() {
     let reader = journal.reader();
     let mut next = Position::new(1, 4);
     while let Some(loaded) = reader.load(next, 5_000).unwrap() {
-        let Loaded::Records(records) = loaded else { panic!("{loaded:?}") };
+        let LoadOutcome::Records(records) = loaded else { panic!("{loaded:?}") };
         assert_eq!(records.first_seq, next.seq);
         assert!(records.frames.len() <= 5_000);
         next.seq += u64::from(records.count);

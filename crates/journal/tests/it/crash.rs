@@ -4,7 +4,7 @@
 //! without closing, flipped bits. `DUNLIN_JOURNAL_SEEDS` sets the number of seeds; `DUNLIN_JOURNAL_SEED` runs one.
 
 use dunlin_journal::{
-    AppendError, Config, Disk, FakeDisk, Faults, Hole, Journal, Position, Recovered, verify,
+    AppendError, Disk, FakeDisk, Faults, Hole, Journal, JournalConfig, Position, Recovered, verify,
 };
 
 use crate::ledger::Ledger;
@@ -47,7 +47,7 @@ struct Play {
     random: u64,
     flips: bool,
     flipped: bool,
-    config: Config,
+    config: JournalConfig,
     journal: Option<Journal>,
     ledger: Ledger,
     epoch: u32,
@@ -65,7 +65,7 @@ impl Play {
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 77,
             flips,
             flipped: false,
-            config: Config::default(),
+            config: JournalConfig::default(),
             journal: None,
             ledger: Ledger::default(),
             epoch: 0,

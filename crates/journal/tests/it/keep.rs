@@ -1,7 +1,8 @@
 //! Retention by bytes and age, and truncation after a snapshot.
 
 use dunlin_journal::{
-    AppendError, Config, FakeDisk, Faults, HoleCause, Journal, Loaded, Position, ReadError, ScanItem, verify,
+    AppendError, FakeDisk, Faults, HoleCause, Journal, JournalConfig, LoadOutcome, Position, ReadError,
+    ScanItem, verify,
 };
 
 use crate::stage::{Seen, append, dir, expected, log_files, open, open_with, read, small, time_of};
@@ -17,7 +18,7 @@ fn fill(journal: &mut Journal, records: u64) {
 #[test]
 fn oldest_files_are_dropped_beyond_the_logs_byte_limit() {
     let disk = FakeDisk::new(1);
-    let config = Config { retain_bytes: Some(32 << 10), ..small() };
+    let config = JournalConfig { retain_bytes: Some(32 << 10), ..small() };
     let (mut journal, _) = open_with(&disk, config).unwrap();
     for _ in 0..20 {
         fill(&mut journal, 40);
@@ -38,7 +39,7 @@ fn oldest_files_are_dropped_beyond_the_logs_byte_limit() {
 #[test]
 fn files_with_only_outdated_records_are_dropped() {
     let disk = FakeDisk::new(2);
-    let config = Config { retain_ns: Some(1_000), ..small() };
+    let config = JournalConfig { retain_ns: Some(1_000), ..small() };
     let (mut journal, _) = open_with(&disk, config).unwrap();
     fill(&mut journal, 400);
     let files = log_files(&disk).len();
@@ -137,7 +138,7 @@ fn reader_of_a_dropped_file_receives_the_exact_hole() {
 #[test]
 fn readers_see_exact_holes_while_retention_drops_files() {
     let disk = FakeDisk::new(8);
-    let config = Config { file_bytes: 4 << 10, retain_bytes: Some(16 << 10), ..small() };
+    let config = JournalConfig { file_bytes: 4 << 10, retain_bytes: Some(16 << 10), ..small() };
     let (mut journal, _) = open_with(&disk, config).unwrap();
     fill(&mut journal, 100);
     let reader = journal.reader();
@@ -148,7 +149,7 @@ fn readers_see_exact_holes_while_retention_drops_files() {
                 let mut next = Position::new(1, 1);
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     match reader.load(next, 2_000) {
-                        Ok(Some(Loaded::Records(records))) => {
+                        Ok(Some(LoadOutcome::Records(records))) => {
                             assert_eq!(records.first_seq, next.seq, "records were passed over in silence");
                             next.seq += u64::from(records.count);
                         }
@@ -157,7 +158,7 @@ fn readers_see_exact_holes_while_retention_drops_files() {
                             assert!(oldest > next);
                             next = oldest;
                         }
-                        Ok(Some(Loaded::Hole(hole))) => {
+                        Ok(Some(LoadOutcome::Hole(hole))) => {
                             assert_eq!((hole.cause, hole.first), (HoleCause::Dropped, next));
                             next.seq = hole.last.unwrap() + 1;
                         }
@@ -206,7 +207,7 @@ fn time_search_over_two_files_finds_the_first_equal_record() {
     for seq in 1..=40 {
         let time = if seq < 5 { 10 } else { 20 };
         journal
-            .append(&dunlin_journal::Batch {
+            .append(&dunlin_journal::AppendBatch {
                 epoch: 1,
                 first_seq: seq,
                 count: 1,

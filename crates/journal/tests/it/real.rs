@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use dunlin_journal::{
-    CommitLoad, Config, Disk, Journal, MeasureError, OpenError, Position, Reader, RealDisk, measure_commits,
-    measure_replay, verify,
+    CommitLoad, Disk, Journal, JournalConfig, MeasureError, OpenError, Position, Reader, RealDisk,
+    measure_commits, measure_replay, verify,
 };
 
 use crate::stage::{append, expected, read, small};
@@ -68,7 +68,7 @@ fn batch_of_1500_parts_is_written_whole() {
     parts.insert(700, &[]);
     parts.insert(0, &[]);
     journal
-        .append(&dunlin_journal::Batch {
+        .append(&dunlin_journal::AppendBatch {
             epoch: 1,
             first_seq: 1,
             count: 1500,
@@ -87,7 +87,7 @@ fn measured_commits_equal_the_replayed_records() {
     let begin = std::time::Instant::now();
     let now = || begin.elapsed().as_nanos() as u64;
     let load = CommitLoad { payload_bytes: 256, in_flight: 8, commits: 20 };
-    match measure_commits(&dir.0, &load, Config::default(), now) {
+    match measure_commits(&dir.0, &load, JournalConfig::default(), now) {
         // If temporary files are in memory, the measurement must refuse with that error.
         Err(MeasureError::NotADisk(_)) => return,
         measured => assert_eq!(measured.unwrap().records, 160),
@@ -105,6 +105,6 @@ fn disk_measurement_refuses_a_memory_file_system() {
     }
     let dir = Dir(shm.join(format!("dunlin-journal-{}", std::process::id())));
     let load = CommitLoad { payload_bytes: 1, in_flight: 1, commits: 1 };
-    let refused = measure_commits(&dir.0, &load, Config::default(), || 0);
+    let refused = measure_commits(&dir.0, &load, JournalConfig::default(), || 0);
     assert!(matches!(refused, Err(MeasureError::NotADisk(_))));
 }

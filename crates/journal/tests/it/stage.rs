@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dunlin_frame::{Frame, Meta};
 use dunlin_journal::{
-    AppendError, Batch, Config, FakeDisk, Hole, Journal, OpenError, Position, Reader, Records, Recovered,
-    ScanItem,
+    AppendBatch, AppendError, FakeDisk, Hole, Journal, JournalConfig, OpenError, Position, Reader, Records,
+    Recovered, ScanItem,
 };
 
 /// The directory of the one log.
@@ -15,15 +15,15 @@ pub fn dir() -> PathBuf {
 }
 
 /// Small files and small steps ahead, so that a few records behave like a large log.
-pub fn small() -> Config {
-    Config { file_bytes: 8 << 10, ahead_bytes: 2 << 10, ..Config::default() }
+pub fn small() -> JournalConfig {
+    JournalConfig { file_bytes: 8 << 10, ahead_bytes: 2 << 10, ..JournalConfig::default() }
 }
 
 pub fn open(disk: &FakeDisk) -> Result<(Journal, Recovered), OpenError> {
     open_with(disk, small())
 }
 
-pub fn open_with(disk: &FakeDisk, config: Config) -> Result<(Journal, Recovered), OpenError> {
+pub fn open_with(disk: &FakeDisk, config: JournalConfig) -> Result<(Journal, Recovered), OpenError> {
     Journal::open(Arc::new(disk.clone()), &dir(), "orders", config)
 }
 
@@ -63,7 +63,7 @@ pub fn append(
     bytes: usize,
 ) -> Result<(), AppendError> {
     let frames = frames(epoch, first_seq, count, bytes);
-    let batch = Batch {
+    let batch = AppendBatch {
         epoch,
         first_seq,
         count,

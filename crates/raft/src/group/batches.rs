@@ -12,23 +12,23 @@ use tokio::time::Instant;
 
 use super::OurRaft;
 use crate::commands::Commands;
-use crate::error::GroupError;
-use crate::limits::Limits;
+use crate::error::RaftGroupError;
+use crate::limits::RaftLimits;
 use crate::log::{DiskSpace, SpaceLevel};
-use crate::machine::Machine;
+use crate::machine::StateMachine;
 use crate::machines::{LARGE_BYTES, Machines};
 use crate::proposal;
-use crate::vocabulary::{Answers, Proposal};
+use crate::vocabulary::{EntryResponses, Proposal};
 
 /// Proposed commands, and the sender of their response.
 pub(super) struct PendingCommands {
     pub(super) commands: Commands,
     pub(super) since: Instant,
-    pub(super) answer: oneshot::Sender<Result<Vec<Bytes>, (GroupError, Commands)>>,
+    pub(super) answer: oneshot::Sender<Result<Vec<Bytes>, (RaftGroupError, Commands)>>,
 }
 
 /// The sender of the index for which a read has to wait.
-pub(super) type PendingRead = oneshot::Sender<Result<u64, GroupError>>;
+pub(super) type PendingRead = oneshot::Sender<Result<u64, RaftGroupError>>;
 
 /// Number and latency of committed commands, from proposal to application.
 #[derive(Debug, Clone, Default)]
@@ -67,7 +67,7 @@ pub(super) async fn propose(
     asking: mpsc::Receiver<PendingCommands>,
     room: DiskSpace,
     commits: Commits,
-    limits: Limits,
+    limits: RaftLimits,
 ) {
     let slots = Arc::new(Semaphore::new(limits.in_flight_max));
     let unsure = Duration::from_millis(2 * limits.election_ms_max());
@@ -106,7 +106,7 @@ pub(super) async fn propose(
                 commits.count(&together);
             }
             // A late entry is in this node's log and may still be committed.
-            answer(together, written.unwrap_or(Err(GroupError::Unknown)));
+            answer(together, written.unwrap_or(Err(RaftGroupError::Unknown)));
         });
     }
 }
@@ -129,18 +129,24 @@ fn refuse(
     let why = room.lacking().unwrap_or_default();
     let fits = |asked: &PendingCommands| level < SpaceLevel::Out && !asked.commands.iter().any(grows);
     let (left, refused): (Vec<PendingCommands>, Vec<PendingCommands>) = together.into_iter().partition(fits);
-    answer(refused, Err(GroupError::NoRoom(why)));
+    answer(refused, Err(RaftGroupError::NoRoom(why)));
     left
 }
 
 /// Writes an entry. openraft refuses a leader that is unsure of its followers, because their disks are slow,
 /// before it writes anything. The leader then retries.
-async fn write(raft: &OurRaft, proposal: Proposal, patience: Duration) -> Result<Answers, GroupError> {
+async fn write(
+    raft: &OurRaft,
+    proposal: Proposal,
+    patience: Duration,
+) -> Result<EntryResponses, RaftGroupError> {
     let deadline = Instant::now() + patience;
     loop {
         let written = raft.client_write(proposal.clone()).await;
-        match written.map(|written| written.data).map_err(GroupError::from) {
-            Err(GroupError::NotLeader { leader: None }) if raft.is_leader() && Instant::now() < deadline => {
+        match written.map(|written| written.data).map_err(RaftGroupError::from) {
+            Err(RaftGroupError::NotLeader { leader: None })
+                if raft.is_leader() && Instant::now() < deadline =>
+            {
                 tokio::time::sleep(AGAIN).await;
             }
             written => return written,
@@ -148,7 +154,7 @@ async fn write(raft: &OurRaft, proposal: Proposal, patience: Duration) -> Result
     }
 }
 
-fn answer(together: Vec<PendingCommands>, answers: Result<Answers, GroupError>) {
+fn answer(together: Vec<PendingCommands>, answers: Result<EntryResponses, RaftGroupError>) {
     match answers {
         Ok(answers) => {
             let mut answers = answers.0.into_iter();
@@ -201,14 +207,14 @@ impl Queue {
 }
 
 /// Confirms leadership once for all reads that are pending by then.
-pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<PendingRead>, limits: Limits) {
+pub(super) async fn confirm(raft: OurRaft, mut waits: mpsc::Receiver<PendingRead>, limits: RaftLimits) {
     let mut together = Vec::new();
     let patience = Duration::from_millis(limits.answer_ms_max);
     while waits.recv_many(&mut together, TOGETHER_MAX).await > 0 {
         let confirmed = tokio::time::timeout(patience, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
         let confirmed = match confirmed {
-            Ok(confirmed) => confirmed.map(|read| read.index()).map_err(GroupError::from),
-            Err(_late) => Err(GroupError::NoQuorum(format!("no majority responded within {patience:?}"))),
+            Ok(confirmed) => confirmed.map(|read| read.index()).map_err(RaftGroupError::from),
+            Err(_late) => Err(RaftGroupError::NoQuorum(format!("no majority responded within {patience:?}"))),
         };
         together.drain(..).for_each(|waiting| drop(waiting.send(confirmed.clone())));
     }
@@ -231,7 +237,7 @@ impl Clock {
             self.stop();
             return (0, None);
         }
-        let look = |machine: &dyn Machine| (machine.now_ms(), machine.next_due_ms());
+        let look = |machine: &dyn StateMachine| (machine.now_ms(), machine.next_due_ms());
         let (machine_ms, due_ms) = match self.running {
             // While the machine applies a large entry, the count continues.
             Some((led, counted_ms, _)) if led == term => {

@@ -5,40 +5,40 @@ use std::collections::BTreeSet;
 use openraft::{BasicNode, ChangeMembers};
 
 use super::UntypedGroup;
-use crate::error::GroupError;
-use crate::network::Member;
+use crate::error::RaftGroupError;
+use crate::network::RaftMember;
 
 impl UntypedGroup {
     /// Adds a member without a vote; returns once it has nearly caught up.
-    pub async fn add_learner(&self, member: &Member) -> Result<(), GroupError> {
+    pub async fn add_learner(&self, member: &RaftMember) -> Result<(), RaftGroupError> {
         let node = BasicNode::new(&member.address);
         self.raft.add_learner(member.id, node, true).await?;
         Ok(())
     }
 
     /// Sets the voters, which must be members already. Voters left out leave the group.
-    pub async fn set_voters(&self, voters: &[u64]) -> Result<(), GroupError> {
+    pub async fn set_voters(&self, voters: &[u64]) -> Result<(), RaftGroupError> {
         let voters: BTreeSet<u64> = voters.iter().copied().collect();
         self.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await?;
         Ok(())
     }
 
     /// Removes a member without a vote.
-    pub async fn remove_learner(&self, id: u64) -> Result<(), GroupError> {
+    pub async fn remove_learner(&self, id: u64) -> Result<(), RaftGroupError> {
         let removed = self.raft.change_membership(ChangeMembers::RemoveNodes(BTreeSet::from([id])), true);
         removed.await?;
         Ok(())
     }
 
     /// Starts an election now, without waiting for a missing leader.
-    pub async fn elect(&self) -> Result<(), GroupError> {
+    pub async fn elect(&self) -> Result<(), RaftGroupError> {
         let asked = self.raft.trigger().elect(true).await;
-        asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
+        asked.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
     }
 
     /// Transfers leadership to another voter.
-    pub async fn transfer(&self, to: u64) -> Result<(), GroupError> {
+    pub async fn transfer(&self, to: u64) -> Result<(), RaftGroupError> {
         let asked = self.raft.trigger().transfer_leader(to).await;
-        asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
+        asked.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
     }
 }

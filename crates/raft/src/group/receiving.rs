@@ -6,9 +6,9 @@ use bytes::Bytes;
 use tokio::sync::Mutex;
 
 use super::OurRaft;
-use crate::codec::{Codec, whole};
-use crate::message::{Request, SnapshotId};
-use crate::vocabulary::{Blocks, Snapshot, SnapshotMeta};
+use crate::codec::{ValueCodec, whole};
+use crate::message::{RaftRequest, SnapshotId};
+use crate::vocabulary::{Blocks, RaftSnapshot, SnapshotMeta};
 
 /// A partly received snapshot. Any leader may send the rest.
 #[derive(Debug, Default)]
@@ -47,11 +47,11 @@ impl SnapshotReceiver {
     }
 
     /// Returns the complete snapshot.
-    fn end(&mut self, offer: SnapshotId) -> io::Result<Snapshot> {
+    fn end(&mut self, offer: SnapshotId) -> io::Result<RaftSnapshot> {
         self.expect(offer)?;
         let SnapshotReceiver { of, blocks, .. } = std::mem::take(self);
         let (_, meta) = of.ok_or_else(unexpected)?;
-        let snapshot = Snapshot { meta, snapshot: Blocks(blocks) };
+        let snapshot = RaftSnapshot { meta, snapshot: Blocks(blocks) };
         if SnapshotId::of(&snapshot) == offer { Ok(snapshot) } else { Err(unexpected()) }
     }
 
@@ -72,24 +72,28 @@ pub(super) async fn receive(
     request: Bytes,
 ) -> io::Result<Bytes> {
     match whole(request, "a request")? {
-        Request::Append(append) => answer(raft.append_entries(append).await),
-        Request::Vote(vote) => answer(raft.vote(vote).await),
-        Request::PreVote(vote) => answer(raft.pre_vote(vote).await),
-        Request::TransferLeader(transfer) => {
+        RaftRequest::Append(append) => answer(raft.append_entries(append).await),
+        RaftRequest::Vote(vote) => answer(raft.vote(vote).await),
+        RaftRequest::PreVote(vote) => answer(raft.pre_vote(vote).await),
+        RaftRequest::TransferLeader(transfer) => {
             let vote = *transfer.from_leader();
             answer(raft.handle_transfer_leader(transfer).await.map(|_| vote))
         }
         // The sender's leadership is checked when the snapshot is complete.
-        Request::Begin(_, offer, meta) => answer(receiving.lock().await.begin(offer, meta, bytes_max)),
-        Request::Block(_, offer, at, block) => answer(receiving.lock().await.take_block(offer, at, block)),
-        Request::End(vote, offer) => {
+        RaftRequest::Begin(_, offer, meta) => answer(receiving.lock().await.begin(offer, meta, bytes_max)),
+        RaftRequest::Block(_, offer, at, block) => {
+            answer(receiving.lock().await.take_block(offer, at, block))
+        }
+        RaftRequest::End(vote, offer) => {
             let snapshot = receiving.lock().await.end(offer)?;
             answer(raft.install_full_snapshot(vote, snapshot).await.map(|response| response.vote))
         }
     }
 }
 
-fn answer<A: Codec, E: std::error::Error + Send + Sync + 'static>(answer: Result<A, E>) -> io::Result<Bytes> {
+fn answer<A: ValueCodec, E: std::error::Error + Send + Sync + 'static>(
+    answer: Result<A, E>,
+) -> io::Result<Bytes> {
     let mut bytes = Vec::new();
     answer.map_err(io::Error::other)?.write(&mut bytes);
     Ok(bytes.into())
@@ -99,12 +103,12 @@ fn answer<A: Codec, E: std::error::Error + Send + Sync + 'static>(answer: Result
 mod tests {
     use super::*;
 
-    fn snapshot(blocks: &[&'static str]) -> Snapshot {
+    fn snapshot(blocks: &[&'static str]) -> RaftSnapshot {
         let blocks = blocks.iter().map(|block| Bytes::from_static(block.as_bytes())).collect();
-        Snapshot { meta: SnapshotMeta::default(), snapshot: Blocks(blocks) }
+        RaftSnapshot { meta: SnapshotMeta::default(), snapshot: Blocks(blocks) }
     }
 
-    fn begin(receiving: &mut SnapshotReceiver, snapshot: &Snapshot) -> u64 {
+    fn begin(receiving: &mut SnapshotReceiver, snapshot: &RaftSnapshot) -> u64 {
         receiving.begin(SnapshotId::of(snapshot), snapshot.meta.clone(), 100).unwrap()
     }
 

@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 
-use crate::codec::{Codec, CodecError};
-use crate::vocabulary::{Entry, LogId, Vote};
+use crate::codec::{CodecError, ValueCodec};
+use crate::vocabulary::{LogEntry, LogId, Vote};
 
 /// One operation on the log.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Operation {
+pub(crate) enum LogOperation {
     /// This entry follows the last.
-    Append(Entry),
+    Append(LogEntry),
     /// Removes the entries after this one, or all.
     Truncate(Option<LogId>),
     /// Removes the entries up to this one, which are in a snapshot.
@@ -23,32 +23,32 @@ const TRUNCATE: u8 = 2;
 const PURGE: u8 = 3;
 const VOTE: u8 = 4;
 
-impl Codec for Operation {
-    fn read(bytes: &mut Bytes) -> Result<Operation, CodecError> {
+impl ValueCodec for LogOperation {
+    fn read(bytes: &mut Bytes) -> Result<LogOperation, CodecError> {
         Ok(match u8::read(bytes)? {
-            APPEND => Operation::Append(Entry::read(bytes)?),
-            TRUNCATE => Operation::Truncate(Option::read(bytes)?),
-            PURGE => Operation::Purge(LogId::read(bytes)?),
-            VOTE => Operation::Vote(Vote::read(bytes)?),
+            APPEND => LogOperation::Append(LogEntry::read(bytes)?),
+            TRUNCATE => LogOperation::Truncate(Option::read(bytes)?),
+            PURGE => LogOperation::Purge(LogId::read(bytes)?),
+            VOTE => LogOperation::Vote(Vote::read(bytes)?),
             _ => return Err(CodecError("an operation")),
         })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Operation::Append(entry) => {
+            LogOperation::Append(entry) => {
                 APPEND.write(out);
                 entry.write(out);
             }
-            Operation::Truncate(last) => {
+            LogOperation::Truncate(last) => {
                 TRUNCATE.write(out);
                 last.write(out);
             }
-            Operation::Purge(last) => {
+            LogOperation::Purge(last) => {
                 PURGE.write(out);
                 last.write(out);
             }
-            Operation::Vote(vote) => {
+            LogOperation::Vote(vote) => {
                 VOTE.write(out);
                 vote.write(out);
             }

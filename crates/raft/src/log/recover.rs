@@ -4,23 +4,23 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use dunlin_journal::{Config, Disk, DiskReserve, Journal, Position, Recovered, ScanItem};
+use dunlin_journal::{Disk, DiskReserve, Journal, JournalConfig, Position, Recovered, ScanItem};
 
-use super::operation::Operation;
+use super::operation::LogOperation;
 use super::room::DiskSpace;
-use super::store::{Log, LogIndex};
+use super::store::{LogIndex, RaftLog};
 use super::synced::{MarkError, SyncedMark};
-use super::writer::Writer;
+use super::writer::LogWriter;
 use super::{DIR, NAME, RESERVE};
 use crate::codec::whole;
 use crate::error::damaged;
 use crate::frames::payloads;
-use crate::limits::Limits;
+use crate::limits::RaftLimits;
 
 /// Opens the log of a group's directory, or creates one.
-pub(crate) fn open(disk: Arc<dyn Disk>, group: &Path, limits: &Limits) -> io::Result<Log> {
+pub(crate) fn open(disk: Arc<dyn Disk>, group: &Path, limits: &RaftLimits) -> io::Result<RaftLog> {
     let dir = group.join(DIR);
-    let opened = Journal::open(Arc::clone(&disk), &dir, NAME, Config::default());
+    let opened = Journal::open(Arc::clone(&disk), &dir, NAME, JournalConfig::default());
     let (journal, found) = opened.map_err(io::Error::other)?;
     refuse_damage(&found)?;
     let last = found.last.map_or(0, |last| last.seq);
@@ -41,8 +41,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, group: &Path, limits: &Limits) -> io::Re
     let epoch = found.next.epoch.max(found.epoch_least).max(1);
     kept.next = Position::new(epoch, last + 1);
     let room = DiskSpace::default();
-    let writer = Writer::start(journal, mark, kept.next, reserve, room.clone())?;
-    Ok(Log::new(kept, writer, room, limits.append_bytes_max))
+    let writer = LogWriter::start(journal, mark, kept.next, reserve, room.clone())?;
+    Ok(RaftLog::new(kept, writer, room, limits.append_bytes_max))
 }
 
 fn refuse_damage(found: &Recovered) -> io::Result<()> {
@@ -63,7 +63,7 @@ fn replay(journal: &Journal, oldest: Position, kept: &mut LogIndex) -> io::Resul
         };
         for (seq, payload) in payloads(&records) {
             let at = Position::new(records.epoch, seq);
-            kept.replay_operation(whole::<Operation>(payload, "an operation")?, at)?;
+            kept.replay_operation(whole::<LogOperation>(payload, "an operation")?, at)?;
         }
     }
     Ok(())
@@ -71,19 +71,19 @@ fn replay(journal: &Journal, oldest: Position, kept: &mut LogIndex) -> io::Resul
 
 impl LogIndex {
     /// Repeats an operation of the journal.
-    fn replay_operation(&mut self, operation: Operation, at: Position) -> io::Result<()> {
+    fn replay_operation(&mut self, operation: LogOperation, at: Position) -> io::Result<()> {
         match operation {
-            Operation::Append(entry) => {
+            LogOperation::Append(entry) => {
                 let index = entry.log_id.index;
                 if self.last().is_some_and(|last| last.index + 1 != index) && !self.entries.is_empty() {
                     return Err(damaged("log", &format!("entry {index} follows {:?}", self.last())));
                 }
                 self.push(entry, at);
             }
-            Operation::Truncate(last) => self.truncate(last),
+            LogOperation::Truncate(last) => self.truncate(last),
             // Entries may follow a snapshot of another node instead of the entries here.
-            Operation::Purge(last) => self.purge(last),
-            Operation::Vote(vote) => self.vote = Some(vote),
+            LogOperation::Purge(last) => self.purge(last),
+            LogOperation::Vote(vote) => self.vote = Some(vote),
         }
         Ok(())
     }

@@ -10,17 +10,17 @@ use dunlin_journal::Position;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use tokio::sync::oneshot;
 
-use super::operation::Operation;
+use super::operation::LogOperation;
 use super::room::DiskSpace;
-use super::writer::{Purge, Write, Writer, WriterCommand};
-use crate::frames::Frames;
-use crate::vocabulary::{Entry, LogId, Types, Vote};
+use super::writer::{LogWriter, Purge, Write, WriterCommand};
+use crate::frames::EncodedRecords;
+use crate::vocabulary::{LogEntry, LogId, Types, Vote};
 
 /// A handle to the log.
 #[derive(Debug, Clone)]
-pub(crate) struct Log {
+pub(crate) struct RaftLog {
     kept: Arc<Mutex<LogIndex>>,
-    writer: Arc<Writer>,
+    writer: Arc<LogWriter>,
     room: DiskSpace,
     /// Bytes of entries in one request to another node; a single larger entry is allowed.
     append_bytes_max: usize,
@@ -40,7 +40,7 @@ pub(super) struct LogIndex {
 /// An entry and its position.
 #[derive(Debug)]
 pub(super) struct StoredEntry {
-    pub(super) entry: Entry,
+    pub(super) entry: LogEntry,
     /// The position of its record in the journal.
     pub(super) at: Position,
     /// Cumulative bytes of commands up to the end of this entry, from some earlier entry.
@@ -58,7 +58,7 @@ impl LogIndex {
         self.entries.back().map(|held| held.entry.log_id).or(self.purged)
     }
 
-    pub(super) fn push(&mut self, entry: Entry, at: Position) {
+    pub(super) fn push(&mut self, entry: LogEntry, at: Position) {
         let bytes = self.entries.back().map_or(0, |last| last.bytes) + bytes_of(&entry) as u64;
         self.entries.push_back(StoredEntry { entry, at, bytes });
     }
@@ -76,7 +76,7 @@ impl LogIndex {
     }
 
     /// The existing entries of a range.
-    fn between(&self, range: impl RangeBounds<u64>) -> impl Iterator<Item = &Entry> {
+    fn between(&self, range: impl RangeBounds<u64>) -> impl Iterator<Item = &LogEntry> {
         let first = self.entries.front().map_or(0, StoredEntry::index);
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
@@ -94,9 +94,14 @@ impl LogIndex {
     }
 }
 
-impl Log {
-    pub(super) fn new(kept: LogIndex, writer: Writer, room: DiskSpace, append_bytes_max: usize) -> Log {
-        Log { kept: Arc::new(Mutex::new(kept)), writer: Arc::new(writer), room, append_bytes_max }
+impl RaftLog {
+    pub(super) fn new(
+        kept: LogIndex,
+        writer: LogWriter,
+        room: DiskSpace,
+        append_bytes_max: usize,
+    ) -> RaftLog {
+        RaftLog { kept: Arc::new(Mutex::new(kept)), writer: Arc::new(writer), room, append_bytes_max }
     }
 
     /// The room on the log's disk.
@@ -145,22 +150,22 @@ impl Log {
     fn write(
         &self,
         kept: &mut LogIndex,
-        operations: Vec<Operation>,
+        operations: Vec<LogOperation>,
         done: impl FnOnce(io::Result<()>) + Send + 'static,
     ) {
         let entries_from = match operations.first() {
-            Some(Operation::Append(first)) => Some(first.log_id.index),
+            Some(LogOperation::Append(first)) => Some(first.log_id.index),
             _ => None,
         };
         kept.next.seq += operations.len() as u64;
-        let (frames, done) = (Frames::default(), Box::new(done));
+        let (frames, done) = (EncodedRecords::default(), Box::new(done));
         self.writer.hand_over(WriterCommand::Write(Write { operations, frames, entries_from, done }));
     }
 
     /// Writes an operation and waits until it is on disk.
     async fn write_and_wait(
         &self,
-        operation: Operation,
+        operation: LogOperation,
         change: impl FnOnce(&mut LogIndex),
     ) -> io::Result<()> {
         let (sender, receiver) = oneshot::channel();
@@ -173,11 +178,11 @@ impl Log {
     }
 }
 
-impl RaftLogReader<Types> for Log {
+impl RaftLogReader<Types> for RaftLog {
     async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + Send>(
         &mut self,
         range: RB,
-    ) -> io::Result<Vec<Entry>> {
+    ) -> io::Result<Vec<LogEntry>> {
         Ok(self.kept().between(range).cloned().collect())
     }
 
@@ -185,10 +190,10 @@ impl RaftLogReader<Types> for Log {
         Ok(self.kept().vote)
     }
 
-    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<LogEntry>> {
         let mut left = Some(self.append_bytes_max);
         let mut is_first = true;
-        let fits = |entry: &&Entry| {
+        let fits = |entry: &&LogEntry| {
             left = left.and_then(|left| left.checked_sub(bytes_of(entry)));
             std::mem::take(&mut is_first) || left.is_some()
         };
@@ -196,38 +201,38 @@ impl RaftLogReader<Types> for Log {
     }
 }
 
-fn bytes_of(entry: &Entry) -> usize {
+fn bytes_of(entry: &LogEntry) -> usize {
     match &entry.payload {
         openraft::EntryPayload::Normal(proposal) => proposal.0.len().max(1),
         _ => 1,
     }
 }
 
-impl RaftLogStorage<Types> for Log {
-    type LogReader = Log;
+impl RaftLogStorage<Types> for RaftLog {
+    type LogReader = RaftLog;
 
     async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
         let kept = self.kept();
         Ok(LogState { last_purged_log_id: kept.purged, last_log_id: kept.last() })
     }
 
-    async fn get_log_reader(&mut self) -> Log {
+    async fn get_log_reader(&mut self) -> RaftLog {
         self.clone()
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         let vote = *vote;
-        self.write_and_wait(Operation::Vote(vote), |kept| kept.vote = Some(vote)).await
+        self.write_and_wait(LogOperation::Vote(vote), |kept| kept.vote = Some(vote)).await
     }
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
     where
-        I: IntoIterator<Item = Entry> + Send,
+        I: IntoIterator<Item = LogEntry> + Send,
         I::IntoIter: Send,
     {
         // Clones share the content of entries.
-        let entries: Vec<Entry> = entries.into_iter().collect();
-        let operations = entries.iter().cloned().map(Operation::Append).collect();
+        let entries: Vec<LogEntry> = entries.into_iter().collect();
+        let operations = entries.iter().cloned().map(LogOperation::Append).collect();
         let mut kept = self.kept();
         let first = kept.next;
         self.write(&mut kept, operations, |written| callback.io_completed(written));
@@ -238,15 +243,15 @@ impl RaftLogStorage<Types> for Log {
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
-        self.write_and_wait(Operation::Truncate(last), |kept| kept.truncate(last)).await
+        self.write_and_wait(LogOperation::Truncate(last), |kept| kept.truncate(last)).await
     }
 
     /// Writes the vote again, so that records before the first remaining entry can be removed.
     async fn purge(&mut self, last: LogId) -> io::Result<()> {
         let mut kept = self.kept();
         kept.purge(last);
-        let (vote, next) = (kept.vote.map(Operation::Vote), kept.next);
-        let operations: Vec<Operation> = [Operation::Purge(last)].into_iter().chain(vote).collect();
+        let (vote, next) = (kept.vote.map(LogOperation::Vote), kept.next);
+        let operations: Vec<LogOperation> = [LogOperation::Purge(last)].into_iter().chain(vote).collect();
         let frames = framed(&mut kept, &operations)?;
         let needed = kept.entries.front().map_or(next, |held| held.at);
         // Only whole files can be removed, and this may be the only file.
@@ -260,8 +265,8 @@ impl RaftLogStorage<Types> for Log {
 }
 
 /// Encodes operations as the next records.
-fn framed(kept: &mut LogIndex, operations: &[Operation]) -> io::Result<Frames> {
-    let mut frames = Frames::default();
+fn framed(kept: &mut LogIndex, operations: &[LogOperation]) -> io::Result<EncodedRecords> {
+    let mut frames = EncodedRecords::default();
     operations.iter().try_for_each(|operation| frames.push(operation))?;
     kept.next.seq += u64::from(frames.count);
     Ok(frames)

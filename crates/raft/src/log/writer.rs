@@ -14,10 +14,10 @@ use std::time::Duration;
 use dunlin_journal::{AppendError, BLOCK_HEADER_BYTES, DiskReserve, Journal, Position};
 
 use super::margin::{LOOK, Margin};
-use super::operation::Operation;
+use super::operation::LogOperation;
 use super::room::DiskSpace;
 use super::synced::SyncedMark;
-use crate::frames::{self, Frames};
+use crate::frames::{self, EncodedRecords};
 
 /// Called with the outcome of a write.
 pub(super) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
@@ -38,9 +38,9 @@ pub(super) enum WriterCommand {
 /// Records to append after all earlier ones. The writer thread encodes them, so that large entries do not delay
 /// heartbeats on the calling thread.
 pub(super) struct Write {
-    pub(super) operations: Vec<Operation>,
+    pub(super) operations: Vec<LogOperation>,
     /// The encoded records.
-    pub(super) frames: Frames,
+    pub(super) frames: EncodedRecords,
     /// The index of the first entry, if all operations append entries.
     pub(super) entries_from: Option<u64>,
     pub(super) done: WriteCallback,
@@ -49,7 +49,7 @@ pub(super) struct Write {
 /// Removes the beginning of the log.
 pub(super) struct Purge {
     /// Records of the purge, and of the vote, which is written again.
-    pub(super) frames: Frames,
+    pub(super) frames: EncodedRecords,
     /// The last removed entry.
     pub(super) upto: u64,
     /// Records before this position are not needed once the purge is written.
@@ -65,12 +65,12 @@ impl Write {
 }
 
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct LogWriter {
     sender: Sender<WriterCommand>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Writer {
+impl LogWriter {
     /// Starts the thread, which writes from the record `next` on.
     pub(super) fn start(
         journal: Journal,
@@ -78,7 +78,7 @@ impl Writer {
         next: Position,
         reserve: DiskReserve,
         room: DiskSpace,
-    ) -> io::Result<Writer> {
+    ) -> io::Result<LogWriter> {
         let (sender, receiver) = channel();
         let margin = Margin::open(reserve, room).map_err(io::Error::other)?;
         let (broken, waiting, came, is_closing) = Default::default();
@@ -92,7 +92,7 @@ impl Writer {
             }
         };
         let thread = std::thread::Builder::new().name("raft-log".to_owned()).spawn(run)?;
-        Ok(Writer { sender, thread: Some(thread) })
+        Ok(LogWriter { sender, thread: Some(thread) })
     }
 
     pub(super) fn hand_over(&self, work: WriterCommand) {
@@ -101,7 +101,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for LogWriter {
     fn drop(&mut self) {
         let _ = self.sender.send(WriterCommand::Close);
         if let Some(thread) = self.thread.take() {
@@ -201,7 +201,7 @@ impl Writing {
         if writes.is_empty() {
             return;
         }
-        let frames: Vec<&Frames> = writes.iter().map(|write| &write.frames).collect();
+        let frames: Vec<&EncodedRecords> = writes.iter().map(|write| &write.frames).collect();
         match self.try_write(&frames, PURGE_BYTES) {
             // Some of them may find room.
             Err(WriteFailure::Full(_)) => {
@@ -246,7 +246,7 @@ impl Writing {
     }
 
     /// Writes and syncs records if `beside` bytes of room are left afterwards.
-    fn try_write(&mut self, writes: &[&Frames], beside: u64) -> Result<(), WriteFailure> {
+    fn try_write(&mut self, writes: &[&EncodedRecords], beside: u64) -> Result<(), WriteFailure> {
         if let Some(why) = &self.broken {
             return Err(WriteFailure::Broken(why.clone()));
         }

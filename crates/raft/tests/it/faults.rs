@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_journal::Disk;
-use dunlin_raft::{GroupError, Limits};
+use dunlin_raft::{RaftGroupError, RaftLimits};
 
 use crate::stage::*;
 
@@ -56,14 +56,14 @@ async fn isolated_leader_neither_acknowledges_nor_serves_reads() {
     stage.isolate(old, false);
     stage.say("together again").await;
     let lost = lost.await.unwrap().unwrap_err();
-    assert!(matches!(lost, GroupError::Unknown | GroupError::NotLeader { .. }), "{lost}");
+    assert!(matches!(lost, RaftGroupError::Unknown | RaftGroupError::NotLeader { .. }), "{lost}");
     read.await.unwrap().unwrap_err();
     assert_eq!(stage.agrees().await, ["together", "without it", "together again"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
-    let limits = Limits { log_bytes_max: 100, ..LIMITS };
+    let limits = RaftLimits { log_bytes_max: 100, ..LIMITS };
     let mut stage = TestCluster::of(3, limits).await;
     let away = (1..=3).find(|id| *id != 1).unwrap();
     stage.crash(away).await;
@@ -122,7 +122,7 @@ async fn command_delay_starts_no_earlier_than_its_proposal() {
 /// files.
 #[tokio::test(flavor = "multi_thread")]
 async fn log_kept_behind_a_snapshot_survives_restarts() {
-    let limits = Limits { log_bytes_max: 600, ..LIMITS };
+    let limits = RaftLimits { log_bytes_max: 600, ..LIMITS };
     let mut stage = TestCluster::of(1, limits).await;
     let mut said = 0;
     for round in 0..12 {
@@ -224,7 +224,7 @@ async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_behind_a_removed_snapshot_is_not_opened() {
-    let mut stage = TestCluster::of(1, Limits { log_bytes_max: 100, ..LIMITS }).await;
+    let mut stage = TestCluster::of(1, RaftLimits { log_bytes_max: 100, ..LIMITS }).await;
     let mut number = 0;
     while stage.nodes[&1].status().purged.is_none() {
         stage.say(&format!("a line of some bytes {number}")).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_journal::Faults;
-use dunlin_raft::{GroupError, Limits};
+use dunlin_raft::{RaftGroupError, RaftLimits};
 
 use crate::stage::*;
 
@@ -19,7 +19,7 @@ async fn fill(stage: &TestCluster, leader: u64) -> usize {
     for number in 0..100_000 {
         match stage.nodes[&leader].propose(Bytes::from(line(number))).await {
             Ok(_) => stage.acknowledged.lock().unwrap().push(Bytes::from(line(number))),
-            Err(GroupError::NoRoom(why)) => {
+            Err(RaftGroupError::NoRoom(why)) => {
                 assert!(!why.is_empty());
                 return number;
             }
@@ -71,7 +71,7 @@ async fn full_disk_takes_only_commands_that_free_room() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_continue_once_a_full_disk_has_room() {
-    let limits = Limits { answer_ms_max: 2_000, ..LIMITS };
+    let limits = RaftLimits { answer_ms_max: 2_000, ..LIMITS };
     let stage = TestCluster::of(1, limits).await;
     has_reserve(&stage, 1).await;
     stage.disks[&1].set_room(stage.disks[&1].used());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_raft::{GroupError, Limits};
+use dunlin_raft::{RaftGroupError, RaftLimits};
 
 use crate::stage::*;
 
@@ -56,7 +56,7 @@ async fn follower_names_the_leader_and_takes_no_command() {
     let stage = TestCluster::of(3, LIMITS).await;
     let leader = stage.leader().await;
     let follower = stage.nodes.iter().find(|(id, _)| **id != leader).unwrap().1;
-    let expected = GroupError::NotLeader { leader: Some(member(leader)) };
+    let expected = RaftGroupError::NotLeader { leader: Some(member(leader)) };
     assert_eq!(follower.propose(Bytes::from("no")).await, Err(expected.clone()));
     assert_eq!(follower.catch_up().await, Err(expected));
     stage.say("yes").await;
@@ -87,9 +87,9 @@ async fn state_machine_with_a_due_time_advances_without_a_command() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn command_over_the_limit_is_refused() {
-    let stage = TestCluster::of(1, Limits { command_bytes_max: 10, ..LIMITS }).await;
+    let stage = TestCluster::of(1, RaftLimits { command_bytes_max: 10, ..LIMITS }).await;
     let refused = stage.nodes[&1].propose(Bytes::from("eleven bytes")).await;
-    assert_eq!(refused, Err(GroupError::TooLarge { bytes: 12, bytes_max: 10 }));
+    assert_eq!(refused, Err(RaftGroupError::TooLarge { bytes: 12, bytes_max: 10 }));
     let garbage = stage.nodes[&1].receive(Bytes::from("garbage")).await.unwrap_err();
     assert!(garbage.to_string().contains("not a valid encoding"), "{garbage}");
 }

@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use bytes::Bytes;
 use dunlin_journal::FakeDisk;
 use dunlin_raft::{
-    Frozen, Group, GroupError, Limits, Machine, Member, RequestLane, ResponseFuture, Transport,
+    Frozen, GroupHandle, RaftGroupError, RaftLimits, RaftMember, RequestLane, ResponseFuture, StateMachine,
+    Transport,
 };
 use dunlin_wait::{Deadline, POLL};
 
-pub const LIMITS: Limits = Limits {
+pub const LIMITS: RaftLimits = RaftLimits {
     heartbeat_ms: 150,
     waiting_max: 4_096,
     entry_bytes_max: 1 << 20,
@@ -38,7 +39,7 @@ pub struct CommandLog {
     pub due_ms: Option<u64>,
 }
 
-impl Machine for CommandLog {
+impl StateMachine for CommandLog {
     fn advance(&mut self, now_ms: u64) {
         assert!(now_ms >= self.now_ms, "time goes back from {} to {now_ms}", self.now_ms);
         self.now_ms = now_ms;
@@ -92,7 +93,7 @@ impl Frozen for CommandLog {
 /// The links between nodes.
 #[derive(Default)]
 struct Network {
-    nodes: BTreeMap<u64, Weak<Group<CommandLog>>>,
+    nodes: BTreeMap<u64, Weak<GroupHandle<CommandLog>>>,
     cut: BTreeSet<(u64, u64)>,
 }
 
@@ -103,7 +104,7 @@ struct TestTransport {
 }
 
 impl Transport for TestTransport {
-    fn ask(&self, member: &Member, _lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
+    fn ask(&self, member: &RaftMember, _lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let request = Bytes::from(request.concat());
         let (from, to, ways) = (self.from, member.id, Arc::clone(&self.ways));
         Box::pin(async move {
@@ -125,28 +126,28 @@ impl Transport for TestTransport {
 pub struct TestCluster {
     ways: Arc<RwLock<Network>>,
     pub disks: BTreeMap<u64, Arc<FakeDisk>>,
-    pub nodes: BTreeMap<u64, Arc<Group<CommandLog>>>,
-    limits: Limits,
+    pub nodes: BTreeMap<u64, Arc<GroupHandle<CommandLog>>>,
+    limits: RaftLimits,
     pub acknowledged: Mutex<Vec<Bytes>>,
 }
 
-pub fn member(id: u64) -> Member {
-    Member { id, address: format!("node {id}") }
+pub fn member(id: u64) -> RaftMember {
+    RaftMember { id, address: format!("node {id}") }
 }
 
 impl TestCluster {
     /// Nodes that have begun a group.
-    pub async fn of(count: u64, limits: Limits) -> TestCluster {
+    pub async fn of(count: u64, limits: RaftLimits) -> TestCluster {
         let mut stage = TestCluster::empty(limits);
         (1..=count).for_each(|id| stage.start(id));
-        let members: Vec<Member> = (1..=count).map(member).collect();
+        let members: Vec<RaftMember> = (1..=count).map(member).collect();
         stage.nodes[&1].begin(&members).await.unwrap();
         stage.leader().await;
         stage
     }
 
     /// A stage without nodes.
-    pub fn empty(limits: Limits) -> TestCluster {
+    pub fn empty(limits: RaftLimits) -> TestCluster {
         let acknowledged = Mutex::default();
         let (ways, disks, nodes) = Default::default();
         TestCluster { ways, disks, nodes, limits, acknowledged }
@@ -157,7 +158,7 @@ impl TestCluster {
         let disk = self.disks.entry(id).or_insert_with(|| Arc::new(FakeDisk::new(id)));
         let way = TestTransport { from: id, ways: Arc::clone(&self.ways) };
         let group =
-            Group::start(id, disk.clone(), Path::new("/raft"), CommandLog::default(), way, self.limits);
+            GroupHandle::start(id, disk.clone(), Path::new("/raft"), CommandLog::default(), way, self.limits);
         let group = Arc::new(group.unwrap());
         self.ways.write().unwrap().nodes.insert(id, Arc::downgrade(&group));
         self.nodes.insert(id, group);
@@ -220,7 +221,9 @@ impl TestCluster {
             let said = self.nodes[&leader].propose(Bytes::from(line.to_owned())).await;
             match said {
                 Ok(_) => return self.acknowledged.lock().unwrap().push(Bytes::from(line.to_owned())),
-                Err(GroupError::NotLeader { .. } | GroupError::Unknown | GroupError::NoQuorum(_)) => {}
+                Err(
+                    RaftGroupError::NotLeader { .. } | RaftGroupError::Unknown | RaftGroupError::NoQuorum(_),
+                ) => {}
                 Err(other) => panic!("{other}"),
             }
             deadline.check(format_args!("{line}: {said:?}"));

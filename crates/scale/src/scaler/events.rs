@@ -1,34 +1,34 @@
 //! Applies the provider's events.
 
-use crate::fleet::{Member, Phase};
-use crate::provider::{Action, Event, Instance, Market};
+use crate::fleet::{FleetMember, Phase};
+use crate::provider::{Instance, InstanceMarket, ProviderAction, ProviderEvent};
 
 use super::Scaler;
 
 impl Scaler {
     /// Applies an event of the provider and appends the resulting actions. Events of unknown instances are ignored.
-    pub fn on_event(&mut self, now_ms: u64, event: &Event, actions: &mut Vec<Action>) {
+    pub fn on_event(&mut self, now_ms: u64, event: &ProviderEvent, actions: &mut Vec<ProviderAction>) {
         let instance = event.instance();
         let Some(&member) = self.fleet.get(instance) else { return };
         match *event {
-            Event::Ready { .. } => self.is_ready(now_ms, instance, member),
-            Event::Prepared { .. } if member.phase == Phase::Preparing => {
+            ProviderEvent::Ready { .. } => self.is_ready(now_ms, instance, member),
+            ProviderEvent::Prepared { .. } if member.phase == Phase::Preparing => {
                 self.fleet.set(instance, Phase::Warm, now_ms);
                 self.has_gone(now_ms, instance);
             }
-            Event::Prepared { .. } => {}
-            Event::Failed { is_capacity, .. } => {
+            ProviderEvent::Prepared { .. } => {}
+            ProviderEvent::Failed { is_capacity, .. } => {
                 self.fleet.remove(instance);
-                if is_capacity && member.market == Market::Spot {
+                if is_capacity && member.market == InstanceMarket::Spot {
                     self.note_spot_trouble(now_ms);
                 }
                 self.has_failed(now_ms, instance, member, actions);
             }
-            Event::Interrupted { notice_ms, .. } => {
+            ProviderEvent::Interrupted { notice_ms, .. } => {
                 self.is_interrupted(now_ms, instance, member, notice_ms, actions)
             }
-            Event::Drained { .. } => self.has_drained(now_ms, instance, member, actions),
-            Event::Gone { .. } => {
+            ProviderEvent::Drained { .. } => self.has_drained(now_ms, instance, member, actions),
+            ProviderEvent::Gone { .. } => {
                 self.fleet.remove(instance);
                 self.has_gone(now_ms, instance);
                 match member.phase {
@@ -43,7 +43,7 @@ impl Scaler {
         }
     }
 
-    fn is_ready(&mut self, now_ms: u64, instance: Instance, member: Member) {
+    fn is_ready(&mut self, now_ms: u64, instance: Instance, member: FleetMember) {
         if !matches!(member.phase, Phase::Starting | Phase::Waking) {
             return;
         }
@@ -56,7 +56,13 @@ impl Scaler {
     }
 
     /// Launches a replacement; after several consecutive failures only after a pause.
-    fn has_failed(&mut self, now_ms: u64, instance: Instance, member: Member, actions: &mut Vec<Action>) {
+    fn has_failed(
+        &mut self,
+        now_ms: u64,
+        instance: Instance,
+        member: FleetMember,
+        actions: &mut Vec<ProviderAction>,
+    ) {
         self.failures += 1;
         if self.failures >= self.limits.failures_max {
             self.failures = 0;
@@ -74,7 +80,7 @@ impl Scaler {
         }
     }
 
-    fn replace(&mut self, now_ms: u64, decision: Option<u64>, actions: &mut Vec<Action>) {
+    fn replace(&mut self, now_ms: u64, decision: Option<u64>, actions: &mut Vec<ProviderAction>) {
         if now_ms < self.paused_until_ms {
             self.postponed.push(decision);
         } else if self.fleet.serving() < self.policy.workers_max {
@@ -87,9 +93,9 @@ impl Scaler {
         &mut self,
         now_ms: u64,
         instance: Instance,
-        member: Member,
+        member: FleetMember,
         notice_ms: u64,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ProviderAction>,
     ) {
         self.note_spot_trouble(now_ms);
         let was_serving = matches!(member.phase, Phase::Ready | Phase::Starting | Phase::Waking);
@@ -99,7 +105,7 @@ impl Scaler {
         if let Some(member) = self.fleet.set(instance, Phase::Draining, now_ms) {
             member.is_lost = true;
         }
-        actions.push(Action::Drain { instance, grace_ms: notice_ms });
+        actions.push(ProviderAction::Drain { instance, grace_ms: notice_ms });
         if was_serving {
             self.replace(now_ms, member.decision.filter(|_| member.phase != Phase::Ready), actions);
         }
@@ -117,7 +123,13 @@ impl Scaler {
         }
     }
 
-    fn has_drained(&mut self, now_ms: u64, instance: Instance, member: Member, actions: &mut Vec<Action>) {
+    fn has_drained(
+        &mut self,
+        now_ms: u64,
+        instance: Instance,
+        member: FleetMember,
+        actions: &mut Vec<ProviderAction>,
+    ) {
         if member.phase != Phase::Draining {
             return;
         }
@@ -126,12 +138,16 @@ impl Scaler {
         }
         let (warm, pool) =
             (self.fleet.count(Phase::Warm) + self.fleet.count(Phase::Preparing), self.policy.warm);
-        if pool.takes_drained && warm < pool.size && !member.is_lost && member.market == Market::OnDemand {
+        if pool.takes_drained
+            && warm < pool.size
+            && !member.is_lost
+            && member.market == InstanceMarket::OnDemand
+        {
             self.fleet.set(instance, Phase::Preparing, now_ms);
-            actions.push(Action::Park { instance });
+            actions.push(ProviderAction::Park { instance });
         } else {
             self.fleet.set(instance, Phase::Stopping, now_ms);
-            actions.push(Action::Terminate { instance });
+            actions.push(ProviderAction::Terminate { instance });
         }
     }
 

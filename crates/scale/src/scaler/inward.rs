@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use crate::decision::ScaleIn;
 use crate::fleet::Phase;
-use crate::provider::{Action, Instance};
-use crate::sample::Sample;
+use crate::provider::{Instance, ProviderAction};
+use crate::sample::SchedulerSample;
 
 use super::Scaler;
 use super::want::WantedWorkers;
@@ -32,9 +32,9 @@ impl Scaler {
     pub(super) fn scale_in(
         &mut self,
         now_ms: u64,
-        sample: &Sample,
+        sample: &SchedulerSample,
         want: &WantedWorkers,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ProviderAction>,
     ) {
         let inward = self.policy.inward;
         let highest = self.highest.note(now_ms, want.most(), inward.cooldown_ms);
@@ -68,12 +68,12 @@ impl Scaler {
             };
             self.decisions.push_in(decision, self.limits.decisions_max);
             self.fleet.set(instance, Phase::Draining, now_ms);
-            actions.push(Action::Drain { instance, grace_ms });
+            actions.push(ProviderAction::Drain { instance, grace_ms });
         }
     }
 
     /// The workers that were idle longest; never a worker that holds a task.
-    fn victims(&self, sample: &Sample, count: u32) -> Vec<Instance> {
+    fn victims(&self, sample: &SchedulerSample, count: u32) -> Vec<Instance> {
         let idle = sample.idle.iter().map(|(instance, _)| *instance);
         let idle = idle
             .filter(|&instance| self.fleet.get(instance).is_some_and(|member| member.phase == Phase::Ready));

@@ -1,9 +1,9 @@
 //! Scaling out.
 
 use crate::decision::ScaleOut;
-use crate::fleet::{Member, Phase};
-use crate::provider::{Action, Market};
-use crate::sample::Sample;
+use crate::fleet::{FleetMember, Phase};
+use crate::provider::{InstanceMarket, ProviderAction};
+use crate::sample::SchedulerSample;
 use crate::trigger::Trigger;
 
 use super::Scaler;
@@ -13,9 +13,9 @@ impl Scaler {
     pub(super) fn scale_out(
         &mut self,
         now_ms: u64,
-        sample: &Sample,
+        sample: &SchedulerSample,
         want: &WantedWorkers,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ProviderAction>,
     ) {
         let serving = self.fleet.serving();
         if serving < want.floor {
@@ -58,7 +58,7 @@ impl Scaler {
         trigger: Trigger,
         passed_ms: u64,
         workers: u32,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ProviderAction>,
     ) {
         let detect_ms = if trigger == Trigger::Predictive { 0 } else { self.policy.out.detect_ms };
         let decide_ms = self.policy.decide_ms(trigger);
@@ -93,7 +93,7 @@ impl Scaler {
         (passed_ms, detected_ms, decided_ms): (u64, u64, u64),
         workers: u32,
         warm: u32,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ProviderAction>,
     ) {
         let workers = workers.min(self.policy.workers_max.saturating_sub(self.fleet.serving()));
         if workers == 0 || decided_ms < self.paused_until_ms {
@@ -120,14 +120,14 @@ impl Scaler {
         self.fewer.clear();
     }
 
-    fn wake(&mut self, now_ms: u64, count: u32, number: u64, actions: &mut Vec<Action>) {
+    fn wake(&mut self, now_ms: u64, count: u32, number: u64, actions: &mut Vec<ProviderAction>) {
         let warm = self.fleet.iter().filter(|(_, member)| member.phase == Phase::Warm);
         let warm: Vec<_> = warm.take(count as usize).map(|(instance, _)| instance).collect();
         for instance in warm {
             if let Some(member) = self.fleet.set(instance, Phase::Waking, now_ms) {
                 member.decision = Some(number);
             }
-            actions.push(Action::Wake { instance });
+            actions.push(ProviderAction::Wake { instance });
         }
     }
 
@@ -137,15 +137,15 @@ impl Scaler {
         now_ms: u64,
         count: u32,
         decision: Option<u64>,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ProviderAction>,
     ) {
         if count == 0 {
             return;
         }
         let serves =
-            |member: &&Member| matches!(member.phase, Phase::Ready | Phase::Starting | Phase::Waking);
+            |member: &&FleetMember| matches!(member.phase, Phase::Ready | Phase::Starting | Phase::Waking);
         let members = || self.fleet.iter().map(|(_, member)| member).filter(serves);
-        let mut spot = members().filter(|member| member.market == Market::Spot).count() as u64;
+        let mut spot = members().filter(|member| member.market == InstanceMarket::Spot).count() as u64;
         let mut all = members().count() as u64;
         for _ in 0..count {
             all += 1;
@@ -153,7 +153,7 @@ impl Scaler {
             let is_spot = !self.is_without_spot(now_ms)
                 && (spot + 1) * 100 <= beyond * u64::from(self.policy.spot.percent);
             spot += u64::from(is_spot);
-            let market = if is_spot { Market::Spot } else { Market::OnDemand };
+            let market = if is_spot { InstanceMarket::Spot } else { InstanceMarket::OnDemand };
             self.start(now_ms, Phase::Starting, market, decision, actions);
         }
     }
@@ -162,27 +162,27 @@ impl Scaler {
         &mut self,
         now_ms: u64,
         phase: Phase,
-        market: Market,
+        market: InstanceMarket,
         decision: Option<u64>,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ProviderAction>,
     ) {
-        let member = Member { phase, market, since_ms: now_ms, decision, is_lost: false };
+        let member = FleetMember { phase, market, since_ms: now_ms, decision, is_lost: false };
         let instance = self.fleet.add(member);
-        actions.push(Action::Launch { instance, market, is_warm: phase == Phase::Preparing });
+        actions.push(ProviderAction::Launch { instance, market, is_warm: phase == Phase::Preparing });
     }
 
     /// Refills the warm pool.
-    pub(super) fn keep_warm(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(super) fn keep_warm(&mut self, now_ms: u64, actions: &mut Vec<ProviderAction>) {
         let there = self.fleet.count(Phase::Warm) + self.fleet.count(Phase::Preparing);
         if now_ms >= self.paused_until_ms {
             for _ in there..self.policy.warm.size {
-                self.start(now_ms, Phase::Preparing, Market::OnDemand, None, actions);
+                self.start(now_ms, Phase::Preparing, InstanceMarket::OnDemand, None, actions);
             }
         }
     }
 
     /// Launches the replacements that a pause postponed.
-    pub(super) fn launch_postponed(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(super) fn launch_postponed(&mut self, now_ms: u64, actions: &mut Vec<ProviderAction>) {
         if now_ms < self.paused_until_ms {
             return;
         }

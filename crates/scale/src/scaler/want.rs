@@ -1,7 +1,7 @@
 //! The number of workers that each reason requires.
 
 use crate::forecast::ForecastStatus;
-use crate::sample::Sample;
+use crate::sample::SchedulerSample;
 
 use super::Scaler;
 
@@ -33,7 +33,7 @@ impl WantedWorkers {
 }
 
 impl Scaler {
-    pub(super) fn wants(&self, now_ms: u64, unix_ms: u64, sample: &Sample) -> WantedWorkers {
+    pub(super) fn wants(&self, now_ms: u64, unix_ms: u64, sample: &SchedulerSample) -> WantedWorkers {
         let target = self.policy.triggers.cpu_target;
         let scheduled = self.policy.windows.iter();
         let scheduled = scheduled
@@ -70,7 +70,7 @@ impl Scaler {
     }
 
     /// Tasks per second needed to work off the backlog in time.
-    fn catch_up_per_s(&self, sample: &Sample) -> f64 {
+    fn catch_up_per_s(&self, sample: &SchedulerSample) -> f64 {
         sample.startable as f64 * 1_000.0 / self.policy.triggers.catch_up_ms as f64
     }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::decision::Decisions;
 use crate::fleet::{Fleet, Phase};
-use crate::limits::Limits;
+use crate::limits::ScalerLimits;
 use crate::policy::{Policy, ScaleInPolicy, ScaleOutPolicy, ScaleThresholds, Warm};
-use crate::provider::{Action, Event, Instance, Market, Provider};
-use crate::sample::Sample;
+use crate::provider::{Instance, InstanceMarket, Provider, ProviderAction, ProviderEvent};
+use crate::sample::SchedulerSample;
 use crate::scaler::Scaler;
 use crate::simulated::{ProviderDelays, SimulatedProvider};
 
@@ -15,7 +15,7 @@ use super::workload::Workload;
 
 /// A worker of the scheduler.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Worker {
+pub(super) struct SimulatedWorker {
     pub(super) id: u64,
     pub(super) instance: Instance,
     /// The time at which the worker has finished its present tasks, µs.
@@ -36,8 +36,8 @@ pub(super) struct ScaledFleet {
     /// Paid instance time, ms: on demand, spot, warm.
     pub(super) paid_ms: [u64; 3],
     pub(super) most: u32,
-    actions: Vec<Action>,
-    events: Vec<Event>,
+    actions: Vec<ProviderAction>,
+    events: Vec<ProviderEvent>,
 }
 
 /// Requests of scaler and provider to the scheduler.
@@ -59,7 +59,7 @@ impl ScaledFleet {
     ) -> ScaledFleet {
         let policy = if is_oracle { oracle(policy) } else { policy.clone() };
         ScaledFleet {
-            scaler: Scaler::new(policy, Limits::default()).expect("a scenario's policy is valid"),
+            scaler: Scaler::new(policy, ScalerLimits::default()).expect("a scenario's policy is valid"),
             provider: SimulatedProvider::new(delays, seed ^ 0x5CA1E),
             sample_ms: sample_ms.max(1),
             unix_ms,
@@ -80,11 +80,15 @@ impl ScaledFleet {
             Policy { workers_min: workers.clamp(policy.workers_min, policy.workers_max), ..policy.clone() };
         let is_set = self.scaler.set_policy(first).is_ok();
         assert!(is_set, "a policy that differs in its lower bound alone");
-        self.scaler.tick(0, self.unix_ms, &Sample::default(), &mut self.actions);
+        self.scaler.tick(0, self.unix_ms, &SchedulerSample::default(), &mut self.actions);
         for action in std::mem::take(&mut self.actions) {
-            if let Action::Launch { instance, is_warm, .. } = action {
+            if let ProviderAction::Launch { instance, is_warm, .. } = action {
                 self.provider.adopt(instance, &action);
-                let event = if is_warm { Event::Prepared { instance } } else { Event::Ready { instance } };
+                let event = if is_warm {
+                    ProviderEvent::Prepared { instance }
+                } else {
+                    ProviderEvent::Ready { instance }
+                };
                 self.take(0, event, requests);
             }
         }
@@ -104,10 +108,10 @@ impl ScaledFleet {
         }
     }
 
-    fn take(&mut self, now_ms: u64, event: Event, requests: &mut Vec<SchedulerRequest>) {
+    fn take(&mut self, now_ms: u64, event: ProviderEvent, requests: &mut Vec<SchedulerRequest>) {
         match event {
-            Event::Ready { instance } => requests.push(SchedulerRequest::Join(instance)),
-            Event::Gone { instance } => requests.push(SchedulerRequest::Leave(instance)),
+            ProviderEvent::Ready { instance } => requests.push(SchedulerRequest::Join(instance)),
+            ProviderEvent::Gone { instance } => requests.push(SchedulerRequest::Leave(instance)),
             _ => {}
         }
         self.scaler.on_event(now_ms, &event, &mut self.actions);
@@ -117,18 +121,23 @@ impl ScaledFleet {
     fn act(&mut self, now_ms: u64, requests: &mut Vec<SchedulerRequest>) {
         for action in std::mem::take(&mut self.actions) {
             match action {
-                Action::Drain { instance, .. } => requests.push(SchedulerRequest::Drain(instance)),
+                ProviderAction::Drain { instance, .. } => requests.push(SchedulerRequest::Drain(instance)),
                 // Other workers receive the tasks of this worker.
-                Action::Terminate { instance } | Action::Park { instance } => {
+                ProviderAction::Terminate { instance } | ProviderAction::Park { instance } => {
                     requests.push(SchedulerRequest::Leave(instance))
                 }
-                Action::Launch { .. } | Action::Wake { .. } => {}
+                ProviderAction::Launch { .. } | ProviderAction::Wake { .. } => {}
             }
             self.provider.act(now_ms, &action);
         }
     }
 
-    pub(super) fn tick(&mut self, now_ms: u64, sample: &Sample, requests: &mut Vec<SchedulerRequest>) {
+    pub(super) fn tick(
+        &mut self,
+        now_ms: u64,
+        sample: &SchedulerSample,
+        requests: &mut Vec<SchedulerRequest>,
+    ) {
         self.scaler.tick(now_ms, self.unix_ms + now_ms, sample, &mut self.actions);
         self.act(now_ms, requests);
     }
@@ -138,7 +147,7 @@ impl ScaledFleet {
     pub(super) fn sample_for_oracle(
         &self,
         now_ms: u64,
-        sample: &mut Sample,
+        sample: &mut SchedulerSample,
         workloads: &[Workload],
         mean_us: f64,
     ) {
@@ -153,8 +162,8 @@ impl ScaledFleet {
         for (_, member) in self.scaler.fleet().iter() {
             let at = match (member.phase, member.market) {
                 (Phase::Warm | Phase::Preparing, _) => 2,
-                (_, Market::Spot) => 1,
-                (_, Market::OnDemand) => 0,
+                (_, InstanceMarket::Spot) => 1,
+                (_, InstanceMarket::OnDemand) => 0,
             };
             self.paid_ms[at] += passed_ms;
         }

@@ -5,13 +5,13 @@ use hdrhistogram::Histogram;
 use super::outcome::WaitTimes;
 
 /// A histogram of times in µs, with three digits, up to one hour.
-pub(super) struct Times(Histogram<u64>);
+pub(super) struct TimeHistogram(Histogram<u64>);
 
 const LONGEST_US: u64 = 3_600_000_000;
 
-impl Times {
-    pub(super) fn new() -> Times {
-        Times(Histogram::new_with_bounds(1, LONGEST_US, 3).expect("the bounds are valid"))
+impl TimeHistogram {
+    pub(super) fn new() -> TimeHistogram {
+        TimeHistogram(Histogram::new_with_bounds(1, LONGEST_US, 3).expect("the bounds are valid"))
     }
 
     pub(super) fn note(&mut self, us: u64) {
@@ -41,11 +41,11 @@ pub(super) struct Minutes {
 
 /// FNV-1a over all starts: equal runs have equal digests.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Digest(pub(super) u64);
+pub(super) struct StartsDigest(pub(super) u64);
 
-impl Digest {
-    pub(super) fn new() -> Digest {
-        Digest(0xCBF2_9CE4_8422_2325)
+impl StartsDigest {
+    pub(super) fn new() -> StartsDigest {
+        StartsDigest(0xCBF2_9CE4_8422_2325)
     }
 
     pub(super) fn note(&mut self, value: u64) {

@@ -5,7 +5,7 @@
 
 /// A scheduling node and its costs per task.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Node {
+pub struct SimulatedNode {
     /// Groups over which tenants are sharded, each with its own processor.
     pub shards: u32,
     /// Processor time to accept a task, µs.
@@ -28,10 +28,10 @@ pub struct Node {
     pub memory_bytes: f64,
 }
 
-impl Default for Node {
+impl Default for SimulatedNode {
     /// Estimated costs; disk and network are those of the requirements' machines.
-    fn default() -> Node {
-        Node {
+    fn default() -> SimulatedNode {
+        SimulatedNode {
             shards: 1,
             submit_us: 1.0,
             dispatch_us: 3.0,

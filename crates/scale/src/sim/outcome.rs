@@ -6,7 +6,7 @@ use super::node::Utilization;
 
 /// The result of a run.
 #[derive(Debug, Clone, Default)]
-pub struct Outcome {
+pub struct SimulationOutcome {
     /// Virtual duration without the warm-up, ms.
     pub ran_ms: u64,
     /// Submitted tasks.
@@ -89,7 +89,7 @@ pub struct TenantOutcome {
     pub held_mean: [f64; 2],
 }
 
-impl Outcome {
+impl SimulationOutcome {
     /// Hours of all workers, without the warm pool.
     pub fn worker_hours(&self) -> f64 {
         self.on_demand_hours + self.spot_hours

@@ -5,12 +5,12 @@ use dunlin_tasks::Quota;
 use crate::policy::Policy;
 use crate::simulated::ProviderDelays;
 
-use super::node::Node;
+use super::node::SimulatedNode;
 use super::workload::Workload;
 
 /// Everything that a run depends on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Scenario {
+pub struct SimulationScenario {
     /// Seed of all random choices.
     pub seed: u64,
     /// The longest duration, ms.
@@ -26,7 +26,7 @@ pub struct Scenario {
     /// Tasks given to a worker at once; it runs one at a time.
     pub credit: u32,
     /// The scheduling node.
-    pub node: Node,
+    pub node: SimulatedNode,
     /// The workers.
     pub crew: WorkerSupply,
     /// The highest P99 wait of a minute that does not count as a violation, ms.
@@ -58,12 +58,12 @@ pub struct TenantLoad {
     /// Milli-processors and bytes that each task needs.
     pub needs: (u32, u64),
     /// The tenant's workload.
-    pub load: Load,
+    pub load: SubmissionLoad,
 }
 
 /// The times at which a tenant submits tasks.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Load {
+pub enum SubmissionLoad {
     /// Random arrivals with a mean rate.
     Paced(Workload),
     /// As many tasks as keep a constant number waiting.
@@ -100,7 +100,7 @@ pub enum WorkerSupply {
 
 impl TenantLoad {
     /// A tenant of weight 1 without quotas.
-    pub fn new(name: &str, load: Load) -> TenantLoad {
+    pub fn new(name: &str, load: SubmissionLoad) -> TenantLoad {
         TenantLoad {
             name: name.to_owned(),
             weight: 1,
@@ -112,10 +112,10 @@ impl TenantLoad {
     }
 }
 
-impl Scenario {
+impl SimulationScenario {
     /// A scenario with the requirements' task time of 11.76 ms: 85 tasks per second and worker.
-    pub fn new(seed: u64, tenants: Vec<TenantLoad>, crew: WorkerSupply) -> Scenario {
-        Scenario {
+    pub fn new(seed: u64, tenants: Vec<TenantLoad>, crew: WorkerSupply) -> SimulationScenario {
+        SimulationScenario {
             seed,
             duration_ms: 60_000,
             tasks_max: u64::MAX,
@@ -123,7 +123,7 @@ impl Scenario {
             tenants,
             service: Service { mean_us: 11_760.0, spread: 0.1 },
             credit: 2,
-            node: Node::default(),
+            node: SimulatedNode::default(),
             crew,
             latency_ms_max: 2_000,
             warm_up_ms: 0,

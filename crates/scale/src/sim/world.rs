@@ -11,18 +11,18 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use dunlin_tasks::{
-    AttemptReport, Command, CommandReply, Effects, Limits, NewTask, NewWorker, SchedulerState, Start, Tenant,
-    WorkerOrder, jain,
+    AttemptReport, CommandReply, NewTask, NewWorker, SchedulerLimits, SchedulerState, TaskCommand,
+    TaskEffects, TaskStart, TenantSettings, WorkerOrder, jain,
 };
 
 use crate::random::Random;
-use crate::sample::{LoadMeasurement, Sample};
+use crate::sample::{LoadMeasurement, SchedulerSample};
 
-use super::crew::{ScaledFleet, SchedulerRequest, Worker, thrash};
-use super::meter::{Digest, Minutes, Times};
+use super::crew::{ScaledFleet, SchedulerRequest, SimulatedWorker, thrash};
+use super::meter::{Minutes, StartsDigest, TimeHistogram};
 use super::node::Utilization;
-use super::outcome::{Outcome, TenantOutcome};
-use super::scenario::{Load, Scenario, WorkerSupply};
+use super::outcome::{SimulationOutcome, TenantOutcome};
+use super::scenario::{SimulationScenario, SubmissionLoad, WorkerSupply};
 use super::workload::Workload;
 
 const TTL_MS: u64 = 600_000;
@@ -34,17 +34,17 @@ const LOOK_MS: u64 = 1_000;
 
 /// A completed task whose result is on its way to the node.
 struct Done {
-    start: Start,
+    start: TaskStart,
     run_us: u64,
     at_us: u64,
 }
 
-pub(super) struct World<'s> {
-    scenario: &'s Scenario,
+pub(super) struct SimulatedWorld<'s> {
+    scenario: &'s SimulationScenario,
     state: SchedulerState,
-    effects: Effects,
+    effects: TaskEffects,
     random: Random,
-    workers: Vec<Worker>,
+    workers: Vec<SimulatedWorker>,
     scaled: Option<ScaledFleet>,
     requests: Vec<SchedulerRequest>,
     /// Results by their step of arrival.
@@ -59,44 +59,44 @@ pub(super) struct World<'s> {
     /// The node's remaining budget in this step: processor µs, log bytes, network bytes.
     budget: [f64; 3],
     spent_us: f64,
-    waits: Times,
-    done: Times,
+    waits: TimeHistogram,
+    done: TimeHistogram,
     /// Waiting times since the last sample, and in this minute.
-    lately: Times,
-    minute: Times,
+    lately: TimeHistogram,
+    minute: TimeHistogram,
     minutes: Minutes,
-    counted: Outcome,
+    counted: SimulationOutcome,
     since_sample: (u64, u64, u64),
     /// Time of ready workers since the last sample, ms.
     ready_ms: u64,
-    digest: Digest,
+    digest: StartsDigest,
     paid_ms: u64,
     looks: u64,
     bytes_most: u64,
     workers_ms: u64,
 }
 
-impl<'s> World<'s> {
-    pub(super) fn new(scenario: &'s Scenario) -> World<'s> {
-        let limits = Limits {
+impl<'s> SimulatedWorld<'s> {
+    pub(super) fn new(scenario: &'s SimulationScenario) -> SimulatedWorld<'s> {
+        let limits = SchedulerLimits {
             finished_max: 1_000,
             credit_max: scenario.credit.max(1),
             workers_max: 2_000_000,
-            ..Limits::default()
+            ..SchedulerLimits::default()
         };
         let mut random = Random::new(scenario.seed);
         let tenants = scenario.tenants.iter();
-        let counted = Outcome {
+        let counted = SimulationOutcome {
             tenants: tenants
                 .clone()
                 .map(|tenant| TenantOutcome { name: tenant.name.clone(), ..TenantOutcome::default() })
                 .collect(),
-            ..Outcome::default()
+            ..SimulationOutcome::default()
         };
-        World {
+        SimulatedWorld {
             scenario,
             state: SchedulerState::new(limits),
-            effects: Effects::default(),
+            effects: TaskEffects::default(),
             workers: Vec::new(),
             scaled: None,
             requests: Vec::new(),
@@ -109,15 +109,15 @@ impl<'s> World<'s> {
             submitted: Vec::new(),
             budget: [0.0; 3],
             spent_us: 0.0,
-            waits: Times::new(),
-            done: Times::new(),
-            lately: Times::new(),
-            minute: Times::new(),
+            waits: TimeHistogram::new(),
+            done: TimeHistogram::new(),
+            lately: TimeHistogram::new(),
+            minute: TimeHistogram::new(),
             minutes: Minutes::default(),
             counted,
             since_sample: (0, 0, 0),
             ready_ms: 0,
-            digest: Digest::new(),
+            digest: StartsDigest::new(),
             paid_ms: 0,
             looks: 0,
             bytes_most: 0,
@@ -125,7 +125,7 @@ impl<'s> World<'s> {
         }
     }
 
-    pub(super) fn run(mut self) -> Outcome {
+    pub(super) fn run(mut self) -> SimulationOutcome {
         self.begin();
         let step_ms = self.scenario.step_ms.max(1);
         let mut now_ms = 0;
@@ -138,13 +138,13 @@ impl<'s> World<'s> {
 
     fn begin(&mut self) {
         for tenant in &self.scenario.tenants {
-            let tenant = Tenant {
+            let tenant = TenantSettings {
                 weight: tenant.weight,
                 cpu_milli: tenant.cpu_milli,
                 memory_bytes: tenant.memory_bytes,
-                ..Tenant::new(tenant.name.as_bytes())
+                ..TenantSettings::new(tenant.name.as_bytes())
             };
-            apply(&mut self.state, &mut self.effects, &Command::Tenant { tenant });
+            apply(&mut self.state, &mut self.effects, &TaskCommand::Tenant { tenant });
         }
         match &self.scenario.crew {
             WorkerSupply::Fixed { workers } => {
@@ -171,8 +171,8 @@ impl<'s> World<'s> {
     /// The workloads of tenants with paced arrivals.
     fn workloads(&self) -> Vec<Workload> {
         let loads = self.scenario.tenants.iter().filter_map(|tenant| match &tenant.load {
-            Load::Paced(workload) => Some(workload.clone()),
-            Load::Saturated { .. } => None,
+            SubmissionLoad::Paced(workload) => Some(workload.clone()),
+            SubmissionLoad::Saturated { .. } => None,
         });
         loads.collect()
     }
@@ -207,13 +207,13 @@ impl<'s> World<'s> {
         let from_ms = now_ms - step_ms;
         for (at, tenant) in scenario.tenants.iter().enumerate() {
             match &tenant.load {
-                Load::Saturated { waiting } => {
+                SubmissionLoad::Saturated { waiting } => {
                     // Tops up to the constant number of waiting tasks.
                     let more = waiting.saturating_sub(self.waiting[at]);
                     self.waiting[at] += more;
                     self.arrivals.extend((0..more).map(|_| (at as u32, now_ms * 1_000)));
                 }
-                Load::Paced(workload) => {
+                SubmissionLoad::Paced(workload) => {
                     let hazard = workload.per_s(from_ms as i64) * step_ms as f64 / 1_000.0;
                     let mut passed = 0.0;
                     while self.left[at] <= hazard - passed {
@@ -279,7 +279,7 @@ impl<'s> World<'s> {
             memory_bytes: 0,
             credit: 1,
         };
-        if self.state.apply(&Command::Complete { answer, result: b"" }, &mut self.effects).is_ok() {
+        if self.state.apply(&TaskCommand::Complete { answer, result: b"" }, &mut self.effects).is_ok() {
             let (submitted_us, tenant) = self.submitted[start.task as u32 as usize];
             self.done.note(at_us.saturating_sub(submitted_us));
             self.counted.completed += 1;
@@ -299,7 +299,7 @@ impl<'s> World<'s> {
         self.spend(self.scenario.node.submit_us, same);
         let TenantNeeds { name, cpu_milli, memory_bytes } = self.needs(tenant);
         let task = NewTask { cpu_milli, memory_bytes, ..NewTask::new(b"work", b"") };
-        let command = Command::Submit { tenant: name, tasks: vec![task; same] };
+        let command = TaskCommand::Submit { tenant: name, tasks: vec![task; same] };
         let reply = apply(&mut self.state, &mut self.effects, &command);
         let CommandReply::Submitted { tasks, .. } = reply else {
             unreachable!("unexpected response to a submission")
@@ -319,7 +319,7 @@ impl<'s> World<'s> {
     }
 
     fn needs(&self, tenant: u32) -> TenantNeeds<'s> {
-        let scenario: &'s Scenario = self.scenario;
+        let scenario: &'s SimulationScenario = self.scenario;
         let tenant = &scenario.tenants[tenant as usize];
         TenantNeeds { name: tenant.name.as_bytes(), cpu_milli: tenant.needs.0, memory_bytes: tenant.needs.1 }
     }
@@ -343,7 +343,7 @@ impl<'s> World<'s> {
         self.effects.events.clear();
     }
 
-    fn start(&mut self, start: Start, now_ms: u64) {
+    fn start(&mut self, start: TaskStart, now_ms: u64) {
         let (node, service) = (self.scenario.node, self.scenario.service);
         let given_us = now_ms * 1_000 + node.commit_us + node.hop_us;
         let spread = service.spread * (2.0 * self.random.unit() - 1.0);
@@ -373,14 +373,14 @@ impl<'s> World<'s> {
             credit: self.scenario.credit.max(1),
             ..NewWorker::default()
         };
-        let reply = apply(&mut self.state, &mut self.effects, &Command::Join { worker });
+        let reply = apply(&mut self.state, &mut self.effects, &TaskCommand::Join { worker });
         let CommandReply::Joined { worker: id } = reply else {
             unreachable!("unexpected response to a join")
         };
         let slot = id as u32 as usize;
-        let worker = Worker { id, instance, free_us: now_ms * 1_000, is_there: true };
+        let worker = SimulatedWorker { id, instance, free_us: now_ms * 1_000, is_there: true };
         if slot >= self.workers.len() {
-            self.workers.resize(slot + 1, Worker { is_there: false, ..worker });
+            self.workers.resize(slot + 1, SimulatedWorker { is_there: false, ..worker });
         }
         self.workers[slot] = worker;
         if let Some(scaled) = &mut self.scaled {
@@ -418,7 +418,7 @@ impl<'s> World<'s> {
             return;
         };
         let worker = self.workers[slot as usize].id;
-        let command = if is_to_go { Command::Leave { worker } } else { Command::Drain { worker } };
+        let command = if is_to_go { TaskCommand::Leave { worker } } else { TaskCommand::Drain { worker } };
         apply(&mut self.state, &mut self.effects, &command);
         self.workers[slot as usize].is_there = !is_to_go;
         self.recount_waiting();
@@ -455,7 +455,7 @@ impl<'s> World<'s> {
         };
         self.lately.clear();
         let signals = self.state.signals();
-        let mut sample = Sample::new(&signals, measured, |worker| {
+        let mut sample = SchedulerSample::new(&signals, measured, |worker| {
             let found = self.workers.get(worker as u32 as usize).filter(|found| found.id == worker);
             found.map(|found| found.instance)
         });
@@ -485,7 +485,7 @@ impl<'s> World<'s> {
         let there: Vec<u64> =
             self.workers.iter().filter(|worker| worker.is_there).map(|worker| worker.id).collect();
         for workers in there.chunks(10_000) {
-            apply(&mut self.state, &mut self.effects, &Command::Beat { workers: workers.to_vec() });
+            apply(&mut self.state, &mut self.effects, &TaskCommand::Beat { workers: workers.to_vec() });
         }
     }
 
@@ -519,17 +519,17 @@ impl<'s> World<'s> {
         let tenants = self.scenario.tenants.iter();
         let tenants =
             tenants.map(|tenant| TenantOutcome { name: tenant.name.clone(), ..TenantOutcome::default() });
-        self.counted = Outcome { tenants: tenants.collect(), ..Outcome::default() };
+        self.counted = SimulationOutcome { tenants: tenants.collect(), ..SimulationOutcome::default() };
         self.minutes = Minutes::default();
         (self.spent_us, self.looks, self.workers_ms, self.bytes_most) = (0.0, 0, 0, 0);
         if let Some(scaled) = &mut self.scaled {
             scaled.paid_ms = [0; 3];
         }
-        [&mut self.waits, &mut self.done, &mut self.minute].into_iter().for_each(Times::clear);
+        [&mut self.waits, &mut self.done, &mut self.minute].into_iter().for_each(TimeHistogram::clear);
     }
 
-    fn finish(self, now_ms: u64) -> Outcome {
-        let World { scenario, counted, scaled, .. } = self;
+    fn finish(self, now_ms: u64) -> SimulationOutcome {
+        let SimulatedWorld { scenario, counted, scaled, .. } = self;
         let ran_ms = now_ms - scenario.warm_up_ms.min(now_ms.saturating_sub(1));
         let ran_s = ran_ms as f64 / 1_000.0;
         let per_s = counted.completed as f64 / ran_s;
@@ -556,7 +556,7 @@ impl<'s> World<'s> {
         let hours = |at: usize| scaled.as_ref().map_or(0.0, |scaled| scaled.paid_ms[at] as f64 / 3.6e6);
         let decisions = scaled.as_ref().map(|scaled| scaled.scaler.decisions().clone()).unwrap_or_default();
         let fixed_hours = if scaled.is_none() { workers_s / 3_600.0 } else { 0.0 };
-        Outcome {
+        SimulationOutcome {
             ran_ms,
             waits: self.waits.waits(),
             done: self.done.waits(),
@@ -592,6 +592,6 @@ struct TenantNeeds<'s> {
 }
 
 /// Applies a command; a refusal is a bug of the simulator.
-fn apply(state: &mut SchedulerState, effects: &mut Effects, command: &Command<'_>) -> CommandReply {
+fn apply(state: &mut SchedulerState, effects: &mut TaskEffects, command: &TaskCommand<'_>) -> CommandReply {
     state.apply(command, effects).unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"))
 }

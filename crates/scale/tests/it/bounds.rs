@@ -1,13 +1,13 @@
 //! For any measurements, the scaler is deterministic and stays within its bounds.
 
-use dunlin_scale::{Phase, Policy, PolicyError, ProviderDelays, Sample, Spot, Warm, Window};
+use dunlin_scale::{Phase, Policy, PolicyError, ProviderDelays, SchedulerSample, Spot, Warm, WeeklyWindow};
 use proptest::prelude::*;
 
 use super::play::Play;
 
-fn samples() -> impl Strategy<Value = Vec<Sample>> {
+fn samples() -> impl Strategy<Value = Vec<SchedulerSample>> {
     let sample = (0.0..1.2_f64, 0..20_000_u64, 0..5_000_u64, 0.0..500.0_f64, 0..40_usize);
-    let sample = sample.prop_map(|(cpu, startable, latency_ms, per_s, idle)| Sample {
+    let sample = sample.prop_map(|(cpu, startable, latency_ms, per_s, idle)| SchedulerSample {
         cpu,
         workers: 12.0,
         startable: if startable < 10_000 { 0 } else { startable },
@@ -15,7 +15,7 @@ fn samples() -> impl Strategy<Value = Vec<Sample>> {
         arrived_per_s: per_s,
         done_per_s: per_s,
         idle: (1..=idle as u64).map(|instance| (instance, 0)).collect(),
-        ..Sample::default()
+        ..SchedulerSample::default()
     });
     // Each phase lasts some minutes.
     prop::collection::vec(sample, 1..40)
@@ -58,7 +58,7 @@ proptest! {
 #[test]
 fn contradictory_policy_is_refused() {
     let refused = |policy: Policy| {
-        dunlin_scale::Scaler::new(policy, dunlin_scale::Limits::default())
+        dunlin_scale::Scaler::new(policy, dunlin_scale::ScalerLimits::default())
             .err()
             .map(|error| error.to_string())
     };
@@ -80,9 +80,9 @@ fn contradictory_policy_is_refused() {
     assert!(refused(document().with_forecast(1_000, vec![])).is_some());
     assert!(refused(document().with_forecast(1_000, vec![1])).is_some());
     assert!(refused(document().with_forecast(1_000, vec![usize::MAX])).is_some());
-    let window = Window { days: 0, from_minute: 0, to_minute: 1, workers_min: 1 };
+    let window = WeeklyWindow { days: 0, from_minute: 0, to_minute: 1, workers_min: 1 };
     assert!(matches!(
-        Policy { windows: vec![window], ..document() }.check(&dunlin_scale::Limits::default()),
+        Policy { windows: vec![window], ..document() }.check(&dunlin_scale::ScalerLimits::default()),
         Err(PolicyError::Share { .. })
     ));
 }

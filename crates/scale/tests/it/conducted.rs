@@ -1,7 +1,8 @@
 //! From a scheduler's signals to a provider's instances, as in a node, in virtual time.
 
 use dunlin_scale::{
-    Autoscaler, Limits, Meter, Phase, Policy, ProviderDelays, SchedulerSnapshot, SimulatedProvider, Totals,
+    Autoscaler, LoadMeter, Phase, Policy, ProviderDelays, ScalerLimits, SchedulerSnapshot, SchedulerTotals,
+    SimulatedProvider,
 };
 use dunlin_tasks::Signals;
 
@@ -13,7 +14,7 @@ fn delays() -> ProviderDelays {
 
 fn autoscaler(workers_min: u32, workers_max: u32) -> Autoscaler<SimulatedProvider> {
     let policy = Policy::local(workers_min, workers_max);
-    Autoscaler::new(policy, Limits::default(), SimulatedProvider::new(delays(), 1), 500).unwrap()
+    Autoscaler::new(policy, ScalerLimits::default(), SimulatedProvider::new(delays(), 1), 500).unwrap()
 }
 
 /// Workers with one slot each, all busy with this many waiting tasks, or all idle.
@@ -31,7 +32,7 @@ fn looked(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> SchedulerSnap
         grace_ms: 40_000,
         ..Signals::default()
     };
-    SchedulerSnapshot { signals, totals: Totals::default() }
+    SchedulerSnapshot { signals, totals: SchedulerTotals::default() }
 }
 
 fn ready(autoscaler: &Autoscaler<SimulatedProvider>) -> u32 {
@@ -80,15 +81,19 @@ fn stopping_conductor_launches_nobody_and_ends_after_grace() {
 
 #[test]
 fn meter_averages_signals_and_counts_arrivals_per_second() {
-    let mut meter = Meter::default();
-    assert_eq!(meter.measure(1_000, Totals { submitted: 70, ended: 30 }).arrived_per_s, 0.0, "since when?");
+    let mut meter = LoadMeter::default();
+    assert_eq!(
+        meter.measure(1_000, SchedulerTotals { submitted: 70, ended: 30 }).arrived_per_s,
+        0.0,
+        "since when?"
+    );
     let busy = |held, credit| Signals { held, credit, ..Signals::default() };
     meter.note(&busy(8, 2), 10);
     meter.note(&busy(4, 6), 20);
-    let measured = meter.measure(3_000, Totals { submitted: 170, ended: 90 });
+    let measured = meter.measure(3_000, SchedulerTotals { submitted: 170, ended: 90 });
     assert!((measured.cpu - 0.6).abs() < 1e-9 && (measured.workers - 15.0).abs() < 1e-9, "{measured:?}");
     assert_eq!((measured.arrived_per_s, measured.done_per_s), (50.0, 30.0));
-    let measured = meter.measure(4_000, Totals { submitted: 100, ended: 0 });
+    let measured = meter.measure(4_000, SchedulerTotals { submitted: 100, ended: 0 });
     assert_eq!(
         (measured.arrived_per_s, measured.done_per_s, measured.cpu),
         (0.0, 0.0, 0.0),

@@ -1,7 +1,7 @@
 //! Cluster documents: parsed, planned, recommended.
 
-use dunlin_scale::sim::Node;
-use dunlin_scale::{Demand, Document, Prices, Window, WorkerNeed, plan, recommend};
+use dunlin_scale::sim::SimulatedNode;
+use dunlin_scale::{Demand, Document, Prices, WeeklyWindow, WorkerNeed, plan, recommend};
 
 const SEED: &str = "\
 coordinators:
@@ -50,7 +50,7 @@ fn document_can_have_a_schedule_and_a_warm_pool() {
     let more = "  warmPool: { size: 7 }\n  schedule: [{ days: \"Fri-Sun, Tue\", from: \"22:30\", to: \"06:00\", minWorkers: 80 }]\n";
     let document = Document::parse(&format!("{SEED}{more}")).unwrap();
     assert_eq!(document.policy.warm.size, 7);
-    let window = Window { days: 0b111_0010, from_minute: 1_350, to_minute: 360, workers_min: 80 };
+    let window = WeeklyWindow { days: 0b111_0010, from_minute: 1_350, to_minute: 360, workers_min: 80 };
     assert_eq!(document.policy.windows, [window]);
 }
 
@@ -83,26 +83,26 @@ fn document_error_names_the_wrong_field() {
 #[test]
 fn plan_has_the_workers_the_cost_and_the_warnings() {
     let document = Document::parse(SEED).unwrap();
-    let planned = plan(&document, &DEMAND, &Prices::default(), &Node::default());
+    let planned = plan(&document, &DEMAND, &Prices::default(), &SimulatedNode::default());
     assert_eq!(planned.workers_peak, 185);
     assert!((planned.workers - 84.0).abs() < 0.1, "{planned:?}");
     assert_eq!(planned.warnings, Vec::<String>::new());
     assert!((planned.cost[0] - 5.0 * 0.384 * 730.0).abs() < 1e-6);
     let much = Demand { peak_per_s: 400_000.0, queued: 100_000_000, ..DEMAND };
-    let warnings = plan(&document, &much, &Prices::default(), &Node::default()).warnings;
+    let warnings = plan(&document, &much, &Prices::default(), &SimulatedNode::default()).warnings;
     assert_eq!(warnings.len(), 3, "{warnings:?}");
     let other =
         Document::parse(&SEED.replace("m6i.large", "m9.huge").replace("count: 5", "count: 4")).unwrap();
     let little = Demand { per_s: 1.0, peak_per_s: 2.0, ..DEMAND };
     assert_eq!(
-        plan(&document, &little, &Prices::default(), &Node::default()).workers_peak,
+        plan(&document, &little, &Prices::default(), &SimulatedNode::default()).workers_peak,
         50,
         "the bounds hold"
     );
     let large = Document::parse(&SEED.replace("cpu: 2", "cpu: 2.5")).unwrap();
-    let warnings = plan(&large, &DEMAND, &Prices::default(), &Node::default()).warnings;
+    let warnings = plan(&large, &DEMAND, &Prices::default(), &SimulatedNode::default()).warnings;
     assert_eq!(warnings, ["2.5 processors and 8 GiB do not fit onto one m6i.large"]);
-    let warnings = plan(&other, &DEMAND, &Prices::default(), &Node::default()).warnings;
+    let warnings = plan(&other, &DEMAND, &Prices::default(), &SimulatedNode::default()).warnings;
     assert!(warnings.iter().any(|warning| warning.contains("no m9.huge")), "{warnings:?}");
     assert!(warnings.iter().any(|warning| warning.contains("odd")), "{warnings:?}");
 }
@@ -112,9 +112,9 @@ fn recommended_document_is_planned_without_warnings() {
     let need = WorkerNeed { cpus: 1.4, memory_gib: 4.6 };
     let prices = Prices::default();
     for demand in [DEMAND, Demand { per_s: 100.0, peak_per_s: 200.0, ..DEMAND }] {
-        let recommended = recommend(&demand, &need, &prices, &Node::default(), 70).unwrap();
+        let recommended = recommend(&demand, &need, &prices, &SimulatedNode::default(), 70).unwrap();
         let document = Document::parse(&recommended.to_yaml(70)).unwrap();
-        let node = Node { shards: recommended.shards, ..Node::default() };
+        let node = SimulatedNode { shards: recommended.shards, ..SimulatedNode::default() };
         let planned = plan(&document, &demand, &prices, &node);
         assert_eq!(planned.warnings, Vec::<String>::new());
         let cost: f64 = planned.cost.iter().sum();
@@ -126,5 +126,5 @@ fn recommended_document_is_planned_without_warnings() {
         );
     }
     let endless = Demand { queued: 1 << 40, ..DEMAND };
-    assert!(recommend(&endless, &need, &prices, &Node::default(), 70).is_none());
+    assert!(recommend(&endless, &need, &prices, &SimulatedNode::default(), 70).is_none());
 }

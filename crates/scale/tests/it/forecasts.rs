@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use dunlin_scale::{Forecaster, Limits, Policy, Predictive, Sample, Scaler, Trigger};
+use dunlin_scale::{Forecaster, Policy, Predictive, Scaler, ScalerLimits, SchedulerSample, Trigger};
 
 use super::play::{Play, work};
 
@@ -17,7 +17,7 @@ fn wave(bucket: f64) -> f64 {
 }
 
 fn learned(buckets: usize) -> Forecaster {
-    let mut forecaster = Forecaster::new(config(), Limits::default().buckets_max);
+    let mut forecaster = Forecaster::new(config(), ScalerLimits::default().buckets_max);
     forecaster.learn(0, (0..buckets).map(|bucket| wave(bucket as f64 - buckets as f64 + 0.5)));
     forecaster
 }
@@ -41,7 +41,7 @@ fn upper_bound_exceeds_the_forecast_and_is_rarely_passed() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 40) as f64 / (1_u64 << 24) as f64 * 6.0 - 3.0
     };
-    let mut forecaster = Forecaster::new(config(), Limits::default().buckets_max);
+    let mut forecaster = Forecaster::new(config(), ScalerLimits::default().buckets_max);
     forecaster.learn(0, (0..5 * DAY as u64).map(|bucket| wave(bucket as f64 + 0.5) + noise()));
     let (mut above, mut all) = (0, 0);
     for bucket in 0..2 * DAY as u64 {
@@ -113,13 +113,13 @@ fn forecast_never_removes_a_worker() {
     play.scaler.expect_rate(10.0);
     play.scaler.learn(play.now_ms, vec![0.1; 4 * DAY]);
     let idle: Vec<_> = (1..=20).map(|instance| (instance, 0)).collect();
-    play.run(1_800, |_| Sample {
+    play.run(1_800, |_| SchedulerSample {
         cpu: 0.6,
         workers: 20.0,
         idle: idle.clone(),
         done_per_s: 120.0,
         arrived_per_s: 120.0,
-        ..Sample::default()
+        ..SchedulerSample::default()
     });
     assert_eq!(play.ready(), 20);
     assert_eq!(play.drained(), []);
@@ -157,8 +157,8 @@ fn forecast_appears_once_the_history_is_long_enough() {
 
 #[test]
 fn outlook_has_the_forecast_and_the_workers_it_needs() {
-    assert!(Scaler::new(Policy::local(1, 8), Limits::default()).unwrap().outlook(0).is_none());
-    let mut scaler = Scaler::new(Policy::local(1, 8).with_season(60_000), Limits::default()).unwrap();
+    assert!(Scaler::new(Policy::local(1, 8), ScalerLimits::default()).unwrap().outlook(0).is_none());
+    let mut scaler = Scaler::new(Policy::local(1, 8).with_season(60_000), ScalerLimits::default()).unwrap();
     let empty = scaler.outlook(0).unwrap();
     assert_eq!((empty.ahead, empty.workers, empty.error), (None, 0, None));
     scaler.expect_rate(10.0);

@@ -1,6 +1,6 @@
 //! Scaling in: its time, its workers, and the time that they get.
 
-use dunlin_scale::{Instance, Phase, Policy, Sample, Warm};
+use dunlin_scale::{Instance, Phase, Policy, SchedulerSample, Warm};
 
 use super::play::{Play, calm, work};
 
@@ -12,11 +12,11 @@ fn too_many(policy: Policy) -> Play {
     play
 }
 
-fn quiet(play: &Play) -> Sample {
+fn quiet(play: &Play) -> SchedulerSample {
     let ready = play.instances(Phase::Ready);
     // The later half is idle; the youngest worker has been idle longest.
     let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
-    Sample { idle, ..work(80.0, ready.len() as u32) }
+    SchedulerSample { idle, ..work(80.0, ready.len() as u32) }
 }
 
 fn run_quiet(play: &mut Play, seconds: u64) {
@@ -81,7 +81,7 @@ fn draining_workers_grace_covers_its_longest_task() {
     for (grace_ms, expected_ms) in [(0, 60_000), (5_000, 60_000), (900_000, 900_000)] {
         let mut play = too_many(Policy::document(10, 50));
         for _ in 0..400 {
-            let sample = Sample { grace_ms, ..quiet(&play) };
+            let sample = SchedulerSample { grace_ms, ..quiet(&play) };
             play.second(&sample);
         }
         assert!(!play.drained().is_empty());
@@ -94,7 +94,7 @@ fn cpu_use_between_the_marks_changes_nothing() {
     let mut play = too_many(Policy::document(5, 50));
     let idle: Vec<_> = play.instances(Phase::Ready).into_iter().map(|instance| (instance, 0)).collect();
     for cpu in [0.57, 0.60, 0.65, 0.69, 0.70] {
-        play.run(1_000, |_| Sample { cpu, workers: 20.0, idle: idle.clone(), ..calm() });
+        play.run(1_000, |_| SchedulerSample { cpu, workers: 20.0, idle: idle.clone(), ..calm() });
         assert_eq!((play.ready(), play.drained().len()), (20, 0), "at {cpu}");
     }
 }
@@ -112,10 +112,11 @@ fn drained_workers_fill_the_warm_pool() {
     let leaving: Vec<Instance> = play.instances(Phase::Draining);
     let mut actions = Vec::new();
     for &instance in &leaving {
-        let event = dunlin_scale::Event::Drained { instance };
+        let event = dunlin_scale::ProviderEvent::Drained { instance };
         play.scaler.on_event(play.now_ms, &event, &mut actions);
     }
-    let parked = actions.iter().filter(|action| matches!(action, dunlin_scale::Action::Park { .. })).count();
+    let parked =
+        actions.iter().filter(|action| matches!(action, dunlin_scale::ProviderAction::Park { .. })).count();
     assert_eq!(parked, 3.min(leaving.len()));
 }
 
@@ -129,9 +130,9 @@ fn drained_local_processes_end_despite_room_in_the_pool() {
     assert!(!leaving.is_empty());
     let mut actions = Vec::new();
     for &instance in &leaving {
-        play.scaler.on_event(play.now_ms, &dunlin_scale::Event::Drained { instance }, &mut actions);
+        play.scaler.on_event(play.now_ms, &dunlin_scale::ProviderEvent::Drained { instance }, &mut actions);
     }
     let ended: Vec<_> =
-        leaving.iter().map(|&instance| dunlin_scale::Action::Terminate { instance }).collect();
+        leaving.iter().map(|&instance| dunlin_scale::ProviderAction::Terminate { instance }).collect();
     assert_eq!(actions, ended);
 }

@@ -1,6 +1,6 @@
 //! Scaling out: its time, its reason, and the number of workers.
 
-use dunlin_scale::{Action, Phase, Policy, Sample, Trigger, Warm, Window};
+use dunlin_scale::{Phase, Policy, ProviderAction, SchedulerSample, Trigger, Warm, WeeklyWindow};
 
 use super::play::{Play, calm, work};
 
@@ -16,11 +16,11 @@ fn times(play: &Play, trigger: Trigger) -> (u64, u64, u64) {
 
 #[test]
 fn workers_start_after_a_threshold_is_passed_for_a_minute() {
-    let busy = |_| Sample { cpu: 0.9, ..calm() };
-    let full = |_| Sample { startable: 6_000, ..calm() };
-    let late = |_| Sample { startable: 10, latency_ms: Some(2_500), ..calm() };
+    let busy = |_| SchedulerSample { cpu: 0.9, ..calm() };
+    let full = |_| SchedulerSample { startable: 6_000, ..calm() };
+    let late = |_| SchedulerSample { startable: 10, latency_ms: Some(2_500), ..calm() };
     for (trigger, decide_ms, sample) in [
-        (Trigger::Cpu, 15_000, &busy as &dyn Fn(u32) -> Sample),
+        (Trigger::Cpu, 15_000, &busy as &dyn Fn(u32) -> SchedulerSample),
         (Trigger::Queue, 10_000, &full),
         (Trigger::Latency, 20_000, &late),
     ] {
@@ -33,21 +33,25 @@ fn workers_start_after_a_threshold_is_passed_for_a_minute() {
 #[test]
 fn empty_fleet_starts_one_worker_and_drops_it_when_idle() {
     let mut play = Play::settled(Policy::local(0, 4));
-    let nothing = |_| Sample::default();
+    let nothing = |_| SchedulerSample::default();
     play.run(60, nothing);
     assert_eq!(play.ready(), 0);
-    play.run(1, |_| Sample { startable: 1, ..Sample::default() });
+    play.run(1, |_| SchedulerSample { startable: 1, ..SchedulerSample::default() });
     assert_eq!(play.scaler.fleet().serving(), 1);
     let decision = play.scaler.decisions().out().last().unwrap();
     assert_eq!((decision.trigger, decision.workers), (Trigger::Queue, 1));
-    play.run(60, |ready| Sample {
+    play.run(60, |ready| SchedulerSample {
         startable: u64::from(ready == 0),
         workers: f64::from(ready),
-        ..Sample::default()
+        ..SchedulerSample::default()
     });
     assert_eq!(play.ready(), 1, "until it is there it is not started twice");
     let instance = play.instances(Phase::Ready)[0];
-    let idle = |ready| Sample { workers: f64::from(ready), idle: vec![(instance, 0)], ..Sample::default() };
+    let idle = |ready| SchedulerSample {
+        workers: f64::from(ready),
+        idle: vec![(instance, 0)],
+        ..SchedulerSample::default()
+    };
     play.run(120, idle);
     assert_eq!(play.scaler.fleet().serving(), 0);
 }
@@ -56,7 +60,7 @@ fn empty_fleet_starts_one_worker_and_drops_it_when_idle() {
 fn intermittently_passed_threshold_starts_no_worker() {
     let mut play = Play::settled(Policy::document(10, 50));
     for _ in 0..20 {
-        play.run(59, |_| Sample { cpu: 0.95, startable: 9_000, ..calm() });
+        play.run(59, |_| SchedulerSample { cpu: 0.95, startable: 9_000, ..calm() });
         play.run(1, |_| calm());
     }
     assert_eq!(play.ready(), 10);
@@ -87,7 +91,7 @@ fn scale_out_step_is_limited_by_the_policy() {
 fn tasks_pending_for_a_quota_start_no_worker() {
     // A tenant's tasks wait for a minute because of its quota; no worker could start one.
     let mut play = Play::settled(Policy::document(10, 50));
-    play.run(600, |_| Sample { startable: 0, latency_ms: Some(60_000), ..calm() });
+    play.run(600, |_| SchedulerSample { startable: 0, latency_ms: Some(60_000), ..calm() });
     assert_eq!(play.ready(), 10);
 }
 
@@ -108,7 +112,8 @@ fn warm_pool_serves_sooner_and_is_filled_again() {
 #[test]
 fn weekly_window_has_its_workers_when_it_begins() {
     // 1970 began on a Thursday.
-    let window = Window { days: Window::WORKDAYS, from_minute: 30, to_minute: 60, workers_min: 17 };
+    let window =
+        WeeklyWindow { days: WeeklyWindow::WORKDAYS, from_minute: 30, to_minute: 60, workers_min: 17 };
     let mut play = Play::settled(Policy { windows: vec![window], ..Policy::document(10, 50) });
     play.run(30 * 60 - 60 - 121, |_| calm());
     assert_eq!(play.ready(), 10);
@@ -120,7 +125,7 @@ fn weekly_window_has_its_workers_when_it_begins() {
 
 #[test]
 fn window_over_midnight_ends_on_the_next_day() {
-    let window = Window { days: 1 << 4, from_minute: 22 * 60, to_minute: 6 * 60, workers_min: 1 };
+    let window = WeeklyWindow { days: 1 << 4, from_minute: 22 * 60, to_minute: 6 * 60, workers_min: 1 };
     let hour = |day: u64, hour: u64| (day * 24 + hour) * 3_600_000;
     // Friday is a day after Thursday.
     assert!(!window.holds(hour(1, 21)) && window.holds(hour(1, 22)) && window.holds(hour(2, 5)));
@@ -154,7 +159,7 @@ fn failing_launches_are_retried_at_a_limited_rate() {
         7,
     );
     play.run(3_600, |_| calm());
-    let launches = play.told.iter().filter(|(_, told)| matches!(told, Action::Launch { .. })).count();
+    let launches = play.told.iter().filter(|(_, told)| matches!(told, ProviderAction::Launch { .. })).count();
     // The scaler launches five workers, then pauses for half a minute.
     assert!((100..=600).contains(&launches), "{launches}");
 }

@@ -1,8 +1,8 @@
 //! A scaler and a simulated provider, second by second.
 
 use dunlin_scale::{
-    Action, Event, Instance, Limits, Phase, Policy, Provider, ProviderDelays, Sample, Scaler,
-    SimulatedProvider,
+    Instance, Phase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Scaler, ScalerLimits,
+    SchedulerSample, SimulatedProvider,
 };
 
 pub struct Play {
@@ -10,8 +10,8 @@ pub struct Play {
     pub provider: SimulatedProvider,
     pub now_ms: u64,
     /// All actions and events with their times.
-    pub told: Vec<(u64, Action)>,
-    pub said: Vec<(u64, Event)>,
+    pub told: Vec<(u64, ProviderAction)>,
+    pub said: Vec<(u64, ProviderEvent)>,
 }
 
 /// A provider without failures.
@@ -21,7 +21,7 @@ pub fn sound() -> ProviderDelays {
 
 impl Play {
     pub fn new(policy: Policy, delays: ProviderDelays, seed: u64) -> Play {
-        let scaler = Scaler::new(policy, Limits::default()).unwrap();
+        let scaler = Scaler::new(policy, ScalerLimits::default()).unwrap();
         Play {
             scaler,
             provider: SimulatedProvider::new(delays, seed),
@@ -39,7 +39,7 @@ impl Play {
         play
     }
 
-    pub fn second(&mut self, sample: &Sample) {
+    pub fn second(&mut self, sample: &SchedulerSample) {
         self.now_ms += 1_000;
         self.poll();
         let mut actions = Vec::new();
@@ -48,7 +48,7 @@ impl Play {
     }
 
     /// Runs this many seconds. In each second, `of` makes the sample from the ready workers.
-    pub fn run(&mut self, seconds: u64, of: impl Fn(u32) -> Sample) {
+    pub fn run(&mut self, seconds: u64, of: impl Fn(u32) -> SchedulerSample) {
         for _ in 0..seconds {
             let sample = of(self.ready());
             self.second(&sample);
@@ -66,7 +66,7 @@ impl Play {
         }
     }
 
-    fn act(&mut self, actions: Vec<Action>) {
+    fn act(&mut self, actions: Vec<ProviderAction>) {
         for action in actions {
             self.provider.act(self.now_ms, &action);
             self.told.push((self.now_ms, action));
@@ -84,7 +84,7 @@ impl Play {
 
     pub fn drained(&self) -> Vec<(Instance, u64)> {
         let told = self.told.iter().filter_map(|(_, action)| match action {
-            Action::Drain { instance, grace_ms } => Some((*instance, *grace_ms)),
+            ProviderAction::Drain { instance, grace_ms } => Some((*instance, *grace_ms)),
             _ => None,
         });
         told.collect()
@@ -92,19 +92,25 @@ impl Play {
 }
 
 /// A sample without reason to scale.
-pub fn calm() -> Sample {
-    Sample { cpu: 0.65, workers: 10.0, done_per_s: 100.0, arrived_per_s: 100.0, ..Sample::default() }
+pub fn calm() -> SchedulerSample {
+    SchedulerSample {
+        cpu: 0.65,
+        workers: 10.0,
+        done_per_s: 100.0,
+        arrived_per_s: 100.0,
+        ..SchedulerSample::default()
+    }
 }
 
 /// A sample of this load for workers with 10 tasks per second each.
-pub fn work(per_s: f64, ready: u32) -> Sample {
+pub fn work(per_s: f64, ready: u32) -> SchedulerSample {
     let can = f64::from(ready) * 10.0;
     let cpu = (per_s / can.max(1e-9)).min(1.0);
-    Sample {
+    SchedulerSample {
         cpu,
         workers: f64::from(ready),
         done_per_s: per_s.min(can),
         arrived_per_s: per_s,
-        ..Sample::default()
+        ..SchedulerSample::default()
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use dunlin_scale::sim::{
-    Load, Node, Scenario, Series, SeriesError, Service, TenantLoad, WorkerSupply, Workload, compare,
-    noisy_neighbour, run, scale_in, scale_out, tenants, throughput, warm_pool,
+    Series, SeriesError, Service, SimulatedNode, SimulationScenario, SubmissionLoad, TenantLoad,
+    WorkerSupply, Workload, compare, noisy_neighbour, run, scale_in, scale_out, tenants, throughput,
+    warm_pool,
 };
 use dunlin_scale::{Policy, ProviderDelays, Spot, Trigger};
 
-fn crowd(seed: u64) -> Scenario {
+fn crowd(seed: u64) -> SimulationScenario {
     let policy = Policy {
         spot: Spot { percent: 50, base: 2, fallback_after: 3, fallback_ms: 60_000 },
         ..Policy::local(5, 40)
@@ -28,11 +29,11 @@ fn crowd(seed: u64) -> Scenario {
         is_oracle: false,
     };
     let workload = Workload::Crowd { base_per_s: 20.0, peak_per_s: 150.0, from_ms: 30_000, for_ms: 60_000 };
-    Scenario {
+    SimulationScenario {
         duration_ms: 240_000,
         step_ms: 5,
         service: Service { mean_us: 150_000.0, spread: 0.5 },
-        ..Scenario::new(seed, vec![TenantLoad::new("all", Load::Paced(workload))], crew)
+        ..SimulationScenario::new(seed, vec![TenantLoad::new("all", SubmissionLoad::Paced(workload))], crew)
     }
 }
 
@@ -56,24 +57,30 @@ fn arriving_leaving_and_interrupted_workers_lose_no_task() {
 
 #[test]
 fn saturated_workers_reach_98_percent_efficiency() {
-    let row = throughput(1, 20, 20_000, Node::default());
+    let row = throughput(1, 20, 20_000, SimulatedNode::default());
     assert!(row.efficiency >= 0.98, "{row:?}");
     assert_eq!(row.used.bottleneck(), "workers");
 }
 
 #[test]
 fn slow_node_is_named_as_the_bottleneck() {
-    let slow = Node { dispatch_us: 2_000.0, ..Node::default() };
+    let slow = SimulatedNode { dispatch_us: 2_000.0, ..SimulatedNode::default() };
     let row = throughput(1, 50, 5_000, slow);
     assert!(row.efficiency < 0.2, "{row:?}");
     assert_eq!(row.used.bottleneck(), "coordinator CPU");
-    let sharded = throughput(1, 50, 5_000, Node { shards: 4, ..slow });
+    let sharded = throughput(1, 50, 5_000, SimulatedNode { shards: 4, ..slow });
     assert!(sharded.per_s > row.per_s * 3.0, "{sharded:?}");
     // At 250 bytes a task, the log takes 2,000 tasks a second, of the 4,250 that the workers could do.
-    let log = throughput(1, 50, 10_000, Node { log_bytes_per_s: 500_000.0, ..Node::default() });
+    let log =
+        throughput(1, 50, 10_000, SimulatedNode { log_bytes_per_s: 500_000.0, ..SimulatedNode::default() });
     assert_eq!(log.used.bottleneck(), "log");
     assert!((log.per_s - 2_000.0).abs() < 100.0, "{log:?}");
-    let network = throughput(1, 50, 10_000, Node { network_bytes_per_s: 1_200_000.0, ..Node::default() });
+    let network = throughput(
+        1,
+        50,
+        10_000,
+        SimulatedNode { network_bytes_per_s: 1_200_000.0, ..SimulatedNode::default() },
+    );
     assert_eq!(network.used.bottleneck(), "network");
     assert!((network.per_s - 2_000.0).abs() < 100.0, "{network:?}");
 }

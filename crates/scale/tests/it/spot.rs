@@ -1,13 +1,19 @@
 //! Spot instances: their number, interruptions, and the fallback.
 
-use dunlin_scale::{Action, Event, Market, Phase, Policy, Provider, ProviderDelays, Spot};
+use dunlin_scale::{
+    InstanceMarket, Phase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Spot,
+};
 
 use super::play::{Play, calm, sound};
 
 const SPOT: Spot = Spot { percent: 70, base: 4, fallback_after: 3, fallback_ms: 600_000 };
 
 fn on_spot(play: &Play) -> usize {
-    play.scaler.fleet().iter().filter(|(_, m)| m.market == Market::Spot && m.phase == Phase::Ready).count()
+    play.scaler
+        .fleet()
+        .iter()
+        .filter(|(_, m)| m.market == InstanceMarket::Spot && m.phase == Phase::Ready)
+        .count()
 }
 
 #[test]
@@ -20,12 +26,15 @@ fn spot_share_applies_beyond_the_on_demand_base() {
 fn interrupted_spot_worker_drains_and_is_replaced_at_once() {
     let mut play = Play::settled(Policy { spot: SPOT, ..Policy::document(24, 50) });
     let fleet = play.scaler.fleet();
-    let (instance, _) = fleet.iter().find(|(_, member)| member.market == Market::Spot).unwrap();
+    let (instance, _) = fleet.iter().find(|(_, member)| member.market == InstanceMarket::Spot).unwrap();
     let mut actions = Vec::new();
-    let event = Event::Interrupted { instance, notice_ms: 120_000 };
+    let event = ProviderEvent::Interrupted { instance, notice_ms: 120_000 };
     play.scaler.on_event(play.now_ms, &event, &mut actions);
-    assert_eq!(actions[0], Action::Drain { instance, grace_ms: 120_000 });
-    assert!(matches!(actions[1], Action::Launch { market: Market::Spot, is_warm: false, .. }));
+    assert_eq!(actions[0], ProviderAction::Drain { instance, grace_ms: 120_000 });
+    assert!(matches!(
+        actions[1],
+        ProviderAction::Launch { market: InstanceMarket::Spot, is_warm: false, .. }
+    ));
     assert_eq!(actions.len(), 2);
     actions.iter().for_each(|action| play.provider.act(play.now_ms, action));
     play.run(60, |_| calm());

@@ -9,9 +9,9 @@ use dunlin::{Permissions, Refused, TopicError, now_ns};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
-use super::quota::Quota;
+use super::quota::AccessQuota;
 use super::tenancy::Tenancy;
-use super::users::User;
+use super::users::AccessUser;
 
 /// State that all connections of a user share. The state outlives the connections and follows the users file.
 #[derive(Debug)]
@@ -23,13 +23,13 @@ pub(crate) struct Account {
     is_closed: AtomicBool,
     /// Notified after the users file was applied.
     changes: watch::Receiver<()>,
-    pub(super) quota: Quota,
+    pub(super) quota: AccessQuota,
 }
 
 impl Account {
     pub(super) fn new(
         name: &str,
-        user: &User,
+        user: &AccessUser,
         tenant: &Arc<Tenancy>,
         changes: watch::Receiver<()>,
     ) -> Account {
@@ -39,7 +39,7 @@ impl Account {
             permissions: RwLock::new(Arc::clone(&user.permissions)),
             is_closed: AtomicBool::new(false),
             changes,
-            quota: Quota::new(format!("users.{name}"), user.limits),
+            quota: AccessQuota::new(format!("users.{name}"), user.limits),
         }
     }
 
@@ -60,7 +60,7 @@ impl Account {
     }
 
     /// Applies the user's new entry in the users file.
-    pub(super) fn set(&self, user: &User) {
+    pub(super) fn set(&self, user: &AccessUser) {
         self.permit(Arc::clone(&user.permissions));
         self.quota.set(user.limits);
     }

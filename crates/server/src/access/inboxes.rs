@@ -10,7 +10,7 @@ use super::{Access, Login, lock};
 
 /// The user of each inbox, and the number of its connections that read the inbox.
 #[derive(Debug, Default)]
-pub(super) struct Inboxes(Mutex<HashMap<Box<str>, (String, u32)>>);
+pub(super) struct InboxUsers(Mutex<HashMap<Box<str>, (String, u32)>>);
 
 /// A connection's claim on an inbox, until it is dropped.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use dunlin::{Node, Refused, now_ns};
 use sha2::{Digest as _, Sha256};
 
 use super::checker::CheckDecision;
-use super::secret::{self, Digest};
+use super::secret::{self, TokenDigest};
 use super::throttle::ClientIp;
 use super::users::UsersError;
 use super::{Access, AccessLimits, Account, Credentials, lock};
@@ -33,7 +33,7 @@ pub(crate) struct Login {
 /// The credential that proved the user, as the users file has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Proof {
-    Token(Digest),
+    Token(TokenDigest),
     /// The hash.
     Password(String),
     /// The matching name of the certificate.
@@ -302,8 +302,8 @@ impl Drop for Login {
 /// The cache's keys are keyed hashes, whose key never leaves the process.
 #[derive(Debug)]
 pub(super) struct PasswordCache {
-    key: Digest,
-    known: HashMap<Digest, Instant>,
+    key: TokenDigest,
+    known: HashMap<TokenDigest, Instant>,
     limits: AccessLimits,
 }
 
@@ -316,7 +316,7 @@ impl PasswordCache {
         })
     }
 
-    fn key(&self, user: &str, password: &[u8], hash: &str) -> Digest {
+    fn key(&self, user: &str, password: &[u8], hash: &str) -> TokenDigest {
         let mut sum = Sha256::new();
         for part in [&self.key[..], user.as_bytes(), hash.as_bytes(), password] {
             sum.update((part.len() as u64).to_le_bytes());
@@ -325,11 +325,11 @@ impl PasswordCache {
         sum.finalize().into()
     }
 
-    fn knows(&self, key: &Digest) -> bool {
+    fn knows(&self, key: &TokenDigest) -> bool {
         self.known.get(key).is_some_and(|since| since.elapsed() < self.age_max())
     }
 
-    fn remember(&mut self, key: Digest) {
+    fn remember(&mut self, key: TokenDigest) {
         if self.known.len() >= self.limits.logins_remembered_max as usize {
             let age_max = self.age_max();
             self.known.retain(|_, since| since.elapsed() < age_max);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A rate limit and its bucket.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Meter {
+pub(crate) struct RateMeter {
     per_s: u64,
     /// The fill level; a negative value is a debt.
     left: f64,
@@ -21,9 +21,9 @@ pub(crate) struct OverRate {
     pub(crate) retry_after: Duration,
 }
 
-impl Meter {
-    pub(crate) fn new(per_s: u64, now_ns: u64) -> Meter {
-        Meter { per_s, left: per_s as f64, seen_ns: now_ns }
+impl RateMeter {
+    pub(crate) fn new(per_s: u64, now_ns: u64) -> RateMeter {
+        RateMeter { per_s, left: per_s as f64, seen_ns: now_ns }
     }
 
     /// The rate per second.
@@ -65,7 +65,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn pass(meter: &mut Meter, amount: u64, now_ns: u64) -> Result<(), Duration> {
+    fn pass(meter: &mut RateMeter, amount: u64, now_ns: u64) -> Result<(), Duration> {
         meter.look(amount, now_ns).map_err(|over| over.retry_after)?;
         meter.take(amount);
         Ok(())
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn meter_passes_one_second_at_once_and_then_the_rate() {
-        let mut meter = Meter::new(10, 5 * SECOND);
+        let mut meter = RateMeter::new(10, 5 * SECOND);
         for _ in 0..10 {
             assert_eq!(pass(&mut meter, 1, 5 * SECOND), Ok(()));
         }
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn large_request_passes_and_delays_the_next_ones() {
-        let mut meter = Meter::new(100, 0);
+        let mut meter = RateMeter::new(100, 0);
         assert_eq!(pass(&mut meter, 300, 0), Ok(()));
         assert_eq!(pass(&mut meter, 1, SECOND), Err(Duration::from_millis(1_010)));
         assert_eq!(pass(&mut meter, 100, 3 * SECOND), Ok(()));
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn changed_limit_keeps_the_debt_and_grants_no_extra() {
-        let mut meter = Meter::new(100, 0);
+        let mut meter = RateMeter::new(100, 0);
         assert_eq!(pass(&mut meter, 300, 0), Ok(()));
         meter.set(100);
         assert_eq!(pass(&mut meter, 1, 0), Err(Duration::from_millis(2_010)));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn clock_that_goes_back_grants_nothing() {
-        let mut meter = Meter::new(1, 9 * SECOND);
+        let mut meter = RateMeter::new(1, 9 * SECOND);
         assert_eq!(pass(&mut meter, 1, 9 * SECOND), Ok(()));
         assert!(pass(&mut meter, 1, SECOND).is_err() && pass(&mut meter, 1, 9 * SECOND).is_err());
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dunlin::wire::ErrorCode;
 use dunlin::{Refused, now_ns};
 
-use super::meter::{Meter, OverRate};
+use super::meter::{OverRate, RateMeter};
 use super::users::UserLimits;
 
 /// The longest time for which the node does not read from a client over its rate, ms. A client that ignores
@@ -30,7 +30,7 @@ pub(crate) async fn slow_down<T>(outcome: Result<T, Refused>) -> Result<T, Refus
 
 /// The limits of a user or tenant, and what they use.
 #[derive(Debug)]
-pub(crate) struct Quota {
+pub(crate) struct AccessQuota {
     /// Prefix of the limits' names, such as `users.ana`.
     of: String,
     connections: AtomicU64,
@@ -42,13 +42,13 @@ pub(crate) struct Quota {
 
 #[derive(Debug, Default)]
 pub(super) struct Meters {
-    records: Option<Meter>,
-    bytes: Option<Meter>,
+    records: Option<RateMeter>,
+    bytes: Option<RateMeter>,
 }
 
-impl Quota {
-    pub(super) fn new(of: String, limits: UserLimits) -> Quota {
-        let quota = Quota {
+impl AccessQuota {
+    pub(super) fn new(of: String, limits: UserLimits) -> AccessQuota {
+        let quota = AccessQuota {
             of,
             connections: AtomicU64::new(0),
             connections_max: AtomicU64::new(u64::MAX),
@@ -68,13 +68,13 @@ impl Quota {
             match (meter.as_mut(), per_s) {
                 // A debt remains when the file changes for another reason.
                 (Some(meter), Some(per_s)) => meter.set(per_s),
-                _ => *meter = per_s.map(|per_s| Meter::new(per_s, now_ns)),
+                _ => *meter = per_s.map(|per_s| RateMeter::new(per_s, now_ns)),
             }
         }
         self.metered.store(meters.records.is_some() || meters.bytes.is_some(), Ordering::Relaxed);
     }
 
-    /// Counts one more connection, until [`leave`](Quota::leave).
+    /// Counts one more connection, until [`leave`](AccessQuota::leave).
     pub(super) fn enter(&self) -> Result<(), Refused> {
         let max = self.connections_max.load(Ordering::Relaxed);
         let one_more = |count: u64| (count < max).then_some(count + 1);
@@ -129,7 +129,7 @@ impl Meters {
     /// Records and bytes of a tenth of a second, at least 1 each.
     pub(super) fn step(&self) -> (u64, u64) {
         let tenth =
-            |meter: &Option<Meter>| meter.as_ref().map_or(u64::MAX, |meter| meter.per_s() / 10).max(1);
+            |meter: &Option<RateMeter>| meter.as_ref().map_or(u64::MAX, |meter| meter.per_s() / 10).max(1);
         (tenth(&self.records), tenth(&self.bytes))
     }
 

@@ -17,7 +17,7 @@ const DIGEST_PREFIX: &str = "sha256:";
 pub(crate) const SECRET_BYTES_MAX: usize = 1_024;
 
 /// The SHA-256 of a token.
-pub(crate) type Digest = [u8; 32];
+pub(crate) type TokenDigest = [u8; 32];
 
 /// Random numbers or a hash could not be produced.
 #[derive(Debug, thiserror::Error)]
@@ -51,16 +51,16 @@ pub(crate) fn verify(hash: &str, password: &[u8]) -> bool {
     PasswordHash::new(hash).is_ok_and(|hash| hasher().verify_password(password, &hash).is_ok())
 }
 
-pub(crate) fn digest(token: &[u8]) -> Digest {
+pub(crate) fn digest(token: &[u8]) -> TokenDigest {
     Sha256::digest(token).into()
 }
 
-pub(crate) fn show_digest(digest: &Digest) -> String {
+pub(crate) fn show_digest(digest: &TokenDigest) -> String {
     let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{DIGEST_PREFIX}{digits}")
 }
 
-pub(crate) fn read_digest(text: &str) -> Option<Digest> {
+pub(crate) fn read_digest(text: &str) -> Option<TokenDigest> {
     let digits = text.strip_prefix(DIGEST_PREFIX).filter(|digits| digits.is_ascii() && digits.len() == 64)?;
     let mut digest = [0; 32];
     for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
@@ -70,7 +70,7 @@ pub(crate) fn read_digest(text: &str) -> Option<Digest> {
 }
 
 /// Compares in constant time.
-pub(crate) fn is_same(a: &Digest, b: &Digest) -> bool {
+pub(crate) fn is_same(a: &TokenDigest, b: &TokenDigest) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b))) == 0
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use dunlin::topic::{Budget, Topic};
 use dunlin::{Node, Refused, TopicError, now_ns};
 
-use super::quota::Quota;
-use super::users::{Tenant, TenantLimits};
+use super::quota::AccessQuota;
+use super::users::{AccessTenant, TenantLimits};
 
 /// Time after which a topic that was never created no longer counts.
 const CREATING_NS_MAX: u64 = 60_000_000_000;
@@ -20,7 +20,7 @@ pub(crate) struct Tenancy {
     name: String,
     node: Node,
     budget: Arc<Budget>,
-    pub(super) quota: Quota,
+    pub(super) quota: AccessQuota,
     limits: Mutex<TenantLimits>,
     /// Topics that the tenant's users created.
     topics: Mutex<HashMap<String, CreatedTopic>>,
@@ -38,7 +38,7 @@ struct CreatedTopic {
 
 impl Tenancy {
     /// A tenant when the node starts; its durable topics count.
-    pub(super) fn new(name: &str, tenant: &Tenant, node: &Node) -> Tenancy {
+    pub(super) fn new(name: &str, tenant: &AccessTenant, node: &Node) -> Tenancy {
         let limits = tenant.limits;
         let budget = match limits.memory_bytes {
             Some(bytes) => node.budget().child(bytes),
@@ -48,7 +48,7 @@ impl Tenancy {
             name: name.to_owned(),
             node: node.clone(),
             budget,
-            quota: Quota::new(format!("tenants.{name}"), limits.together),
+            quota: AccessQuota::new(format!("tenants.{name}"), limits.together),
             limits: Mutex::new(limits),
             topics: Mutex::default(),
             expired: AtomicU64::new(0),
@@ -59,7 +59,7 @@ impl Tenancy {
         tenancy
     }
 
-    fn count_topics(&self, tenant: &Tenant) {
+    fn count_topics(&self, tenant: &AccessTenant) {
         for bounds in &tenant.bounds.allow {
             let mut after = String::new();
             loop {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use dunlin::state::{Command, Query};
+use dunlin::state::{ControlCommand, ControlQuery};
 use dunlin::topic::{
     PublishError, Reliable, Retention, Subscribe as _, SubscribeOptions, TopicConfig, Waiter,
 };
@@ -131,9 +131,9 @@ fn query_is_checked_when_it_is_answered() {
     let stage = AccessFixture::new("keys = [\"*\"]");
     let node = stage.log_in().node(&stage.node);
     let control = Arc::clone(stage.node.control().unwrap());
-    let put = Command::Put { key: b"a", value: b"1", lease: 0 };
+    let put = ControlCommand::Put { key: b"a", value: b"1", lease: 0 };
     dunlin::block_on(node.ask(&put)).unwrap();
-    let query = Query::Get { key: b"a" };
+    let query = ControlQuery::Get { key: b"a" };
     let ask = || control.with(|state| node.find_in(state, &query)).unwrap();
     node.may_query(&query).unwrap();
     ask().unwrap();

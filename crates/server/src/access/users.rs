@@ -13,7 +13,7 @@ use dunlin::{KeyPattern, KeyRule, Permissions, Rule, TaskRule, WorkScope};
 use toml::Spanned;
 
 use super::nkey;
-use super::secret::{self, Digest, SecretError};
+use super::secret::{self, SecretError, TokenDigest};
 use crate::reload;
 use raw::{RawFile, RawTenant, RawUser};
 
@@ -46,10 +46,10 @@ impl UsersError {
 
 /// All users and tenants of a node.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Users {
-    pub(crate) by_name: BTreeMap<String, User>,
-    pub(crate) tenants: BTreeMap<String, Tenant>,
-    by_token: HashMap<Digest, String>,
+pub struct UserDirectory {
+    pub(crate) by_name: BTreeMap<String, AccessUser>,
+    pub(crate) tenants: BTreeMap<String, AccessTenant>,
+    by_token: HashMap<TokenDigest, String>,
     /// Users by the names in their certificates.
     by_certificate: HashMap<String, String>,
     by_nkey: HashMap<String, String>,
@@ -57,11 +57,11 @@ pub struct Users {
 
 /// A user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct User {
+pub(crate) struct AccessUser {
     pub(crate) tenant: String,
     /// The Argon2id hash.
     pub(crate) password: Option<String>,
-    pub(crate) tokens: Vec<Digest>,
+    pub(crate) tokens: Vec<TokenDigest>,
     /// Subjects or alternative names of accepted certificates.
     pub(crate) certificates: Vec<String>,
     /// Accepted NATS public keys.
@@ -72,7 +72,7 @@ pub(crate) struct User {
 
 /// A tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tenant {
+pub(crate) struct AccessTenant {
     pub(crate) bounds: Rule,
     pub(crate) limits: TenantLimits,
 }
@@ -102,9 +102,9 @@ pub struct TenantLimits {
     pub memory_bytes: Option<u64>,
 }
 
-impl Users {
+impl UserDirectory {
     /// Reads a users file.
-    pub fn read(path: &Path) -> Result<Users, UsersError> {
+    pub fn read(path: &Path) -> Result<UserDirectory, UsersError> {
         // An editor that writes in place empties the file first. With a full disk, the file stays empty.
         let is_empty =
             || io::Error::other("the file is empty; a file without users needs at least `[users]`");
@@ -112,11 +112,11 @@ impl Users {
             .and_then(|bytes| if bytes.is_empty() { Err(is_empty()) } else { Ok(bytes) })
             .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
             .map_err(|error| UsersError { place: path.display().to_string(), why: error.to_string() })?;
-        Users::parse(&text, &path.display().to_string())
+        UserDirectory::parse(&text, &path.display().to_string())
     }
 
     /// Parses a users file; `name` is the file's name in errors.
-    pub fn parse(text: &str, name: &str) -> Result<Users, UsersError> {
+    pub fn parse(text: &str, name: &str) -> Result<UserDirectory, UsersError> {
         let reader = Reader { text, name };
         let mut lines = text.lines();
         if lines.next() == Some(ENDS_WITH) && !lines.any(|line| line == END) {
@@ -142,7 +142,7 @@ impl Users {
     }
 
     /// The user with this token.
-    pub(crate) fn of_token(&self, digest: &Digest) -> Option<&str> {
+    pub(crate) fn of_token(&self, digest: &TokenDigest) -> Option<&str> {
         let (kept, name) = self.by_token.get_key_value(digest)?;
         secret::is_same(kept, digest).then_some(name.as_str())
     }
@@ -206,14 +206,14 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn users(&self, raw: RawFile) -> Result<Users, UsersError> {
-        let mut users = Users::default();
+    fn users(&self, raw: RawFile) -> Result<UserDirectory, UsersError> {
+        let mut users = UserDirectory::default();
         for (name, tenant) in raw.tenants {
             let span = name.span().start;
             let name = self.name_of(name)?;
             users.tenants.insert(name.clone(), self.tenant(&name, span, tenant)?);
         }
-        users.tenants.entry(TENANT_DEFAULT.to_owned()).or_insert_with(|| Tenant {
+        users.tenants.entry(TENANT_DEFAULT.to_owned()).or_insert_with(|| AccessTenant {
             bounds: Rule { allow: everything(), deny: Vec::new() },
             limits: TenantLimits::default(),
         });
@@ -241,7 +241,7 @@ impl Reader<'_> {
         Ok(users)
     }
 
-    fn tenant(&self, name: &str, at: usize, raw: RawTenant) -> Result<Tenant, UsersError> {
+    fn tenant(&self, name: &str, at: usize, raw: RawTenant) -> Result<AccessTenant, UsersError> {
         let own = Pattern::parse(&format!("{name}.>"));
         let allow = match raw.subjects {
             Some(subjects) => self.patterns(subjects)?,
@@ -260,7 +260,7 @@ impl Reader<'_> {
                 self.error(text.span().start, why)
             })
         });
-        Ok(Tenant {
+        Ok(AccessTenant {
             bounds: Rule { allow, deny: self.patterns(raw.deny)? },
             limits: TenantLimits {
                 together: UserLimits {
@@ -276,7 +276,12 @@ impl Reader<'_> {
         })
     }
 
-    fn user(&self, raw: RawUser, at: usize, tenants: &BTreeMap<String, Tenant>) -> Result<User, UsersError> {
+    fn user(
+        &self,
+        raw: RawUser,
+        at: usize,
+        tenants: &BTreeMap<String, AccessTenant>,
+    ) -> Result<AccessUser, UsersError> {
         let (named_at, name) = match raw.tenant {
             Some(name) => (name.span().start, name.into_inner()),
             None => (at, TENANT_DEFAULT.to_owned()),
@@ -329,7 +334,7 @@ impl Reader<'_> {
             surveys: raw.surveys,
         };
         let limits = raw.limits.unwrap_or_default();
-        Ok(User {
+        Ok(AccessUser {
             tenant: name,
             password: password.transpose()?,
             tokens,

@@ -4,18 +4,18 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use crate::reload::Reload;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 /// The users file of a server.
 #[derive(Debug)]
 pub(crate) struct UsersFile {
     path: PathBuf,
-    shared: Weak<Shared>,
+    shared: Weak<SharedServer>,
 }
 
 impl UsersFile {
     /// The users file of the server, if it has one.
-    pub(crate) fn of(shared: &Arc<Shared>) -> Option<UsersFile> {
+    pub(crate) fn of(shared: &Arc<SharedServer>) -> Option<UsersFile> {
         let access = shared.access.as_ref()?;
         Some(UsersFile { path: access.path().to_owned(), shared: Arc::downgrade(shared) })
     }

@@ -4,21 +4,21 @@
 use std::io;
 use std::sync::Arc;
 
-use dunlin::raft::{Frozen, Member, Status};
-use dunlin::state::{Command, Operation, Reply};
+use dunlin::raft::{Frozen, RaftMember, Status};
+use dunlin::state::{ControlCommand, ControlReply, KeyOperation};
 use dunlin::{Consistency, Control, ControlError, TaskShard, TasksError};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use super::frame::{self, Frames, Kind};
+use super::frame::{self, ClusterFrameKind, ClusterFrames};
 use super::hello::Purpose;
 use super::records::{self, NodeRecord, TokenRecord};
 use super::seat::ClusterMember;
 use super::serving::say;
 use super::token::Token;
-use crate::figures::{Answer, FiguresRequest};
+use crate::figures::{FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
 /// Pause between two checks of an awaited change.
@@ -59,7 +59,7 @@ pub(super) enum AdminReply {
         token: String,
     },
     Done,
-    Figures(Answer),
+    Figures(FiguresResponse),
     Leads {
         node: u64,
     },
@@ -120,13 +120,13 @@ pub struct NodeStatus {
 /// Serves requests until the client disconnects.
 pub(super) async fn serve(
     seat: &Arc<ClusterMember>,
-    mut frames: Frames<ReadHalf<Stream>>,
+    mut frames: ClusterFrames<ReadHalf<Stream>>,
     mut write: WriteHalf<Stream>,
 ) -> io::Result<()> {
     loop {
         let frame = frames.next().await?;
         let id = frame.id;
-        let said = match super::parse(frame, Kind::Request)? {
+        let said = match super::parse(frame, ClusterFrameKind::Request)? {
             AdminRequest::Backup => match keys_of(seat).await {
                 Ok((keys, revision)) => give(keys, revision, id, &mut write).await?,
                 Err(said) => said,
@@ -138,7 +138,7 @@ pub(super) async fn serve(
             AdminRequest::Figures(wanted) => figures(seat, wanted).await,
             question => answer(seat, question).await,
         };
-        say(&mut write, id, Kind::Answer, &super::text(&said)).await?;
+        say(&mut write, id, ClusterFrameKind::Answer, &super::text(&said)).await?;
     }
 }
 
@@ -177,7 +177,7 @@ pub(super) async fn ask_for_figures(
     node: u64,
     address: &str,
     wanted: &FiguresRequest,
-) -> io::Result<Answer> {
+) -> io::Result<FiguresResponse> {
     match ask_node(seat, node, address, &AdminRequest::Figures(wanted.clone())).await? {
         AdminReply::Figures(answer) => Ok(answer),
         other => Err(io::Error::other(format!("the cluster returned an unexpected reply: {other:?}"))),
@@ -185,7 +185,7 @@ pub(super) async fn ask_for_figures(
 }
 
 /// Whether another node reports that it is ready.
-pub(super) async fn is_ready(seat: &ClusterMember, node: &Member) -> bool {
+pub(super) async fn is_ready(seat: &ClusterMember, node: &RaftMember) -> bool {
     let asked = timeout(READY_WITHIN, ask_node(seat, node.id, &node.address, &AdminRequest::Status)).await;
     matches!(asked, Ok(Ok(AdminReply::Status(status))) if status.missing.is_none())
 }
@@ -197,8 +197,8 @@ async fn ask_node(
     question: &AdminRequest,
 ) -> io::Result<AdminReply> {
     let (mut frames, mut write) = seat.open(node, address, Purpose::Admin).await?;
-    say(&mut write, 1, Kind::Request, &super::text(question)).await?;
-    super::parse(frames.next().await?, Kind::Answer)
+    say(&mut write, 1, ClusterFrameKind::Request, &super::text(question)).await?;
+    super::parse(frames.next().await?, ClusterFrameKind::Answer)
 }
 
 fn failed(error: &ControlError) -> AdminReply {
@@ -208,7 +208,7 @@ fn failed(error: &ControlError) -> AdminReply {
 pub(super) fn survey(seat: &ClusterMember, control: &Control, status: &Status) -> NodeStatus {
     let (revision, nodes) =
         control.with(|state| (state.revision(), records::nodes(state))).unwrap_or_default();
-    let ids = |members: &[dunlin::raft::Member]| members.iter().map(|member| member.id).collect();
+    let ids = |members: &[dunlin::raft::RaftMember]| members.iter().map(|member| member.id).collect();
     let elections = control.elections_won().unwrap_or_default();
     NodeStatus {
         cluster: seat.identity.cluster.clone(),
@@ -235,7 +235,7 @@ async fn make_token(
     ttl_ms: Option<u64>,
     reusable: bool,
 ) -> Result<AdminReply, AdminReply> {
-    let ask = async |command: &Command<'_>| control.ask(command).await.map_err(|error| failed(&error));
+    let ask = async |command: &ControlCommand<'_>| control.ask(command).await.map_err(|error| failed(&error));
     let internal = |error: super::ClusterError| AdminReply::Failed { why: error.to_string() };
     // A restored node first deletes the tokens in its backup.
     let deadline = Instant::now() + PATIENCE;
@@ -249,16 +249,16 @@ async fn make_token(
     }
     let token = Token::new(seat.authority.fingerprint().map_err(internal)?).map_err(internal)?;
     let lease = match ttl_ms {
-        Some(ttl_ms) => match ask(&Command::Grant { ttl_ms }).await? {
-            Reply::Granted { lease, .. } => lease,
+        Some(ttl_ms) => match ask(&ControlCommand::Grant { ttl_ms }).await? {
+            ControlReply::Granted { lease, .. } => lease,
             other => return Err(AdminReply::Failed { why: format!("{other:?}") }),
         },
         None => 0,
     };
     let key = records::token_key(&Token::digest(&token.secret));
     let value = records::value(&TokenRecord { reusable });
-    let then = vec![Operation::Put { key: &key, value: &value, lease }];
-    ask(&Command::System { compare: Vec::new(), then, otherwise: Vec::new() }).await?;
+    let then = vec![KeyOperation::Put { key: &key, value: &value, lease }];
+    ask(&ControlCommand::System { compare: Vec::new(), then, otherwise: Vec::new() }).await?;
     Ok(AdminReply::Token { token: token.to_string() })
 }
 
@@ -266,8 +266,8 @@ async fn make_token(
 async fn needs_more(seat: &ClusterMember, status: &Status, node: u64, all: &[NodeRecord]) -> Option<String> {
     let is_removed =
         |id: u64| id == node || all.iter().any(|record| record.node == id && record.removed.is_some());
-    let left: Vec<&Member> = status.voters.iter().filter(|member| !is_removed(member.id)).collect();
-    let ask = |member: &&Member| {
+    let left: Vec<&RaftMember> = status.voters.iter().filter(|member| !is_removed(member.id)).collect();
+    let ask = |member: &&RaftMember| {
         let (id, address) = (member.id, member.address.clone());
         async move { id == seat.identity.node || seat.answers(id, &address).await }
     };
@@ -313,10 +313,10 @@ async fn remove(seat: &ClusterMember, control: &Control, node: u64) -> Result<Ad
     let removed = Some("by `dunlin cluster remove`".to_owned());
     let (key, value) = (records::node_key(node), records::value(&NodeRecord { removed, ..record }));
     let compare = vec![records::unchanged(&key, revision)];
-    let then = vec![Operation::Put { key: &key, value: &value, lease: 0 }];
-    let command = Command::System { compare, then, otherwise: Vec::new() };
+    let then = vec![KeyOperation::Put { key: &key, value: &value, lease: 0 }];
+    let command = ControlCommand::System { compare, then, otherwise: Vec::new() };
     match control.ask(&command).await.map_err(failed)? {
-        Reply::Transaction { succeeded: true, .. } => {}
+        ControlReply::Transaction { succeeded: true, .. } => {}
         _ => {
             return Err(AdminReply::Failed {
                 why: "another request changed the node's entry: retry".to_owned(),
@@ -385,7 +385,7 @@ pub(super) async fn hand_over_tasks(tasks: &TaskShard, to: Option<u64>) {
     if status.leader != Some(status.id) {
         return;
     }
-    let is_wanted = |member: &&Member| member.id != status.id && to.is_none_or(|to| member.id == to);
+    let is_wanted = |member: &&RaftMember| member.id != status.id && to.is_none_or(|to| member.id == to);
     for other in status.voters.iter().filter(is_wanted) {
         if tasks.transfer(other.id).await.is_err() {
             return;
@@ -439,7 +439,7 @@ async fn give(
     let mut out = Vec::new();
     while let Some(block) = given.recv().await {
         out.clear();
-        frame::put(&mut out, id, Kind::Part, &block);
+        frame::put(&mut out, id, ClusterFrameKind::Part, &block);
         write.write_all(&out).await?;
         parts += 1;
     }

@@ -18,7 +18,7 @@ const YEARS: (i32, i32) = (2020, 2120);
 
 /// The authority's certificate and key, PEM.
 #[derive(Debug)]
-pub(super) struct Authority {
+pub(super) struct CertificateAuthority {
     cluster: String,
     pub(super) cert_pem: String,
     pub(super) key_pem: String,
@@ -42,17 +42,17 @@ pub(super) fn node_of(name: &str) -> Option<(&str, u64)> {
     Some((cluster, node.strip_prefix("node-")?.parse().ok()?))
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// Creates an authority.
-    pub(super) fn make(cluster: &str) -> Result<Authority, ClusterError> {
+    pub(super) fn make(cluster: &str) -> Result<CertificateAuthority, ClusterError> {
         let key = KeyPair::generate()?;
         let cert_pem = params(cluster)?.self_signed(&key)?.pem();
-        Ok(Authority { cluster: cluster.to_owned(), cert_pem, key_pem: key.serialize_pem() })
+        Ok(CertificateAuthority { cluster: cluster.to_owned(), cert_pem, key_pem: key.serialize_pem() })
     }
 
     /// An existing authority.
-    pub(super) fn of(cluster: &str, cert_pem: String, key_pem: String) -> Authority {
-        Authority { cluster: cluster.to_owned(), cert_pem, key_pem }
+    pub(super) fn of(cluster: &str, cert_pem: String, key_pem: String) -> CertificateAuthority {
+        CertificateAuthority { cluster: cluster.to_owned(), cert_pem, key_pem }
     }
 
     /// Issues a node's certificate, also valid for the host at which other nodes reach the node.
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn reloaded_authority_issues_trusted_certificates() {
-        let made = Authority::make("c0ffee").unwrap();
-        let read = Authority::of("c0ffee", made.cert_pem.clone(), made.key_pem.clone());
+        let made = CertificateAuthority::make("c0ffee").unwrap();
+        let read = CertificateAuthority::of("c0ffee", made.cert_pem.clone(), made.key_pem.clone());
         assert_eq!(made.fingerprint().unwrap(), read.fingerprint().unwrap());
         let issued = read.issue(3, "127.0.0.1").unwrap();
         let roots = dunlin_client::tls::authorities(made.cert_pem.as_bytes()).unwrap();

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin::Tasks;
 use dunlin::journal::RealDisk;
-use dunlin::raft::{Member, seed};
+use dunlin::raft::{RaftMember, seed};
 use dunlin::scheduler::SHARDS_MAX;
 use serde::{Deserialize, Serialize};
 
-use super::authority::Authority;
+use super::authority::CertificateAuthority;
 use super::client::ClusterClient;
 use super::error::ClusterError;
-use super::files::{Files, NodeIdentity};
+use super::files::{ClusterDirectory, NodeIdentity};
 
 const MAGIC: &[u8; 8] = b"DUNLINB\n";
 const VERSION: u32 = 3;
@@ -80,7 +80,7 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
 /// Makes an empty data directory the first node of a new cluster with a backup's state.
 pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHeader, ClusterError> {
     let cannot = |what: &str| ClusterError::io(format!("{what} {}", file.display()));
-    let files = Files::of(data_dir);
+    let files = ClusterDirectory::of(data_dir);
     let has_content = std::fs::read_dir(data_dir).is_ok_and(|mut dir| dir.next().is_some());
     if has_content {
         return Err(ClusterError::Refused(format!(
@@ -97,11 +97,11 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
         backup.header
     };
     let cluster = super::new_cluster()?;
-    let member = Member { id: FIRST, address: address.to_owned() };
+    let member = RaftMember { id: FIRST, address: address.to_owned() };
     let mut backup = BackupReader::open(file).map_err(cannot("cannot read"))?;
-    let keys_dir = Files::control_dir(data_dir);
+    let keys_dir = ClusterDirectory::control_dir(data_dir);
     seed(Arc::new(RealDisk), &keys_dir, &member, backup.part()).map_err(cannot("cannot restore"))?;
-    let tasks_dir = Files::tasks_dir(data_dir);
+    let tasks_dir = ClusterDirectory::tasks_dir(data_dir);
     for shard in 0.. {
         if !backup.has_part() {
             break;
@@ -110,7 +110,7 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
         let seeded = Tasks::seed(Arc::new(RealDisk), &dir, &member, backup.part());
         seeded.map_err(cannot("cannot restore the tasks of"))?;
     }
-    files.write_authority(&Authority::make(&cluster)?)?;
+    files.write_authority(&CertificateAuthority::make(&cluster)?)?;
     files.write_identity(&NodeIdentity::restored(&cluster, FIRST, address)?)?;
     Ok(header)
 }

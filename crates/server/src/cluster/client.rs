@@ -12,10 +12,10 @@ use tokio::time::timeout;
 
 use super::admin::{AdminReply, AdminRequest, NodeStatus};
 use super::error::ClusterError;
-use super::files::{Files, KnownMember};
-use super::frame::Kind;
+use super::files::{ClusterDirectory, KnownMember};
+use super::frame::ClusterFrameKind;
 use super::hello::{self, Purpose};
-use super::seat::{ClusterMember, Connection};
+use super::seat::{ClusterMember, MemberConnection};
 use super::secure::ClusterTls;
 use super::serving::say;
 use super::{ClusterLimits, Token};
@@ -45,7 +45,7 @@ pub struct NodeSurvey {
 impl ClusterClient {
     /// Opens a client with the data directory of one of the cluster's nodes.
     pub fn open(data_dir: &Path) -> Result<ClusterClient, ClusterError> {
-        let files = Files::of(data_dir);
+        let files = ClusterDirectory::of(data_dir);
         let Some(identity) = files.identity()? else {
             super::marks::refuse_member(&files, data_dir)?;
             return Err(ClusterError::Refused(format!(
@@ -243,16 +243,16 @@ async fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>
 }
 
 async fn exchange(
-    (frames, write): &mut Connection,
+    (frames, write): &mut MemberConnection,
     question: &AdminRequest,
     take_part: &mut impl FnMut(Bytes),
 ) -> io::Result<AdminReply> {
-    say(write, 1, Kind::Request, &super::text(question)).await?;
+    say(write, 1, ClusterFrameKind::Request, &super::text(question)).await?;
     loop {
         let frame = frames.next().await?;
         match frame.kind {
-            Kind::Part => take_part(frame.payload),
-            _ => return super::parse(frame, Kind::Answer),
+            ClusterFrameKind::Part => take_part(frame.payload),
+            _ => return super::parse(frame, ClusterFrameKind::Answer),
         }
     }
 }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::authority::Authority;
+use super::authority::CertificateAuthority;
 use super::error::ClusterError;
 use super::{hex, random};
 
@@ -140,13 +140,13 @@ pub(super) struct KnownMember {
 
 /// The cluster's directory.
 #[derive(Debug, Clone)]
-pub(super) struct Files {
+pub(super) struct ClusterDirectory {
     dir: PathBuf,
 }
 
-impl Files {
-    pub(super) fn of(data_dir: &Path) -> Files {
-        Files { dir: data_dir.join("cluster") }
+impl ClusterDirectory {
+    pub(super) fn of(data_dir: &Path) -> ClusterDirectory {
+        ClusterDirectory { dir: data_dir.join("cluster") }
     }
 
     /// The directory of the agreed state, also of a node without a cluster.
@@ -209,11 +209,11 @@ impl Files {
         self.write("identity.json", sealed::seal(&text).as_bytes(), PUBLIC)
     }
 
-    pub(super) fn authority(&self, cluster: &str) -> Result<Authority, ClusterError> {
-        Ok(Authority::of(cluster, self.read("ca.pem")?, self.read("ca-key.pem")?))
+    pub(super) fn authority(&self, cluster: &str) -> Result<CertificateAuthority, ClusterError> {
+        Ok(CertificateAuthority::of(cluster, self.read("ca.pem")?, self.read("ca-key.pem")?))
     }
 
-    pub(super) fn write_authority(&self, authority: &Authority) -> Result<(), ClusterError> {
+    pub(super) fn write_authority(&self, authority: &CertificateAuthority) -> Result<(), ClusterError> {
         self.write("ca-key.pem", authority.key_pem.as_bytes(), SECRET)?;
         self.write("ca.pem", authority.cert_pem.as_bytes(), PUBLIC)
     }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn identity_survives_restarts_and_counts_them() {
         let dir = tempfile::tempdir().unwrap();
-        let files = Files::of(dir.path());
+        let files = ClusterDirectory::of(dir.path());
         assert_eq!(files.identity().unwrap(), None);
         let first = NodeIdentity::new("c0ffee", 3, "a:1").unwrap();
         files.write_identity(&first).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn flipped_bit_of_an_identity_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let files = Files::of(dir.path());
+        let files = ClusterDirectory::of(dir.path());
         let mut identity = NodeIdentity::first("c0ffee", 3, "a:1").unwrap();
         for _ in 0..3 {
             identity = identity.started_again("a:1").unwrap();
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn identity_of_an_older_build_has_no_checksum() {
         let dir = tempfile::tempdir().unwrap();
-        let files = Files::of(dir.path());
+        let files = ClusterDirectory::of(dir.path());
         let identity = NodeIdentity::new("c0ffee", 3, "a:1").unwrap();
         let text = serde_json::to_string_pretty(&identity).unwrap();
         files.write("identity.json", text.as_bytes(), PUBLIC).unwrap();
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn newer_identity_format_is_refused_with_its_release() {
         let dir = tempfile::tempdir().unwrap();
-        let files = Files::of(dir.path());
+        let files = ClusterDirectory::of(dir.path());
         files.write("identity.json", br#"{"format": 9, "release": "7.0.0"}"#, PUBLIC).unwrap();
         let refused = files.identity().unwrap_err().to_string();
         assert!(refused.contains("dunlin 7.0.0"), "{refused}");
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn private_key_file_is_readable_only_by_its_owner() {
         let dir = tempfile::tempdir().unwrap();
-        let files = Files::of(dir.path());
+        let files = ClusterDirectory::of(dir.path());
         files.write_certificate("cert", "key").unwrap();
         let mode = fs::metadata(files.path("node-key.pem")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, SECRET);

@@ -28,7 +28,7 @@ const TURN_BYTES: usize = 128 << 10;
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum ClusterFrameKind {
     /// The first frame of each side.
     Hello = 1,
     Request = 2,
@@ -42,28 +42,28 @@ pub(super) enum Kind {
     Part = 7,
 }
 
-impl Kind {
-    fn of(byte: u8) -> Option<Kind> {
-        use Kind::{Answer, Failed, Hello, Part, Ping, Pong, Request};
+impl ClusterFrameKind {
+    fn of(byte: u8) -> Option<ClusterFrameKind> {
+        use ClusterFrameKind::{Answer, Failed, Hello, Part, Ping, Pong, Request};
         [Hello, Request, Answer, Failed, Ping, Pong, Part].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct ClusterFrame {
     pub(super) id: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: ClusterFrameKind,
     pub(super) payload: Bytes,
 }
 
 /// Appends a frame.
-pub(super) fn put(out: &mut Vec<u8>, id: u64, kind: Kind, payload: &[u8]) {
+pub(super) fn put(out: &mut Vec<u8>, id: u64, kind: ClusterFrameKind, payload: &[u8]) {
     put_pieces(out, id, kind, &[payload]);
 }
 
 /// Appends a frame whose payload consists of pieces.
-pub(super) fn put_pieces(out: &mut Vec<u8>, id: u64, kind: Kind, pieces: &[impl AsRef<[u8]>]) {
+pub(super) fn put_pieces(out: &mut Vec<u8>, id: u64, kind: ClusterFrameKind, pieces: &[impl AsRef<[u8]>]) {
     let payload: usize = pieces.iter().map(|piece| piece.as_ref().len()).sum();
     out.reserve(HEAD_BYTES + payload);
     out.extend_from_slice(&((COUNTED + payload) as u32).to_le_bytes());
@@ -92,7 +92,7 @@ pub(super) async fn write_in_turns(
 
 /// Reads frames.
 #[derive(Debug)]
-pub(super) struct Frames<R> {
+pub(super) struct ClusterFrames<R> {
     from: R,
     /// Read buffer. Frames are copied out of it, so that a log entry, which lives long, takes no more memory than its
     /// bytes.
@@ -105,9 +105,15 @@ pub(super) struct Frames<R> {
     bytes_max: usize,
 }
 
-impl<R: AsyncRead + Unpin> Frames<R> {
-    pub(super) fn new(from: R, bytes_max: usize) -> Frames<R> {
-        Frames { from, chunk: vec![0; READ_BYTES].into(), buffer: BytesMut::new(), in_turn: 0, bytes_max }
+impl<R: AsyncRead + Unpin> ClusterFrames<R> {
+    pub(super) fn new(from: R, bytes_max: usize) -> ClusterFrames<R> {
+        ClusterFrames {
+            from,
+            chunk: vec![0; READ_BYTES].into(),
+            buffer: BytesMut::new(),
+            in_turn: 0,
+            bytes_max,
+        }
     }
 
     /// Returns the reader; an error if bytes after the last whole frame were read.
@@ -121,7 +127,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     }
 
     /// Reads the next frame. Cancel-safe.
-    pub(super) async fn next(&mut self) -> io::Result<Frame> {
+    pub(super) async fn next(&mut self) -> io::Result<ClusterFrame> {
         loop {
             if let Some(frame) = self.take()? {
                 return Ok(frame);
@@ -140,7 +146,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    fn take(&mut self) -> io::Result<Option<Frame>> {
+    fn take(&mut self) -> io::Result<Option<ClusterFrame>> {
         let Some((head, _)) = self.buffer.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
         let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
@@ -151,7 +157,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
                 self.bytes_max
             )));
         }
-        let kind = Kind::of(head[12]).ok_or_else(|| wrong("a frame has no kind"))?;
+        let kind = ClusterFrameKind::of(head[12]).ok_or_else(|| wrong("a frame has no kind"))?;
         if self.buffer.len() < HEAD_BYTES + payload {
             self.buffer.reserve(HEAD_BYTES + payload - self.buffer.len());
             return Ok(None);
@@ -159,7 +165,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         self.buffer.advance(4);
         let id = self.buffer.get_u64_le();
         self.buffer.advance(1);
-        Ok(Some(Frame { id, kind, payload: self.buffer.split_to(payload).freeze() }))
+        Ok(Some(ClusterFrame { id, kind, payload: self.buffer.split_to(payload).freeze() }))
     }
 }
 
@@ -167,10 +173,10 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8], bytes_max: usize) -> io::Result<Vec<Frame>> {
+    fn read(bytes: &[u8], bytes_max: usize) -> io::Result<Vec<ClusterFrame>> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut frames = Frames::new(bytes, bytes_max);
+            let mut frames = ClusterFrames::new(bytes, bytes_max);
             let mut all = Vec::new();
             loop {
                 match frames.next().await {
@@ -185,10 +191,10 @@ mod tests {
     #[test]
     fn cluster_frames_decode_only_when_whole() {
         let mut bytes = Vec::new();
-        put(&mut bytes, 7, Kind::Request, b"what");
-        put(&mut bytes, 8, Kind::Ping, b"");
+        put(&mut bytes, 7, ClusterFrameKind::Request, b"what");
+        put(&mut bytes, 8, ClusterFrameKind::Ping, b"");
         let all = read(&bytes, 10).unwrap();
-        let expected = [(7, Kind::Request, &b"what"[..]), (8, Kind::Ping, b"")];
+        let expected = [(7, ClusterFrameKind::Request, &b"what"[..]), (8, ClusterFrameKind::Ping, b"")];
         assert_eq!(all.iter().map(|f| (f.id, f.kind, &f.payload[..])).collect::<Vec<_>>(), expected);
         for cut in 0..bytes.len() {
             assert!(read(&bytes[..cut], 10).unwrap().len() < 2);
@@ -214,17 +220,17 @@ mod tests {
     #[test]
     fn large_frame_does_not_block_other_tasks() {
         let mut bytes = Vec::new();
-        put(&mut bytes, 1, Kind::Request, &vec![7; 8 << 20]);
+        put(&mut bytes, 1, ClusterFrameKind::Request, &vec![7; 8 << 20]);
         let turns = (8 << 20) / TURN_BYTES / 2;
         assert!(turns_beside(async { write_in_turns(&mut tokio::io::sink(), &bytes, || ()).await }) > turns);
-        let mut frames = Frames::new(&bytes[..], 8 << 20);
+        let mut frames = ClusterFrames::new(&bytes[..], 8 << 20);
         assert!(turns_beside(async { frames.next().await.map(drop) }) > turns);
     }
 
     #[test]
     fn overlong_or_invalid_cluster_frame_is_refused() {
         let mut long = Vec::new();
-        put(&mut long, 1, Kind::Answer, &[0; 11]);
+        put(&mut long, 1, ClusterFrameKind::Answer, &[0; 11]);
         assert!(read(&long, 10).is_err());
         assert!(read(&[8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], 10).is_err(), "shorter than its head");
         assert!(read(&[9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 99], 10).is_err(), "of no kind");

@@ -25,7 +25,7 @@ pub(super) enum Purpose {
 
 /// The first message of the connecting side.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Hello {
+pub(super) struct ClusterHello {
     pub(super) version: u32,
     pub(super) release: String,
     pub(super) purpose: Purpose,
@@ -47,45 +47,45 @@ pub(super) fn one() -> u8 {
 
 /// The reply of the accepting side.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Welcome {
+pub(super) struct ClusterWelcome {
     pub(super) version: u32,
     pub(super) release: String,
     pub(super) node: u64,
     /// The accepting node's start.
     pub(super) now: Option<Incarnation>,
     pub(super) before: Option<Incarnation>,
-    pub(super) refused: Option<Refused>,
+    pub(super) refused: Option<HelloRefusal>,
 }
 
 /// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Refused {
+pub(super) struct HelloRefusal {
     /// A retry cannot succeed.
     pub(super) for_good: bool,
     pub(super) why: String,
 }
 
-impl Refused {
-    pub(super) fn for_good(why: String) -> Refused {
-        Refused { for_good: true, why }
+impl HelloRefusal {
+    pub(super) fn for_good(why: String) -> HelloRefusal {
+        HelloRefusal { for_good: true, why }
     }
 
-    pub(super) fn for_now(why: String) -> Refused {
-        Refused { for_good: false, why }
+    pub(super) fn for_now(why: String) -> HelloRefusal {
+        HelloRefusal { for_good: false, why }
     }
 }
 
 /// Checks that the peer's protocol version is supported.
-pub(super) fn check_version(version: u32, release: &str) -> Result<(), Refused> {
+pub(super) fn check_version(version: u32, release: &str) -> Result<(), HelloRefusal> {
     if version < VERSION_OLDEST {
-        return Err(Refused::for_good(format!(
+        return Err(HelloRefusal::for_good(format!(
             "dunlin {release} is too old for this cluster: it speaks version {version} of the protocol between nodes, and {VERSION_OLDEST} \
              is the oldest that dunlin {} understands. A node cannot go back to an older release: start it with the newer one",
             super::RELEASE
         )));
     }
     if version > VERSION {
-        return Err(Refused::for_now(format!(
+        return Err(HelloRefusal::for_now(format!(
             "dunlin {release} is newer than a node of this cluster ({}, version {VERSION} of the protocol between nodes, not {version}): \
              upgrade one release after another, every node before the next release",
             super::RELEASE
@@ -95,11 +95,11 @@ pub(super) fn check_version(version: u32, release: &str) -> Result<(), Refused> 
 }
 
 /// Checks that a node has as many task shards as the cluster.
-pub(super) fn check_shards(shards: u8, of_cluster: u8) -> Result<(), Refused> {
+pub(super) fn check_shards(shards: u8, of_cluster: u8) -> Result<(), HelloRefusal> {
     if shards == of_cluster {
         return Ok(());
     }
-    Err(Refused::for_good(format!(
+    Err(HelloRefusal::for_good(format!(
         "this cluster has {of_cluster} shards of tasks, not {shards}: set tasks.shards = {of_cluster}. The number of shards is fixed when a cluster is created"
     )))
 }
@@ -110,12 +110,12 @@ pub(super) fn check_incarnation(
     node: u64,
     (now, before): (Option<&Incarnation>, Option<&Incarnation>),
     known: &Incarnation,
-) -> Result<(), Refused> {
+) -> Result<(), HelloRefusal> {
     let follows = |given: &Incarnation| given == known || given.number > known.number;
     if now.into_iter().chain(before).any(follows) {
         return Ok(());
     }
-    Err(Refused::for_good(format!(
+    Err(HelloRefusal::for_good(format!(
         "the directory of node {node} is stale: the cluster knows of its start number {}, and this directory was last started as number {}. \
          It is an older copy, or a copy of it was started since. Start the node with the directory it had last; if that is lost, \
          `dunlin cluster remove {node}`, empty the directory and let it join anew",
@@ -152,7 +152,7 @@ mod tests {
         let refused = check_shards(1, 2).unwrap_err();
         assert!(refused.for_good && refused.why.contains("set tasks.shards = 2"), "{refused:?}");
         let hello = r#"{"version":1,"release":"0.1.0","purpose":"join","now":null,"before":null}"#;
-        assert_eq!(serde_json::from_str::<Hello>(hello).unwrap().shards, 1);
+        assert_eq!(serde_json::from_str::<ClusterHello>(hello).unwrap().shards, 1);
     }
 
     #[test]

@@ -19,17 +19,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dunlin::state::{Command, Operation, Reply};
+use dunlin::state::{ControlCommand, ControlReply, KeyOperation};
 use dunlin::{Consistency, ControlError};
 use serde::{Deserialize, Serialize};
 use tokio::io::split;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::authority::Authority;
+use super::authority::CertificateAuthority;
 use super::error::ClusterError;
-use super::files::{Files, NodeIdentity};
-use super::frame::{Frames, Kind};
-use super::hello::{self, Hello, Purpose, Welcome};
+use super::files::{ClusterDirectory, NodeIdentity};
+use super::frame::{ClusterFrameKind, ClusterFrames};
+use super::hello::{self, ClusterHello, ClusterWelcome, Purpose};
 use super::records::{self, NodeRecord, TokenRecord};
 use super::seat::ClusterMember;
 use super::secure::connect_by_token;
@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The request of a joining node.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Join {
+pub(super) struct JoinRequest {
     secret: String,
     /// The node's future address.
     address: String,
@@ -109,12 +109,12 @@ pub(super) fn is_reachable(address: &str) -> bool {
 
 /// Joins a cluster, and writes the identity into the directory.
 pub(super) async fn join(
-    files: &Files,
+    files: &ClusterDirectory,
     through: &str,
     token: &Token,
     address: &str,
     config: &ClusterConfig,
-) -> Result<(NodeIdentity, Authority), ClusterError> {
+) -> Result<(NodeIdentity, CertificateAuthority), ClusterError> {
     let limits = &config.limits;
     if !is_reachable(through) {
         return Err(ClusterError::Refused(format!(
@@ -129,7 +129,7 @@ pub(super) async fn join(
         let asked = timeout(Duration::from_millis(limits.join_ms_max), ask(&at, token, address, config));
         let why = match asked.await.unwrap_or_else(|late| Err(late.into())) {
             Ok(Ok(JoinReply::LetIn { cluster, node, ca_pem, ca_key_pem })) => {
-                let authority = Authority::of(&cluster, ca_pem, ca_key_pem);
+                let authority = CertificateAuthority::of(&cluster, ca_pem, ca_key_pem);
                 let identity = NodeIdentity::new(&cluster, node, address)?;
                 files.write_authority(&authority)?;
                 files.write_identity(&identity)?;
@@ -175,8 +175,8 @@ async fn ask(
         Err(why) => return Ok(Err(why.to_owned())),
     };
     let (read, mut write) = split(stream);
-    let mut frames = Frames::new(read, config.limits.hello_bytes_max);
-    let hello = Hello {
+    let mut frames = ClusterFrames::new(read, config.limits.hello_bytes_max);
+    let hello = ClusterHello {
         version: hello::VERSION,
         release: super::RELEASE.to_owned(),
         purpose: Purpose::Join,
@@ -185,18 +185,18 @@ async fn ask(
         shards: config.tasks.shards,
         is_bulk: false,
     };
-    say(&mut write, 0, Kind::Hello, &super::text(&hello)).await?;
-    let welcome: Welcome = super::parse(frames.next().await?, Kind::Hello)?;
+    say(&mut write, 0, ClusterFrameKind::Hello, &super::text(&hello)).await?;
+    let welcome: ClusterWelcome = super::parse(frames.next().await?, ClusterFrameKind::Hello)?;
     if let Some(refused) = welcome.refused {
         return Ok(Err(refused.why));
     }
-    let join = Join { secret: hex::write(&token.secret), address: address.to_owned() };
-    say(&mut write, 1, Kind::Request, &super::text(&join)).await?;
-    super::parse(frames.next().await?, Kind::Answer).map(Ok)
+    let join = JoinRequest { secret: hex::write(&token.secret), address: address.to_owned() };
+    say(&mut write, 1, ClusterFrameKind::Request, &super::text(&join)).await?;
+    super::parse(frames.next().await?, ClusterFrameKind::Answer).map(Ok)
 }
 
 /// Answers a joining node.
-pub(super) async fn answer(seat: &Arc<ClusterMember>, join: Join) -> JoinReply {
+pub(super) async fn answer(seat: &Arc<ClusterMember>, join: JoinRequest) -> JoinReply {
     let Some(control) = seat.control() else {
         return JoinReply::Later { why: "that node is starting".to_owned() };
     };
@@ -225,7 +225,7 @@ pub(super) async fn answer(seat: &Arc<ClusterMember>, join: Join) -> JoinReply {
 const NOT_GOOD: &str = "the cluster refused the token: the token was used, has expired, or belongs to another cluster. Make another with `dunlin cluster token` on a node of the cluster";
 
 /// Assigns a number to a joining node.
-async fn let_in(seat: &Arc<ClusterMember>, join: &Join) -> Result<u64, JoinReply> {
+async fn let_in(seat: &Arc<ClusterMember>, join: &JoinRequest) -> Result<u64, JoinReply> {
     let refused = |why: String| JoinReply::Refused { why };
     let later = |error: ControlError| JoinReply::Later { why: error.to_string() };
     let control = seat.control().ok_or_else(|| refused("the node is stopping".to_owned()))?;
@@ -266,17 +266,17 @@ async fn let_in(seat: &Arc<ClusterMember>, join: &Join) -> Result<u64, JoinReply
         records::unchanged(records::NEXT, next_revision),
     ];
     let mut then = vec![
-        Operation::Put { key: records::NEXT, value: &next, lease: 0 },
-        Operation::Put { key: &node_key, value: &record, lease: 0 },
+        KeyOperation::Put { key: records::NEXT, value: &next, lease: 0 },
+        KeyOperation::Put { key: &node_key, value: &record, lease: 0 },
     ];
     if !reusable {
-        then.push(Operation::Delete { key: &token_key });
+        then.push(KeyOperation::Delete { key: &token_key });
     }
     if let Some((key, value)) = &lost {
-        then.push(Operation::Put { key, value, lease: 0 });
+        then.push(KeyOperation::Put { key, value, lease: 0 });
     }
-    match control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await {
-        Ok(Reply::Transaction { succeeded: true, .. }) => Ok(node),
+    match control.ask(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await {
+        Ok(ControlReply::Transaction { succeeded: true, .. }) => Ok(node),
         Ok(_) => Err(JoinReply::Later { why: "another node joined at the same time".to_owned() }),
         // The token may already be used. The next attempt reports that.
         Err(error) => Err(later(error)),

@@ -20,7 +20,7 @@ use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::frame::{self, Frames, Kind};
+use super::frame::{self, ClusterFrameKind, ClusterFrames};
 use super::seat::ClusterMember;
 use crate::stream::Stream;
 
@@ -64,7 +64,7 @@ pub(super) struct QueuedRequest {
 
 /// The node and lane of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct LinkTarget {
     pub(super) node: u64,
     pub(super) address: String,
     pub(super) lane: RequestLane,
@@ -73,7 +73,11 @@ pub(super) struct Target {
 }
 
 /// Sends requests until the queue's senders are gone.
-pub(super) async fn run(seat: Arc<ClusterMember>, target: Target, mut asks: mpsc::Receiver<QueuedRequest>) {
+pub(super) async fn run(
+    seat: Arc<ClusterMember>,
+    target: LinkTarget,
+    mut asks: mpsc::Receiver<QueuedRequest>,
+) {
     let (mut rest, mut by_table) = (REST.0, false);
     while let Some(first) = asks.recv().await {
         if first.answer.is_closed() {
@@ -124,8 +128,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Exchanges requests and responses until the connection ends; returns the cause.
 async fn talk(
     seat: &ClusterMember,
-    target: &Target,
-    (frames, write): (Frames<ReadHalf<Stream>>, WriteHalf<Stream>),
+    target: &LinkTarget,
+    (frames, write): (ClusterFrames<ReadHalf<Stream>>, WriteHalf<Stream>),
     first: QueuedRequest,
     asks: &mut mpsc::Receiver<QueuedRequest>,
 ) -> io::Error {
@@ -161,7 +165,7 @@ async fn ask_all(
             if !ask.answer.is_closed() {
                 id += 1;
                 seat.links.asked.fetch_add(1, Ordering::Relaxed);
-                frame::put_pieces(&mut out, id, Kind::Request, &ask.request);
+                frame::put_pieces(&mut out, id, ClusterFrameKind::Request, &ask.request);
                 lock(awaited).insert(id, (Instant::now(), ask.answer));
             }
             if out.len() < WRITE_BYTES {
@@ -172,7 +176,7 @@ async fn ask_all(
             ping_at = Instant::now() + ping;
             // Responses may wait for a disk; a pong does not.
             if !lock(awaited).is_empty() {
-                frame::put(&mut out, 0, Kind::Ping, &[]);
+                frame::put(&mut out, 0, ClusterFrameKind::Ping, &[]);
             }
         }
         if !out.is_empty() {
@@ -192,7 +196,7 @@ async fn ask_all(
 }
 
 async fn hear(
-    mut frames: Frames<ReadHalf<Stream>>,
+    mut frames: ClusterFrames<ReadHalf<Stream>>,
     awaited: &PendingRequests,
     heard: &Mutex<Instant>,
     hears: impl Fn(),
@@ -202,9 +206,11 @@ async fn hear(
         *lock(heard) = Instant::now();
         hears();
         let answer = match frame.kind {
-            Kind::Answer => Ok(frame.payload),
-            Kind::Failed => Err(io::Error::other(String::from_utf8_lossy(&frame.payload).into_owned())),
-            Kind::Pong => continue,
+            ClusterFrameKind::Answer => Ok(frame.payload),
+            ClusterFrameKind::Failed => {
+                Err(io::Error::other(String::from_utf8_lossy(&frame.payload).into_owned()))
+            }
+            ClusterFrameKind::Pong => continue,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         if let Some((_, who)) = lock(awaited).remove(&frame.id) {
@@ -213,7 +219,7 @@ async fn hear(
     }
 }
 
-impl Target {
+impl LinkTarget {
     fn ping(&self) -> Duration {
         if self.lane == RequestLane::Forward { PING_LEADER } else { PING }
     }
@@ -237,7 +243,7 @@ impl Target {
 /// Ends a connection whose peer is silent while requests are pending, or leaves a request open for too long.
 async fn watch(
     seat: &ClusterMember,
-    target: &Target,
+    target: &LinkTarget,
     awaited: &PendingRequests,
     heard: &Mutex<Instant>,
 ) -> io::Result<()> {

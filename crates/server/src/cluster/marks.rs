@@ -12,14 +12,14 @@ use dunlin::journal::{Disk, RealDisk};
 use dunlin::raft::members_on_disk;
 
 use super::error::ClusterError;
-use super::files::Files;
+use super::files::ClusterDirectory;
 
 /// Written only after `identity.json`. The authority's files are written earlier, and may remain after an
 /// interrupted join or `init`.
 const AFTER_IDENTITY: [&str; 3] = ["node.pem", "node-key.pem", "members.json"];
 
 /// Refuses a directory without `identity.json` that has other files of a cluster's member.
-pub(super) fn refuse_member(files: &Files, data_dir: &Path) -> Result<(), ClusterError> {
+pub(super) fn refuse_member(files: &ClusterDirectory, data_dir: &Path) -> Result<(), ClusterError> {
     let Some(mark) = find(files, data_dir)? else { return Ok(()) };
     let dir = data_dir.display();
     Err(ClusterError::Refused(format!(
@@ -32,14 +32,14 @@ pub(super) fn refuse_member(files: &Files, data_dir: &Path) -> Result<(), Cluste
 }
 
 /// Evidence that the directory belonged to a member; `None` if there is none.
-fn find(files: &Files, data_dir: &Path) -> Result<Option<String>, ClusterError> {
+fn find(files: &ClusterDirectory, data_dir: &Path) -> Result<Option<String>, ClusterError> {
     let is_left = |name: &str| fs::exists(files.path(name)).unwrap_or(false);
     if let Some(name) = AFTER_IDENTITY.into_iter().find(|name| is_left(name)) {
         return Ok(Some(format!("it has cluster/{name}")));
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let tasks = Tasks::dir_of(&Files::tasks_dir(data_dir), 0);
-    for (name, dir) in [("control", Files::control_dir(data_dir)), ("tasks", tasks)] {
+    let tasks = Tasks::dir_of(&ClusterDirectory::tasks_dir(data_dir), 0);
+    for (name, dir) in [("control", ClusterDirectory::control_dir(data_dir)), ("tasks", tasks)] {
         let cannot = ClusterError::io(format!("cannot read {}", dir.display()));
         let mut nodes: Vec<u64> =
             members_on_disk(&disk, &dir).map_err(cannot)?.iter().map(|member| member.id).collect();

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::raft::{Member, Status};
-use dunlin::state::{Command, Operation, State};
+use dunlin::raft::{RaftMember, Status};
+use dunlin::state::{ControlCommand, ControlState, KeyOperation};
 use dunlin::{Consistency, Control, ControlError, TaskShard, Tasks, TasksError};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -127,7 +127,7 @@ async fn forget_the_others(seat: &ClusterMember, control: &Control) -> Result<()
     if status.leader != Some(status.id) {
         return Ok(control.catch_up().await?);
     }
-    let look = |state: &State| (records::next(state).0, records::keys(state));
+    let look = |state: &ControlState| (records::next(state).0, records::keys(state));
     let (next, keys) = control.read(Consistency::Linearizable, look).await?;
     // Later by the clock, because another restore of the same backup may have begun the next number.
     control.begin_restored().await?;
@@ -139,12 +139,12 @@ async fn forget_the_others(seat: &ClusterMember, control: &Control) -> Result<()
         }
     }
     let next = records::value(&next);
-    let first = Operation::Put { key: records::NEXT, value: &next, lease: 0 };
-    let deletes = keys.iter().filter(|key| **key != records::NEXT).map(|key| Operation::Delete { key });
-    let all: Vec<Operation<'_>> = [first].into_iter().chain(deletes).collect();
+    let first = KeyOperation::Put { key: records::NEXT, value: &next, lease: 0 };
+    let deletes = keys.iter().filter(|key| **key != records::NEXT).map(|key| KeyOperation::Delete { key });
+    let all: Vec<KeyOperation<'_>> = [first].into_iter().chain(deletes).collect();
     for then in all.chunks(TOGETHER_MAX) {
         let (compare, then) = (Vec::new(), then.to_vec());
-        control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await?;
+        control.ask(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await?;
     }
     seat.files.write_identity(&seat.identity.clone().settled())
 }
@@ -179,17 +179,17 @@ async fn announce(seat: &Arc<ClusterMember>, control: &Control) -> Result<(), Co
     }
     let (key, value) = (records::node_key(identity.node), records::value(&record));
     let compare = vec![records::unchanged(&key, revision)];
-    let then = vec![Operation::Put { key: &key, value: &value, lease: 0 }];
+    let then = vec![KeyOperation::Put { key: &key, value: &value, lease: 0 }];
     // If the record has changed in the meantime, the next run reads it.
-    control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await.map(drop)
+    control.ask(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await.map(drop)
 }
 
 /// A Raft group whose members follow the table.
 trait RaftGroup {
     async fn set_voters(&self, voters: &[u64]) -> Result<(), String>;
-    async fn add_learner(&self, member: &Member) -> Result<(), String>;
+    async fn add_learner(&self, member: &RaftMember) -> Result<(), String>;
     async fn remove_learner(&self, node: u64) -> Result<(), String>;
-    async fn set_address(&self, member: &Member) -> Result<(), String>;
+    async fn set_address(&self, member: &RaftMember) -> Result<(), String>;
 }
 
 macro_rules! members {
@@ -199,7 +199,7 @@ macro_rules! members {
                 <$group>::set_voters(self, voters).await.map_err(|error| error.to_string())
             }
 
-            async fn add_learner(&self, member: &Member) -> Result<(), String> {
+            async fn add_learner(&self, member: &RaftMember) -> Result<(), String> {
                 <$group>::add_learner(self, member).await.map_err(|error| error.to_string())
             }
 
@@ -207,7 +207,7 @@ macro_rules! members {
                 <$group>::remove_learner(self, node).await.map_err(|error| error.to_string())
             }
 
-            async fn set_address(&self, member: &Member) -> Result<(), String> {
+            async fn set_address(&self, member: &RaftMember) -> Result<(), String> {
                 <$group>::set_address(self, member).await.map_err(|error| error.to_string())
             }
         }
@@ -228,8 +228,8 @@ async fn look_after_tasks(
         None if status.leader == Some(status.id) => {
             let value = records::value(&status.id);
             let compare = vec![records::unchanged(records::TASKS, 0)];
-            let then = vec![Operation::Put { key: records::TASKS, value: &value, lease: 0 }];
-            let command = Command::System { compare, then, otherwise: Vec::new() };
+            let then = vec![KeyOperation::Put { key: records::TASKS, value: &value, lease: 0 }];
+            let command = ControlCommand::System { compare, then, otherwise: Vec::new() };
             return control.ask(&command).await.map(drop).map_err(failed);
         }
         Some(node) => {
@@ -249,7 +249,7 @@ async fn look_after_shard(shard: &TaskShard, begins: bool, table: &[NodeRecord])
     if begins && !shard.is_begun().await.map_err(|error| error.to_string())? {
         let own = table.iter().find(|record| record.node == status.id);
         let Some(address) = own.map(|record| record.address.clone()) else { return Ok(()) };
-        let begun = shard.begin(&[Member { id: status.id, address }]).await;
+        let begun = shard.begin(&[RaftMember { id: status.id, address }]).await;
         return begun.map_err(|error| error.to_string());
     }
     match status.leader == Some(status.id) {
@@ -266,7 +266,7 @@ async fn look_after(control: &impl RaftGroup, status: &Status, table: &[NodeReco
     if !wanted.contains_key(&status.id) && !table.iter().any(|record| record.node == status.id) {
         return Ok(());
     }
-    let keeps_vote = |member: &&Member| wanted.contains_key(&member.id);
+    let keeps_vote = |member: &&RaftMember| wanted.contains_key(&member.id);
     let staying: Vec<u64> = status.voters.iter().filter(keeps_vote).map(|member| member.id).collect();
     if staying.len() < status.voters.len() && !staying.is_empty() {
         tracing::info!(?staying, "removing the votes of removed nodes");
@@ -280,11 +280,11 @@ async fn look_after(control: &impl RaftGroup, status: &Status, table: &[NodeReco
         let address = record.address.clone();
         match members().find(|member| member.id == *node) {
             Some(member) if member.address != address => {
-                return control.set_address(&Member { id: *node, address }).await;
+                return control.set_address(&RaftMember { id: *node, address }).await;
             }
             Some(_) if status.voters.iter().any(|member| member.id == *node) => {}
             _ => {
-                let learner = Member { id: *node, address };
+                let learner = RaftMember { id: *node, address };
                 let Ok(caught_up) = timeout(CATCH_UP, control.add_learner(&learner)).await else { continue };
                 caught_up?;
                 tracing::info!(node, "the node has caught up and becomes a voter");

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use dunlin::state::{Compare, Comparison, Item, Pair, State, Target, prefix_end};
+use dunlin::state::{Compare, ComparedProperty, Comparison, ControlState, KeyItem, Pair, prefix_end};
 use serde::{Deserialize, Serialize};
 
 use super::files::Incarnation;
@@ -48,7 +48,7 @@ pub(super) struct TokenRecord {
 }
 
 /// All keys of the table.
-pub(super) fn keys(state: &State) -> Vec<Vec<u8>> {
+pub(super) fn keys(state: &ControlState) -> Vec<Vec<u8>> {
     pairs(state, ALL).into_iter().map(|pair| pair.key.to_vec()).collect()
 }
 
@@ -66,17 +66,17 @@ pub(super) fn value(record: &impl Serialize) -> Vec<u8> {
 }
 
 /// A node's entry, and the revision that wrote it; 0 without an entry.
-pub(super) fn node(state: &State, node: u64) -> (Option<NodeRecord>, u64) {
+pub(super) fn node(state: &ControlState, node: u64) -> (Option<NodeRecord>, u64) {
     let item = state.get(&node_key(node));
     (item.and_then(read), item.map_or(0, |item| item.modified))
 }
 
 /// The entries of all nodes.
-pub(super) fn nodes(state: &State) -> Vec<NodeRecord> {
+pub(super) fn nodes(state: &ControlState) -> Vec<NodeRecord> {
     pairs(state, NODES.as_bytes()).iter().filter_map(|pair| read(&pair.item)).collect()
 }
 
-fn pairs(state: &State, prefix: &[u8]) -> Vec<Pair> {
+fn pairs(state: &ControlState, prefix: &[u8]) -> Vec<Pair> {
     let mut all = Vec::new();
     let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
     loop {
@@ -91,7 +91,7 @@ fn pairs(state: &State, prefix: &[u8]) -> Vec<Pair> {
 }
 
 /// The next node's number, and the revision of its key; 0 without a key.
-pub(super) fn next(state: &State) -> (u64, u64) {
+pub(super) fn next(state: &ControlState) -> (u64, u64) {
     let item = state.get(NEXT);
     let next = item.and_then(read::<u64>).unwrap_or(1);
     let taken = nodes(state).last().map_or(1, |last| last.node);
@@ -99,21 +99,21 @@ pub(super) fn next(state: &State) -> (u64, u64) {
 }
 
 /// The node that begins the groups of the tasks, once agreed.
-pub(super) fn begins_tasks(state: &State) -> Option<u64> {
+pub(super) fn begins_tasks(state: &ControlState) -> Option<u64> {
     state.get(TASKS).and_then(read)
 }
 
 /// A token, and the revision that wrote it.
-pub(super) fn token(state: &State, digest: &str) -> Option<(TokenRecord, u64)> {
+pub(super) fn token(state: &ControlState, digest: &str) -> Option<(TokenRecord, u64)> {
     let item = state.get(&token_key(digest))?;
     Some((read(item)?, item.modified))
 }
 
 /// A condition that a key is unchanged since a revision; 0 for a missing key.
 pub(super) fn unchanged(key: &[u8], revision: u64) -> Compare<'_> {
-    Compare { key, is: Comparison::Equal, target: Target::Modified { revision } }
+    Compare { key, is: Comparison::Equal, target: ComparedProperty::Modified { revision } }
 }
 
-fn read<T: for<'de> Deserialize<'de>>(item: &Item) -> Option<T> {
+fn read<T: for<'de> Deserialize<'de>>(item: &KeyItem) -> Option<T> {
     serde_json::from_slice(&item.value).ok()
 }

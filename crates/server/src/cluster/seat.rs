@@ -16,16 +16,16 @@ use tokio::time::{Instant, timeout};
 
 use super::ClusterLimits;
 use super::admin::{self, NodeStatus};
-use super::authority::Authority;
-use super::files::{Files, Incarnation, NodeIdentity};
-use super::frame::{Frames, Kind};
-use super::hello::{self, Hello, Purpose, Refused, Welcome};
+use super::authority::CertificateAuthority;
+use super::files::{ClusterDirectory, Incarnation, NodeIdentity};
+use super::frame::{ClusterFrameKind, ClusterFrames};
+use super::hello::{self, ClusterHello, ClusterWelcome, HelloRefusal, Purpose};
 use super::link::LinkCounters;
 use super::records::NodeRecord;
 use super::secure::ClusterTls;
 use super::serving::say;
 use crate::Protocol;
-use crate::figures::{ANSWER_WITHIN, Answer, FiguresRequest};
+use crate::figures::{ANSWER_WITHIN, FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
 /// How long a check of the agreed state counts as current.
@@ -38,16 +38,16 @@ const TOLD: Duration = Duration::from_secs(30);
 /// Handles connections of a node that use Dunlin's own protocol.
 type ConnectionHandler = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
 /// Collects this node's counters of topics for another node. This may take a while.
-type FiguresSource = Arc<dyn Fn(&FiguresRequest) -> Answer + Send + Sync>;
+type FiguresSource = Arc<dyn Fn(&FiguresRequest) -> FiguresResponse + Send + Sync>;
 
 /// A node's part in its cluster.
 pub(crate) struct ClusterMember {
     pub(super) limits: ClusterLimits,
     /// Number of task shards that this node is configured with.
     pub(super) shards: u8,
-    pub(super) files: Files,
+    pub(super) files: ClusterDirectory,
     pub(super) identity: NodeIdentity,
-    pub(super) authority: Authority,
+    pub(super) authority: CertificateAuthority,
     pub(super) secrets: ClusterTls,
     pub(super) links: LinkCounters,
     control: OnceLock<Arc<Control>>,
@@ -80,15 +80,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A connection after its handshake.
-pub(super) type Connection = (Frames<ReadHalf<Stream>>, WriteHalf<Stream>);
+pub(super) type MemberConnection = (ClusterFrames<ReadHalf<Stream>>, WriteHalf<Stream>);
 
 impl ClusterMember {
     pub(super) fn new(
         limits: ClusterLimits,
         shards: u8,
-        files: Files,
+        files: ClusterDirectory,
         identity: NodeIdentity,
-        authority: Authority,
+        authority: CertificateAuthority,
         secrets: ClusterTls,
     ) -> Arc<ClusterMember> {
         Arc::new(ClusterMember {
@@ -155,7 +155,10 @@ impl ClusterMember {
     }
 
     /// Sets the function that collects this node's figures for other nodes.
-    pub(crate) fn set_figures(&self, tell: impl Fn(&FiguresRequest) -> Answer + Send + Sync + 'static) {
+    pub(crate) fn set_figures(
+        &self,
+        tell: impl Fn(&FiguresRequest) -> FiguresResponse + Send + Sync + 'static,
+    ) {
         let _ = self.figures.set(Arc::new(tell));
     }
 
@@ -186,7 +189,7 @@ impl ClusterMember {
         self: &Arc<ClusterMember>,
         others: Vec<(u64, String)>,
         wanted: FiguresRequest,
-    ) -> Vec<(u64, JoinHandle<Option<Answer>>)> {
+    ) -> Vec<(u64, JoinHandle<Option<FiguresResponse>>)> {
         let Some((handle, _)) = self.handles.get() else { return Vec::new() };
         let wanted = Arc::new(wanted);
         let ask = |(node, address): (u64, String)| {
@@ -269,9 +272,9 @@ impl ClusterMember {
 
     /// Refuses a removed node. A node that is not in this node's table may have joined while this one was away, and
     /// is accepted.
-    pub(super) fn check_removed(&self, node: u64) -> Result<(), Refused> {
+    pub(super) fn check_removed(&self, node: u64) -> Result<(), HelloRefusal> {
         match self.record(node).and_then(|record| record.removed) {
-            Some(why) => Err(Refused::for_good(format!(
+            Some(why) => Err(HelloRefusal::for_good(format!(
                 "node {node} was removed from this cluster ({why}): empty its data directory, and let it join anew with a token \
                  (`dunlin cluster token` on a node of the cluster)"
             ))),
@@ -286,7 +289,7 @@ impl ClusterMember {
         &self,
         node: u64,
         (now, before): (Option<&Incarnation>, Option<&Incarnation>),
-    ) -> Result<(), Refused> {
+    ) -> Result<(), HelloRefusal> {
         self.check_removed(node)?;
         if let Some(known) = self.record(node).and_then(|record| record.incarnation) {
             hello::check_incarnation(node, (now, before), &known)?;
@@ -307,7 +310,12 @@ impl ClusterMember {
     }
 
     /// Connects to another node and does the handshake.
-    pub(super) async fn open(&self, node: u64, address: &str, purpose: Purpose) -> io::Result<Connection> {
+    pub(super) async fn open(
+        &self,
+        node: u64,
+        address: &str,
+        purpose: Purpose,
+    ) -> io::Result<MemberConnection> {
         self.open_for(node, address, (purpose, false)).await
     }
 
@@ -317,11 +325,11 @@ impl ClusterMember {
         node: u64,
         address: &str,
         lane: RequestLane,
-    ) -> io::Result<Connection> {
+    ) -> io::Result<MemberConnection> {
         self.open_for(node, address, (Purpose::Control, lane.may_be_large())).await
     }
 
-    async fn open_for(&self, node: u64, address: &str, of: (Purpose, bool)) -> io::Result<Connection> {
+    async fn open_for(&self, node: u64, address: &str, of: (Purpose, bool)) -> io::Result<MemberConnection> {
         let (connection, welcome) = self.greet(node, address, of).await?;
         if of.0 == Purpose::Control {
             let started = (welcome.now.as_ref(), welcome.before.as_ref());
@@ -343,11 +351,11 @@ impl ClusterMember {
         node: u64,
         address: &str,
         (purpose, is_bulk): (Purpose, bool),
-    ) -> io::Result<(Connection, Welcome)> {
+    ) -> io::Result<(MemberConnection, ClusterWelcome)> {
         let stream = self.secrets.connect(node, address).await?;
         let (read, mut write) = split(stream);
-        let mut frames = Frames::new(read, self.limits.hello_bytes_max);
-        let hello = Hello {
+        let mut frames = ClusterFrames::new(read, self.limits.hello_bytes_max);
+        let hello = ClusterHello {
             version: hello::VERSION,
             release: super::RELEASE.to_owned(),
             purpose,
@@ -356,8 +364,8 @@ impl ClusterMember {
             shards: self.shards,
             is_bulk,
         };
-        say(&mut write, 0, Kind::Hello, &super::text(&hello)).await?;
-        let welcome: Welcome = super::parse(frames.next().await?, Kind::Hello)?;
+        say(&mut write, 0, ClusterFrameKind::Hello, &super::text(&hello)).await?;
+        let welcome: ClusterWelcome = super::parse(frames.next().await?, ClusterFrameKind::Hello)?;
         if let Some(refused) = &welcome.refused {
             if refused.for_good {
                 self.expel(refused.why.clone());

@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 
-use dunlin_client::tls::{self, Codec, authorities, certificates, private_key, provider};
+use dunlin_client::tls::{self, TlsCodec, authorities, certificates, private_key, provider};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -18,7 +18,7 @@ use rustls::{
 };
 use tokio::net::TcpStream;
 
-use super::authority::{Authority, NodeCertificate, fingerprint, name_of, node_of};
+use super::authority::{CertificateAuthority, NodeCertificate, fingerprint, name_of, node_of};
 use super::error::ClusterError;
 use super::token::Token;
 use crate::stream::{Stream, TlsStream};
@@ -42,7 +42,7 @@ fn files(what: &'static str) -> impl Fn(String) -> ClusterError {
 impl ClusterTls {
     pub(super) fn new(
         cluster: &str,
-        authority: &Authority,
+        authority: &CertificateAuthority,
         own: &NodeCertificate,
     ) -> Result<ClusterTls, ClusterError> {
         let roots = Arc::new(authorities(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
@@ -77,7 +77,7 @@ impl ClusterTls {
 
     /// Accepts a connection.
     pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<AcceptedNode> {
-        let codec = Codec::server(Arc::clone(&self.accepting)).map_err(io::Error::other)?;
+        let codec = TlsCodec::server(Arc::clone(&self.accepting)).map_err(io::Error::other)?;
         let mut secured = Box::new(TlsStream::new(socket, codec));
         poll_fn(|cx| poll_shake(&mut secured, cx)).await?;
         let is_for_listener = secured.protocol() == Some(tls::PROTOCOL);
@@ -149,7 +149,7 @@ async fn secure(address: &str, config: Arc<ClientConfig>, name: &str) -> io::Res
     let socket = TcpStream::connect(address).await?;
     socket.set_nodelay(true)?;
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-    let codec = Codec::client(config, name).map_err(io::Error::other)?;
+    let codec = TlsCodec::client(config, name).map_err(io::Error::other)?;
     let mut secured = Box::new(TlsStream::new(socket, codec));
     poll_fn(|cx| poll_shake(&mut secured, cx)).await?;
     Ok(Stream::Tls(secured))

@@ -21,8 +21,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::frame::{self, Frames, Kind};
-use super::hello::{self, Hello, Purpose, Refused, Welcome};
+use super::frame::{self, ClusterFrameKind, ClusterFrames};
+use super::hello::{self, ClusterHello, ClusterWelcome, HelloRefusal, Purpose};
 use super::seat::ClusterMember;
 use super::{admin, join, started};
 use crate::stream::Stream;
@@ -67,15 +67,16 @@ async fn serve(seat: Arc<ClusterMember>, socket: TcpStream) -> io::Result<()> {
         return seat.hand_to_listener(node, caller.stream);
     }
     let (read, mut write) = split(caller.stream);
-    let mut frames = Frames::new(read, seat.limits.hello_bytes_max);
-    let hello: Hello = super::parse(timeout(patience, frames.next()).await??, Kind::Hello)?;
+    let mut frames = ClusterFrames::new(read, seat.limits.hello_bytes_max);
+    let hello: ClusterHello =
+        super::parse(timeout(patience, frames.next()).await??, ClusterFrameKind::Hello)?;
     let checked = check(&seat, caller.node, &hello);
     let refused = checked.as_ref().err().cloned();
     let (version, release) = (hello::VERSION, super::RELEASE.to_owned());
     let identity = &seat.identity;
     let (now, before) = (Some(identity.now.clone()), identity.before.clone());
-    let welcome = Welcome { version, release, node: identity.node, now, before, refused };
-    say(&mut write, 0, Kind::Hello, &super::text(&welcome)).await?;
+    let welcome = ClusterWelcome { version, release, node: identity.node, now, before, refused };
+    say(&mut write, 0, ClusterFrameKind::Hello, &super::text(&welcome)).await?;
     if let Err(refused) = checked {
         tracing::warn!(node = caller.node, "another node was refused: {}", refused.why);
         let _ = timeout(FAREWELL, frames.next()).await;
@@ -96,15 +97,15 @@ async fn serve(seat: Arc<ClusterMember>, socket: TcpStream) -> io::Result<()> {
         Purpose::Start => {
             let Some(node) = caller.node else { return Err(io::ErrorKind::PermissionDenied.into()) };
             let request = timeout(patience, frames.next()).await??;
-            let told = started::answer(&seat, node, super::parse(request, Kind::Request)?).await;
-            say(&mut write, 1, Kind::Answer, &super::text(&told)).await?;
+            let told = started::answer(&seat, node, super::parse(request, ClusterFrameKind::Request)?).await;
+            say(&mut write, 1, ClusterFrameKind::Answer, &super::text(&told)).await?;
             let _ = timeout(FAREWELL, frames.next()).await;
             Ok(())
         }
         Purpose::Join => {
             let request = timeout(patience, frames.next()).await??;
-            let answer = join::answer(&seat, super::parse(request, Kind::Request)?).await;
-            say(&mut write, 1, Kind::Answer, &super::text(&answer)).await?;
+            let answer = join::answer(&seat, super::parse(request, ClusterFrameKind::Request)?).await;
+            say(&mut write, 1, ClusterFrameKind::Answer, &super::text(&answer)).await?;
             let _ = timeout(FAREWELL, frames.next()).await;
             Ok(())
         }
@@ -112,14 +113,14 @@ async fn serve(seat: Arc<ClusterMember>, socket: TcpStream) -> io::Result<()> {
 }
 
 /// Checks that a peer may use the connection for its purpose.
-fn check(seat: &ClusterMember, node: Option<u64>, hello: &Hello) -> Result<(), Refused> {
+fn check(seat: &ClusterMember, node: Option<u64>, hello: &ClusterHello) -> Result<(), HelloRefusal> {
     hello::check_version(hello.version, &hello.release)?;
     if matches!(hello.purpose, Purpose::Join | Purpose::Start) {
         hello::check_shards(hello.shards, seat.shards)?;
     }
     match (hello.purpose, node) {
         (Purpose::Join, _) => Ok(()),
-        (_, None) => Err(Refused::for_now("only nodes of the cluster may send this request".to_owned())),
+        (_, None) => Err(HelloRefusal::for_now("only nodes of the cluster may send this request".to_owned())),
         (Purpose::Admin | Purpose::Start, Some(node)) => seat.check_removed(node),
         (Purpose::Control, Some(node)) => seat.check_node(node, (hello.now.as_ref(), hello.before.as_ref())),
     }
@@ -132,7 +133,7 @@ async fn move_to(bulk: &Handle, stream: Stream, seat: Arc<ClusterMember>) -> io:
     let mut answering = JoinSet::new();
     let answer = async move {
         let (read, write) = split(Stream::Tls(Box::new(leaving.arrive()?)));
-        answer_all(&seat, Frames::new(read, seat.limits.frame_bytes_max), write).await
+        answer_all(&seat, ClusterFrames::new(read, seat.limits.frame_bytes_max), write).await
     };
     answering.spawn_on(answer, bulk);
     answering.join_next().await.map_or(Ok(()), |ended| ended.unwrap_or_else(|stopped| Err(stopped.into())))
@@ -141,7 +142,7 @@ async fn move_to(bulk: &Handle, stream: Stream, seat: Arc<ClusterMember>) -> io:
 pub(super) async fn say(
     write: &mut WriteHalf<Stream>,
     id: u64,
-    kind: Kind,
+    kind: ClusterFrameKind,
     payload: &[u8],
 ) -> io::Result<()> {
     let mut out = Vec::new();
@@ -155,7 +156,7 @@ type PendingResponse = Pin<Box<dyn Future<Output = (u64, io::Result<Bytes>)> + S
 /// Passes requests to Raft in the order of their arrival.
 async fn answer_all(
     seat: &Arc<ClusterMember>,
-    mut frames: Frames<ReadHalf<Stream>>,
+    mut frames: ClusterFrames<ReadHalf<Stream>>,
     mut write: WriteHalf<Stream>,
 ) -> io::Result<()> {
     let mut answering = FuturesUnordered::<PendingResponse>::new();
@@ -174,12 +175,12 @@ async fn answer_all(
             frame = frames.next(), if may_ask => {
                 let frame = frame?;
                 match frame.kind {
-                    Kind::Request => {
+                    ClusterFrameKind::Request => {
                         if let Some(answered) = begin(seat, frame.id, frame.payload, &mut answering).await {
                             put_answer(&mut out, answered);
                         }
                     }
-                    Kind::Ping => frame::put(&mut out, frame.id, Kind::Pong, &[]),
+                    ClusterFrameKind::Ping => frame::put(&mut out, frame.id, ClusterFrameKind::Pong, &[]),
                     _ => return Err(io::ErrorKind::InvalidData.into()),
                 }
             }
@@ -223,7 +224,7 @@ async fn begin(
 
 fn put_answer(out: &mut Vec<u8>, (id, answer): (u64, io::Result<Bytes>)) {
     match answer {
-        Ok(answer) => frame::put(out, id, Kind::Answer, &answer),
-        Err(error) => frame::put(out, id, Kind::Failed, error.to_string().as_bytes()),
+        Ok(answer) => frame::put(out, id, ClusterFrameKind::Answer, &answer),
+        Err(error) => frame::put(out, id, ClusterFrameKind::Failed, error.to_string().as_bytes()),
     }
 }

@@ -25,13 +25,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::Consistency;
-use dunlin::state::{Command, Operation, Reply};
+use dunlin::state::{ControlCommand, ControlReply, KeyOperation};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::files::{Incarnation, KnownMember};
-use super::frame::Kind;
+use super::frame::ClusterFrameKind;
 use super::hello::Purpose;
 use super::records::{self, NodeRecord};
 use super::seat::ClusterMember;
@@ -163,9 +163,9 @@ async fn ask(seat: &ClusterMember, other: &KnownMember) -> io::Result<StartReply
     let connect = Duration::from_millis(seat.limits.connect_ms_max);
     let opened = seat.open(other.node, &other.address, Purpose::Start);
     let (mut frames, mut write) = timeout(connect, opened).await??;
-    say(&mut write, 1, Kind::Request, &super::text(&StartRequest::of(seat))).await?;
+    say(&mut write, 1, ClusterFrameKind::Request, &super::text(&StartRequest::of(seat))).await?;
     let answer = timeout(Duration::from_millis(seat.limits.handshake_ms_max), frames.next()).await??;
-    super::parse(answer, Kind::Answer)
+    super::parse(answer, ClusterFrameKind::Answer)
 }
 
 /// Answers a node that has started.
@@ -196,9 +196,9 @@ pub(super) async fn answer(seat: &Arc<ClusterMember>, node: u64, started: StartR
     }
     let (key, value) = (records::node_key(node), records::value(&NodeRecord { node, ..started.record }));
     let compare = vec![records::unchanged(&key, revision)];
-    let then = vec![Operation::Put { key: &key, value: &value, lease: 0 }];
-    match control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await {
-        Ok(Reply::Transaction { succeeded: true, .. }) => StartReply::TakenIn,
+    let then = vec![KeyOperation::Put { key: &key, value: &value, lease: 0 }];
+    match control.ask(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await {
+        Ok(ControlReply::Transaction { succeeded: true, .. }) => StartReply::TakenIn,
         Ok(_) => later("the node's entry was changed at the same time".to_owned()),
         Err(error) => later(error.to_string()),
     }

@@ -20,14 +20,14 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin::state::{Command, Events, State};
+use dunlin::state::{ControlCommand, ControlState, KeyEvents};
 use dunlin::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions, Subscriber, Wait};
 use dunlin::{
     ClusterCommandError, Consistency, Control, ControlError, KV, Node, Ownership, OwnershipLimits,
     TopicError, block_on,
 };
 use dunlin_client::tls::TlsOptions;
-use dunlin_client::{Address, Limits, Options};
+use dunlin_client::{Address, ClientLimits, ClientOptions};
 
 use super::authority::name_of;
 use super::error::ClusterError;
@@ -70,7 +70,7 @@ impl ClusterTopics {
     ) -> Result<ClusterTopics, ClusterError> {
         let id = seat.identity.node;
         let asked = Arc::clone(control);
-        let ask = move |commands: &[Command<'_>]| match block_on(asked.ask_all(commands)) {
+        let ask = move |commands: &[ControlCommand<'_>]| match block_on(asked.ask_all(commands)) {
             Ok(answers) => {
                 answers.into_iter().map(|answer| answer.map_err(ClusterCommandError::Refused)).collect()
             }
@@ -132,7 +132,7 @@ impl OwnershipFollower {
         let mut is_whole = self.begin(&mut news, ownership);
         while let Some(ownership) = ownership.upgrade().filter(|_| !self.has_ended()) {
             if !is_whole {
-                let Ok(state) = self.control.with(State::clone) else { return };
+                let Ok(state) = self.control.with(ControlState::clone) else { return };
                 ownership.settle_all(&state);
                 self.revision.store(state.revision(), Ordering::Release);
                 is_whole = true;
@@ -143,7 +143,7 @@ impl OwnershipFollower {
             match news.try_next() {
                 Ok(Some(Event::Record(record))) => {
                     let revision = record.position.seq;
-                    let Ok(events) = Events::new(record.payload()) else { continue };
+                    let Ok(events) = KeyEvents::new(record.payload()) else { continue };
                     if revision > self.revision.load(Ordering::Acquire) {
                         ownership.changed(events);
                         self.revision.store(revision, Ordering::Release);
@@ -169,7 +169,7 @@ impl OwnershipFollower {
     fn begin(&self, news: &mut Subscriber, ownership: &Weak<Ownership>) -> bool {
         let mut deleted = BTreeSet::new();
         while !self.has_ended() {
-            let state = block_on(self.control.read(Consistency::Linearizable, State::clone));
+            let state = block_on(self.control.read(Consistency::Linearizable, ControlState::clone));
             self.hear_of_deletions(news, state.as_ref().map_or(0, |state| state.revision()), &mut deleted);
             let Some(ownership) = ownership.upgrade() else { return false };
             if let Ok(state) = state {
@@ -191,7 +191,7 @@ impl OwnershipFollower {
         loop {
             while let Ok(Some(event)) = news.try_next() {
                 if let Event::Record(record) = event
-                    && let Ok(events) = Events::new(record.payload())
+                    && let Ok(events) = KeyEvents::new(record.payload())
                 {
                     deleted.extend(Ownership::deleted_by(events));
                 }
@@ -218,7 +218,7 @@ impl OwnershipFollower {
     fn deleted_before(&self, ownership: &Arc<Ownership>, names: impl Iterator<Item = String>) {
         let mut names = names.peekable();
         if names.peek().is_some()
-            && let Ok(state) = self.control.with(State::clone)
+            && let Ok(state) = self.control.with(ControlState::clone)
         {
             ownership.deleted_before(&state, names);
         }
@@ -278,7 +278,7 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
 }
 
 /// Options for connections to other nodes, without the expected name.
-fn ways(seat: &ClusterMember) -> Result<Options, ClusterError> {
+fn ways(seat: &ClusterMember) -> Result<ClientOptions, ClusterError> {
     let read = |name| {
         let path = seat.files.path(name);
         std::fs::read(&path).map_err(ClusterError::io("cannot read the node's certificate"))
@@ -286,12 +286,12 @@ fn ways(seat: &ClusterMember) -> Result<Options, ClusterError> {
     let mut tls = TlsOptions::default();
     (tls.ca, tls.cert, tls.key) =
         (Some(read("ca.pem")?), Some(read("node.pem")?), Some(read("node-key.pem")?));
-    let limits = Limits { connect_ms_max: seat.limits.connect_ms_max, ..Limits::default() };
-    Ok(Options { tls, limits, ..Options::default() })
+    let limits = ClientLimits { connect_ms_max: seat.limits.connect_ms_max, ..ClientLimits::default() };
+    Ok(ClientOptions { tls, limits, ..ClientOptions::default() })
 }
 
 /// A live node's address, and the options to connect.
-fn reach(seat: &ClusterMember, ways: &Options, to: u64) -> Option<(Address, Options)> {
+fn reach(seat: &ClusterMember, ways: &ClientOptions, to: u64) -> Option<(Address, ClientOptions)> {
     // A node without a lease is not contacted until its lease is back.
     seat.ownership().filter(|ownership| ownership.is_alive(to))?;
     let record = seat.record(to).filter(|record| record.removed.is_none())?;

@@ -5,11 +5,11 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use dunlin::raft::{Member, RequestLane, ResponseFuture, Transport};
+use dunlin::raft::{RaftMember, RequestLane, ResponseFuture, Transport};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use super::link::{self, QueuedRequest, Target};
+use super::link::{self, LinkTarget, QueuedRequest};
 use super::seat::ClusterMember;
 
 /// One connection for each node and lane in use.
@@ -39,7 +39,7 @@ impl RaftTransport {
         RaftTransport { seat, shard, handle, bulk, links: Mutex::default() }
     }
 
-    fn asks(&self, member: &Member, lane: RequestLane) -> mpsc::Sender<QueuedRequest> {
+    fn asks(&self, member: &RaftMember, lane: RequestLane) -> mpsc::Sender<QueuedRequest> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         match links.get(&(member.id, lane)) {
             Some(link) if link.address == member.address => link.asks.clone(),
@@ -47,7 +47,7 @@ impl RaftTransport {
             _ => {
                 let (asks, asked) = mpsc::channel(self.seat.limits.ask_queue_max);
                 let (node, address, shard) = (member.id, member.address.clone(), self.shard);
-                let target = Target { node, address, lane, shard };
+                let target = LinkTarget { node, address, lane, shard };
                 let handle = if lane.may_be_large() { &self.bulk } else { &self.handle };
                 handle.spawn(link::run(Arc::clone(&self.seat), target, asked));
                 let link = RaftLink { address: member.address.clone(), asks: asks.clone() };
@@ -59,7 +59,7 @@ impl RaftTransport {
 }
 
 impl Transport for RaftTransport {
-    fn ask(&self, member: &Member, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
+    fn ask(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let (answer, answered) = oneshot::channel();
         let sent = self.asks(member, lane).try_send(QueuedRequest { request, answer });
         Box::pin(async move {

@@ -24,10 +24,10 @@ use super::dispatch::CallRouter;
 use super::proto::dunlin as v1;
 use super::requests::PendingRequests;
 use crate::access::{Access, Login, RequestLoginCache};
-use crate::departures::{Departure, DepartureKind, in_words};
+use crate::departures::{ClientDeparture, DepartureKind, in_words};
 use crate::protocol::Protocol;
 use crate::publishes::PublishedTopics;
-use crate::shared::{STOP, SessionGuard, Shared, USERS};
+use crate::shared::{STOP, SessionGuard, SharedServer, USERS};
 use crate::stream::Stream;
 
 /// The start of an HTTP/2 connection.
@@ -50,8 +50,8 @@ const SEND_BUFFER_BYTES: usize = 48 << 10;
 
 /// A connection, with the login and the permissions of the caller.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct GrpcConnection {
+    pub(super) shared: Arc<SharedServer>,
     pub(super) peer: Option<SocketAddr>,
     /// The node with the caller's permissions.
     pub(super) node: Node,
@@ -80,12 +80,12 @@ struct ConnectionState {
 #[derive(Debug)]
 pub(super) struct StreamRegistration {
     peer: Option<SocketAddr>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     state: Arc<ConnectionState>,
     number: u64,
 }
 
-impl Connection {
+impl GrpcConnection {
     /// Counts a call. Fails if the node has reached its limit of connections.
     pub(super) fn begin_call(&self) -> Result<(), Refused> {
         self.state.calls.fetch_add(1, Ordering::Relaxed);
@@ -125,13 +125,13 @@ impl Connection {
 
     /// Logs the caller in by this header, and returns the connection with the caller's permissions.
     pub(super) async fn log_in(
-        self: &Arc<Connection>,
+        self: &Arc<GrpcConnection>,
         access: &Arc<Access>,
         authorization: Option<&[u8]>,
-    ) -> Result<Arc<Connection>, Refused> {
+    ) -> Result<Arc<GrpcConnection>, Refused> {
         let from = self.peer.map(|peer| peer.ip());
         let login = self.state.remembered.log_in(access, authorization, from).await?;
-        Ok(Arc::new(Connection {
+        Ok(Arc::new(GrpcConnection {
             shared: Arc::clone(&self.shared),
             peer: self.peer,
             node: login.node(&self.shared.node),
@@ -208,13 +208,19 @@ impl StreamRegistration {
     }
 
     /// State that all connections share.
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &SharedServer {
         &self.shared
     }
 }
 
-fn note_departure(shared: &Shared, peer: Option<SocketAddr>, fate: DepartureKind, name: &str, why: &str) {
-    shared.departures.note(Departure::new(Protocol::Grpc, fate, why).of(name, peer));
+fn note_departure(
+    shared: &SharedServer,
+    peer: Option<SocketAddr>,
+    fate: DepartureKind,
+    name: &str,
+    why: &str,
+) {
+    shared.departures.note(ClientDeparture::new(Protocol::Grpc, fate, why).of(name, peer));
 }
 
 impl Drop for StreamRegistration {
@@ -224,7 +230,7 @@ impl Drop for StreamRegistration {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
+pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream) {
     let mut stream = stream;
     let handshake = Duration::from_millis(shared.limits.handshake_ms_max.into());
     match timeout(handshake, speaks_http2(&mut stream)).await {
@@ -247,7 +253,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
         requests: Mutex::default(),
     };
     let node = shared.node.clone();
-    let connection = Arc::new(Connection { shared, peer, node, login: None, state: Arc::new(state) });
+    let connection = Arc::new(GrpcConnection { shared, peer, node, login: None, state: Arc::new(state) });
     if connection.shared.is_stopping() {
         waiter.notify(STOP);
     }
@@ -312,7 +318,7 @@ async fn say_no(mut stream: Stream) {
 
 /// A connection that is being served.
 struct ConnectionDriver {
-    connection: Arc<Connection>,
+    connection: Arc<GrpcConnection>,
     http2: Pin<Box<Http2<TokioIo<Stream>, CallRouter, TokioExecutor>>>,
     waiter: Arc<Waiter>,
     timer: Pin<Box<Sleep>>,
@@ -324,7 +330,7 @@ struct ConnectionDriver {
 
 impl ConnectionDriver {
     fn new(
-        connection: Arc<Connection>,
+        connection: Arc<GrpcConnection>,
         stream: Stream,
         waiter: Arc<Waiter>,
         place: Option<SessionGuard>,

@@ -16,7 +16,7 @@ use tonic::codegen::Service;
 use tonic_prost::ProstDecoder;
 use tonic_reflection::server::Builder as Reflection;
 
-use super::connection::Connection;
+use super::connection::GrpcConnection;
 use super::delivery::SubscriptionBody;
 use super::intake::BoundedRequestBody;
 use super::kv::{self, KvService};
@@ -47,7 +47,7 @@ pub(super) type CallFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, 
 /// Routes the calls of one connection.
 #[derive(Debug, Clone)]
 pub(super) struct CallRouter {
-    connection: Arc<Connection>,
+    connection: Arc<GrpcConnection>,
     dunlin: DunlinServer<DunlinService>,
     kv: KvServer<KvService>,
     tasks: TasksServer<TasksService>,
@@ -55,7 +55,7 @@ pub(super) struct CallRouter {
 }
 
 impl CallRouter {
-    pub(super) fn new(connection: &Arc<Connection>) -> CallRouter {
+    pub(super) fn new(connection: &Arc<GrpcConnection>) -> CallRouter {
         // Larger messages are refused before they are decoded.
         let message_bytes_max = usize::MAX;
         let dunlin = DunlinServer::new(DunlinService(Arc::clone(connection)));

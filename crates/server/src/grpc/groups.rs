@@ -21,7 +21,7 @@ use v1::join_group_request::Request as MemberRequest;
 use v1::join_group_response::Event as MemberResponse;
 use v1::start::At;
 
-use super::connection::{Connection, StreamRegistration};
+use super::connection::{GrpcConnection, StreamRegistration};
 use super::proto::dunlin as v1;
 use super::status::status;
 use super::translate;
@@ -61,7 +61,7 @@ enum MemberEvent {
 
 /// Joins the group that the first message names.
 pub(super) async fn join(
-    connection: &Arc<Connection>,
+    connection: &Arc<GrpcConnection>,
     mut requests: Streaming<v1::JoinGroupRequest>,
 ) -> Result<GroupMembership, Status> {
     let first = requests.message().await?.and_then(|first| first.request);
@@ -73,7 +73,7 @@ pub(super) async fn join(
 }
 
 async fn begin(
-    connection: &Arc<Connection>,
+    connection: &Arc<GrpcConnection>,
     requests: Streaming<v1::JoinGroupRequest>,
     join: &v1::Join,
 ) -> Result<GroupMembership, Refused> {
@@ -102,7 +102,11 @@ async fn begin(
 }
 
 impl GroupMember {
-    fn take(connection: &Connection, join: &v1::Join, waiter: &Arc<Waiter>) -> Result<GroupMember, Refused> {
+    fn take(
+        connection: &GrpcConnection,
+        join: &v1::Join,
+        waiter: &Arc<Waiter>,
+    ) -> Result<GroupMember, Refused> {
         let node = &connection.node;
         let news = (Arc::clone(waiter), NEWS);
         let joined = match join.kind() {

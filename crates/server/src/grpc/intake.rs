@@ -20,7 +20,7 @@ use tonic::Status;
 
 use super::outgoing::HEAD_BYTES;
 use super::status::status;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use dunlin::topic::Charge;
 
 /// Smaller messages are not charged, because every connection may have that many bytes in flight.
@@ -30,7 +30,7 @@ const CHARGED_FROM_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct BoundedRequestBody {
     body: Incoming,
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     /// The header of an incomplete message.
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
@@ -41,7 +41,7 @@ pub(super) struct BoundedRequestBody {
 }
 
 impl BoundedRequestBody {
-    pub(super) fn new(body: Incoming, shared: &Arc<Shared>) -> BoundedRequestBody {
+    pub(super) fn new(body: Incoming, shared: &Arc<SharedServer>) -> BoundedRequestBody {
         let shared = Arc::clone(shared);
         BoundedRequestBody {
             body,

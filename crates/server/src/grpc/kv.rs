@@ -12,14 +12,14 @@ mod translate;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use dunlin::state::{Answer, Command, Found, LOCKS, NOT_SHOWN, Query, Reply};
+use dunlin::state::{ControlCommand, ControlQuery, ControlReply, FoundKeys, LOCKS, NOT_SHOWN, QueryAnswer};
 use dunlin::wire::ErrorCode;
 use dunlin::{Consistency, Refused};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 use v1::kv_server::Kv;
 
-use super::connection::Connection;
+use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
 use super::status::status;
 use crate::access::slow_down;
@@ -27,7 +27,7 @@ pub(super) use changes::watch;
 
 /// The calls of one connection.
 #[derive(Debug)]
-pub(super) struct KvService(pub(super) Arc<Connection>);
+pub(super) struct KvService(pub(super) Arc<GrpcConnection>);
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -40,16 +40,20 @@ fn unexpected_reply() -> Refused {
 }
 
 /// Lets the cluster execute a command, if the user may send it.
-async fn command(connection: &Connection, command: &Command<'_>, bytes: usize) -> Result<Reply, Refused> {
+async fn command(
+    connection: &GrpcConnection,
+    command: &ControlCommand<'_>,
+    bytes: usize,
+) -> Result<ControlReply, Refused> {
     slow_down(connection.admit_publish(bytes)).await?;
     connection.node.ask(command).await
 }
 
 async fn question(
-    connection: &Connection,
-    query: &Query<'_>,
+    connection: &GrpcConnection,
+    query: &ControlQuery<'_>,
     consistency: Consistency,
-) -> Result<Answer, Refused> {
+) -> Result<QueryAnswer, Refused> {
     connection.node.find(consistency, query).await
 }
 
@@ -58,21 +62,25 @@ fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
 }
 
 impl KvService {
-    async fn command(&self, asked: &Command<'_>, bytes: usize) -> Result<Reply, Refused> {
+    async fn command(&self, asked: &ControlCommand<'_>, bytes: usize) -> Result<ControlReply, Refused> {
         command(&self.0, asked, bytes).await
     }
 
     /// Executes a write. Returns its revision and how many keys changed.
-    async fn write(&self, asked: &Command<'_>, bytes: usize) -> Result<(u64, u64), Refused> {
+    async fn write(&self, asked: &ControlCommand<'_>, bytes: usize) -> Result<(u64, u64), Refused> {
         match self.command(asked, bytes).await? {
-            Reply::Changed { revision, keys } => Ok((revision, keys)),
+            ControlReply::Changed { revision, keys } => Ok((revision, keys)),
             _ => Err(unexpected_reply()),
         }
     }
 
-    async fn find(&self, query: &Query<'_>, consistency: Consistency) -> Result<v1::RangeResponse, Refused> {
+    async fn find(
+        &self,
+        query: &ControlQuery<'_>,
+        consistency: Consistency,
+    ) -> Result<v1::RangeResponse, Refused> {
         match question(&self.0, query, consistency).await? {
-            Answer::Found { revision, found } => Ok(translate::found(revision, &found)),
+            QueryAnswer::Found { revision, found } => Ok(translate::found(revision, &found)),
             _ => Err(unexpected_reply()),
         }
     }
@@ -81,7 +89,7 @@ impl KvService {
         let command = translate::transaction(request)?;
         let bytes = prost::Message::encoded_len(request);
         match self.command(&command, bytes).await? {
-            Reply::Transaction { revision, succeeded, results } => {
+            ControlReply::Transaction { revision, succeeded, results } => {
                 Ok(translate::transacted(request, revision, succeeded, &results))
             }
             _ => Err(unexpected_reply()),
@@ -90,10 +98,10 @@ impl KvService {
 
     async fn acquire(&self, request: &v1::LockRequest) -> Result<v1::LockResponse, Refused> {
         let v1::LockRequest { name, lease, value, no_wait } = request;
-        let asked = Command::Acquire { name, lease: *lease, value, wait: !no_wait };
+        let asked = ControlCommand::Acquire { name, lease: *lease, value, wait: !no_wait };
         if *no_wait {
             return match self.command(&asked, name.len() + value.len()).await? {
-                Reply::Held { token } => Ok(v1::LockResponse { token }),
+                ControlReply::Held { token } => Ok(v1::LockResponse { token }),
                 _ => Err(unexpected_reply()),
             };
         }
@@ -105,8 +113,8 @@ impl KvService {
 
     async fn leader_of(&self, name: &[u8]) -> Result<v1::LeaderResponse, Refused> {
         let key = [LOCKS, name].concat();
-        match question(&self.0, &Query::Get { key: &key }, Consistency::Linearizable).await? {
-            Answer::Found { found: Found { items, .. }, .. } => {
+        match question(&self.0, &ControlQuery::Get { key: &key }, Consistency::Linearizable).await? {
+            QueryAnswer::Found { found: FoundKeys { items, .. }, .. } => {
                 Ok(v1::LeaderResponse { kv: items.first().map(translate::pair) })
             }
             _ => Err(unexpected_reply()),
@@ -114,8 +122,8 @@ impl KvService {
     }
 
     async fn state(&self) -> Result<v1::StatusResponse, Refused> {
-        match question(&self.0, &Query::Status, Consistency::Linearizable).await? {
-            Answer::Status { epoch, revision, keys, bytes, leases, .. } => {
+        match question(&self.0, &ControlQuery::Status, Consistency::Linearizable).await? {
+            QueryAnswer::Status { epoch, revision, keys, bytes, leases, .. } => {
                 let [keys, bytes, leases] =
                     [keys, bytes, leases].map(|total| Some(total).filter(|total| *total != NOT_SHOWN));
                 Ok(v1::StatusResponse { epoch, revision, keys, bytes, leases })
@@ -194,7 +202,7 @@ impl Kv for KvService {
         &self,
         request: Request<v1::LeaseRevokeRequest>,
     ) -> Result<Response<v1::LeaseRevokeResponse>, Status> {
-        let revoked = self.command(&Command::Revoke { lease: request.get_ref().lease }, 0).await;
+        let revoked = self.command(&ControlCommand::Revoke { lease: request.get_ref().lease }, 0).await;
         answer(revoked.map(|_| v1::LeaseRevokeResponse {}))
     }
 
@@ -214,7 +222,7 @@ impl Kv for KvService {
         request: Request<v1::UnlockRequest>,
     ) -> Result<Response<v1::UnlockResponse>, Status> {
         let v1::UnlockRequest { name, lease } = request.get_ref();
-        let released = self.command(&Command::Release { name, lease: *lease }, name.len()).await;
+        let released = self.command(&ControlCommand::Release { name, lease: *lease }, name.len()).await;
         answer(released.map(|_| v1::UnlockResponse {}))
     }
 
@@ -223,7 +231,7 @@ impl Kv for KvService {
         request: Request<v1::ProclaimRequest>,
     ) -> Result<Response<v1::ProclaimResponse>, Status> {
         let v1::ProclaimRequest { name, lease, value } = request.get_ref();
-        let asked = Command::Proclaim { name, lease: *lease, value };
+        let asked = ControlCommand::Proclaim { name, lease: *lease, value };
         let proclaimed = self.command(&asked, name.len() + value.len()).await;
         answer(proclaimed.map(|_| v1::ProclaimResponse {}))
     }

@@ -13,7 +13,7 @@ use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
 use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
-use super::connection::{Connection, StreamRegistration};
+use super::connection::{GrpcConnection, StreamRegistration};
 use super::proto::dunlin as v1;
 use super::status::{refusal, status};
 use super::translate;
@@ -28,7 +28,7 @@ const TOGETHER: usize = 64;
 
 /// The state of one stream of records.
 struct PublishStreamState {
-    connection: Arc<Connection>,
+    connection: Arc<GrpcConnection>,
     messages: Streaming<v1::PublishStreamRequest>,
     waiter: Arc<Waiter>,
     /// The topic, or the reason why publishing to it is impossible; `None` before the first subject.
@@ -74,7 +74,7 @@ struct UnstoredRecords {
 }
 
 pub(super) fn answers(
-    connection: &Arc<Connection>,
+    connection: &Arc<GrpcConnection>,
     messages: Streaming<v1::PublishStreamRequest>,
 ) -> Result<impl Stream<Item = Result<v1::PublishStreamResponse, Status>> + Send + use<>, Refused> {
     let waiter = Waiter::new();

@@ -16,7 +16,7 @@ use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status};
 
 use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
-use super::connection::Connection;
+use super::connection::GrpcConnection;
 use super::delivery::SubscriptionBody;
 use super::proto::{dunlin as v1, ratatoskr as rata};
 use super::subscribe as subscribing;
@@ -31,7 +31,7 @@ const BATCH_BYTES: usize = 32 << 10;
 
 /// The calls of one connection.
 #[derive(Debug)]
-pub(super) struct Ratatoskr(pub(super) Arc<Connection>);
+pub(super) struct Ratatoskr(pub(super) Arc<GrpcConnection>);
 
 impl Ratatoskr {
     fn topic(&self, name: &str) -> Option<Arc<Topic>> {
@@ -211,7 +211,7 @@ impl MessageBroker for Ratatoskr {
 
 /// Starts a subscription. Returns its body, and the reference that ends it.
 pub(super) async fn subscribe(
-    connection: &Arc<Connection>,
+    connection: &Arc<GrpcConnection>,
     request: rata::SubscribeRequest,
 ) -> Result<(SubscriptionBody<MessageWriter>, String), Status> {
     let rata::SubscribeRequest { topic, subscriber_id } = request;

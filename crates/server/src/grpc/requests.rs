@@ -16,7 +16,7 @@ use dunlin::{Inbox, Node, Refused, Request, Responder};
 use tokio::sync::oneshot;
 
 use super::append::{IncomingRecord, PublishTarget, append};
-use super::connection::Connection;
+use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
 use super::translate;
 
@@ -47,7 +47,7 @@ struct ExpectedReply {
 
 /// Publishes a request, and waits for the first reply.
 pub(super) async fn request(
-    connection: &Connection,
+    connection: &GrpcConnection,
     request: v1::RequestRequest,
 ) -> Result<v1::RequestResponse, Refused> {
     let v1::RequestRequest { subject, record, timeout_ms } = request;
@@ -89,7 +89,7 @@ pub(super) async fn request(
     connection.while_let_in(reply).await
 }
 
-impl Connection {
+impl GrpcConnection {
     fn expect(&self) -> Result<ExpectedReply, Refused> {
         let mut requests = self.requests().lock().unwrap_or_else(PoisonError::into_inner);
         let requests = match &mut *requests {

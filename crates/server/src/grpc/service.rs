@@ -11,7 +11,7 @@ use v1::dunlin_server::Dunlin;
 use v1::publish_outcome::Outcome;
 
 use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
-use super::connection::Connection;
+use super::connection::GrpcConnection;
 use super::groups;
 use super::proto::dunlin as v1;
 use super::publish_stream;
@@ -25,7 +25,7 @@ type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The calls of one connection.
 #[derive(Debug)]
-pub(super) struct DunlinService(pub(super) Arc<Connection>);
+pub(super) struct DunlinService(pub(super) Arc<GrpcConnection>);
 
 #[tonic::async_trait]
 impl Dunlin for DunlinService {
@@ -183,7 +183,7 @@ impl Dunlin for DunlinService {
 }
 
 fn incoming<'a>(
-    connection: &Connection,
+    connection: &GrpcConnection,
     request: &'a v1::PublishRequest,
 ) -> Result<IncomingRecord<'a>, Refused> {
     let record = request.record.as_ref();

@@ -8,7 +8,7 @@ use dunlin::wire::ErrorCode;
 use dunlin::{MissingTopicPolicy, Refused, log_of_position};
 use v1::start::At;
 
-use super::connection::Connection;
+use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
 use super::reader::{ReaderSetup, ResumePositions, SubscriptionReader};
 use super::translate::on_gap;
@@ -21,7 +21,7 @@ const BATCH_BYTES_MIN: usize = 256;
 
 /// Starts the subscription that a request describes.
 pub(super) async fn reader(
-    connection: &Arc<Connection>,
+    connection: &Arc<GrpcConnection>,
     request: v1::SubscribeRequest,
 ) -> Result<SubscriptionReader, Refused> {
     let (start, resumed) = start_of(&request)?;
@@ -46,7 +46,7 @@ pub(super) async fn reader(
 
 /// Starts a subscription of these subjects.
 pub(super) async fn begin(
-    connection: &Arc<Connection>,
+    connection: &Arc<GrpcConnection>,
     subjects: &[String],
     mut options: SubscribeOptions,
     mut resumed: Option<ResumePositions>,

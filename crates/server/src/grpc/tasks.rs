@@ -8,12 +8,12 @@ mod translate;
 
 use std::sync::Arc;
 
-use dunlin::scheduler::{Command, CommandReply, Found, Query};
+use dunlin::scheduler::{CommandReply, TaskCommand, TaskQuery, TaskQueryResult};
 use dunlin::{Consistency, Refused, TaskRule};
 use tonic::{Request, Response, Status};
 use v1::tasks_server::Tasks;
 
-use super::connection::Connection;
+use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
 use super::status::status;
 use crate::access::slow_down;
@@ -21,7 +21,7 @@ use crate::submitting::{Submitted, submit, unexpected_reply};
 
 /// The calls of one connection.
 #[derive(Debug)]
-pub(super) struct TasksService(pub(super) Arc<Connection>);
+pub(super) struct TasksService(pub(super) Arc<GrpcConnection>);
 
 fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
     outcome.map(Response::new).map_err(|refused| status(&refused))
@@ -41,12 +41,12 @@ impl TasksService {
         Ok(v1::SubmitTasksResponse { tasks: tasks.collect(), slow_down_ms })
     }
 
-    async fn command(&self, command: &Command<'_>) -> Result<CommandReply, Refused> {
+    async fn command(&self, command: &TaskCommand<'_>) -> Result<CommandReply, Refused> {
         slow_down(self.0.admit_publish(0)).await?;
         self.0.node.ask_tasks(command).await
     }
 
-    async fn question(&self, query: &Query<'_>, stale: bool) -> Result<Found, Refused> {
+    async fn question(&self, query: &TaskQuery<'_>, stale: bool) -> Result<TaskQueryResult, Refused> {
         let node = &self.0.node;
         let tasks = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
         if !stale {
@@ -58,8 +58,8 @@ impl TasksService {
     }
 
     async fn one(&self, request: &v1::GetTaskRequest) -> Result<v1::GetTaskResponse, Refused> {
-        match self.question(&Query::Get { task: request.task }, request.stale).await? {
-            Found::Task { task, now_ms } => {
+        match self.question(&TaskQuery::Get { task: request.task }, request.stale).await? {
+            TaskQueryResult::Task { task, now_ms } => {
                 Ok(v1::GetTaskResponse { task: Some(translate::info(&task, now_ms)) })
             }
             _ => Err(unexpected_reply()),
@@ -73,8 +73,8 @@ impl TasksService {
             filter.tenant = rule.tenant.as_bytes();
         }
         let (from, limit, whole) = (request.from, request.limit, request.whole);
-        match self.question(&Query::List { filter, from, limit, whole }, request.stale).await? {
-            Found::Tasks { tasks, next, now_ms } => {
+        match self.question(&TaskQuery::List { filter, from, limit, whole }, request.stale).await? {
+            TaskQueryResult::Tasks { tasks, next, now_ms } => {
                 let tasks = tasks.iter().map(|task| translate::info(task, now_ms));
                 Ok(v1::ListTasksResponse { tasks: tasks.collect(), next })
             }
@@ -83,8 +83,8 @@ impl TasksService {
     }
 
     async fn reason(&self, request: &v1::WhyRequest) -> Result<v1::WhyResponse, Refused> {
-        match self.question(&Query::Why { task: request.task }, request.stale).await? {
-            Found::Why { why } => Ok(v1::WhyResponse { why }),
+        match self.question(&TaskQuery::Why { task: request.task }, request.stale).await? {
+            TaskQueryResult::Why { why } => Ok(v1::WhyResponse { why }),
             _ => Err(unexpected_reply()),
         }
     }
@@ -94,8 +94,8 @@ impl TasksService {
         let tenant = if request.tenant.is_empty() { &rule.tenant } else { &request.tenant };
         let (tenant, count) = (tenant.as_bytes(), request.count);
         let command = match request.poisoned {
-            true => Command::Redrive { tenant, count },
-            false => Command::RedriveSafe { tenant, count },
+            true => TaskCommand::Redrive { tenant, count },
+            false => TaskCommand::RedriveSafe { tenant, count },
         };
         match self.command(&command).await? {
             CommandReply::Changed { tasks, more } => Ok(v1::RedriveResponse { changed: tasks, more }),
@@ -135,7 +135,7 @@ impl Tasks for TasksService {
         &self,
         request: Request<v1::CancelTaskRequest>,
     ) -> Result<Response<v1::CancelTaskResponse>, Status> {
-        let cancelled = self.command(&Command::Cancel { task: request.get_ref().task }).await;
+        let cancelled = self.command(&TaskCommand::Cancel { task: request.get_ref().task }).await;
         answer(cancelled.map(|_| v1::CancelTaskResponse {}))
     }
 
@@ -143,7 +143,7 @@ impl Tasks for TasksService {
         &self,
         request: Request<v1::RetryTaskRequest>,
     ) -> Result<Response<v1::RetryTaskResponse>, Status> {
-        let begun = self.command(&Command::Retry { task: request.get_ref().task }).await;
+        let begun = self.command(&TaskCommand::Retry { task: request.get_ref().task }).await;
         answer(begun.map(|_| v1::RetryTaskResponse {}))
     }
 

@@ -7,7 +7,7 @@ use dunlin::{GroupInfo, GroupKind, Node, Refused};
 use super::proto::dunlin as v1;
 use super::translate::{config_from, config_of};
 use crate::figures::{OwnerFigures, SUBSCRIBERS_SHOWN, TopicFigures};
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 pub(super) async fn create(node: &Node, request: &v1::CreateTopicRequest) -> Result<(), Refused> {
     let defaults = &node.config().topic;
@@ -20,7 +20,7 @@ pub(super) async fn create(node: &Node, request: &v1::CreateTopicRequest) -> Res
 }
 
 pub(super) async fn list(
-    shared: &Shared,
+    shared: &SharedServer,
     node: &Node,
     request: &v1::ListTopicsRequest,
 ) -> Result<v1::ListTopicsResponse, Refused> {
@@ -42,7 +42,7 @@ pub(super) async fn list(
 }
 
 pub(super) async fn describe(
-    shared: &Shared,
+    shared: &SharedServer,
     node: &Node,
     name: &str,
 ) -> Result<v1::DescribeTopicResponse, Refused> {

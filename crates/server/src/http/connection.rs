@@ -20,15 +20,15 @@ use tokio::net::TcpStream;
 use super::context::Context;
 use super::problem::Problem;
 use super::{routes, socket};
-use crate::config::Limits;
-use crate::departures::{Departure, DepartureKind, in_words};
+use crate::config::ServerLimits;
+use crate::departures::{ClientDeparture, DepartureKind, in_words};
 use crate::protocol::Protocol;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use crate::stream::Stream;
 use crate::traffic::OpenConnection;
 
 /// Serves the connection to its end, as a WebSocket if it becomes one.
-pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream, passage: OpenConnection) {
+pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, passage: OpenConnection) {
     let waiter = Waiter::new();
     let Some(place) = shared.admit(shared.node.next_session(), &waiter) else {
         return refuse_connection(&shared, stream).await;
@@ -54,7 +54,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream, passage: OpenConn
     if let Err(error) = served.await {
         tracing::debug!(protocol = "http", peer = %shown(peer), %error, "connection ended");
         if let Some((fate, why)) = complaint(&error, &shared.limits) {
-            shared.departures.note(Departure::new(Protocol::Http, fate, &why).of("", peer));
+            shared.departures.note(ClientDeparture::new(Protocol::Http, fate, &why).of("", peer));
         }
     }
     if let Some(upgrade) = context.take_upgrade() {
@@ -66,7 +66,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream, passage: OpenConn
 }
 
 /// The reason of a connection's end that operators should know, if there is one.
-fn complaint(error: &hyper::Error, limits: &Limits) -> Option<(DepartureKind, String)> {
+fn complaint(error: &hyper::Error, limits: &ServerLimits) -> Option<(DepartureKind, String)> {
     if error.is_parse() {
         return Some((DepartureKind::Refused, format!("not HTTP/1.1: {error}")));
     }
@@ -77,7 +77,7 @@ fn complaint(error: &hyper::Error, limits: &Limits) -> Option<(DepartureKind, St
 }
 
 /// Whether the server stops. If not, the task is woken when it does.
-fn stops(shared: &Shared, waiter: &Waiter, cx: &TaskContext<'_>) -> bool {
+fn stops(shared: &SharedServer, waiter: &Waiter, cx: &TaskContext<'_>) -> bool {
     while !shared.is_stopping() {
         if waiter.set_waker(cx.waker()) {
             return false;
@@ -87,7 +87,7 @@ fn stops(shared: &Shared, waiter: &Waiter, cx: &TaskContext<'_>) -> bool {
     true
 }
 
-fn builder(limits: &Limits) -> Builder {
+fn builder(limits: &ServerLimits) -> Builder {
     let mut builder = Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -101,7 +101,7 @@ fn builder(limits: &Limits) -> Builder {
 }
 
 /// Finds clients that vanished, by TCP keep-alive and by unacknowledged bytes.
-fn enable_keep_alive(stream: &TcpStream, limits: &Limits) {
+fn enable_keep_alive(stream: &TcpStream, limits: &ServerLimits) {
     let socket = SockRef::from(stream);
     let gone = Duration::from_millis(limits.http.stalled_ms_max.into());
     let every = (gone / 4).max(Duration::from_secs(1));
@@ -115,12 +115,12 @@ fn enable_keep_alive(stream: &TcpStream, limits: &Limits) {
 }
 
 /// Refuses a connection over the limit, without reading a request.
-async fn refuse_connection(shared: &Shared, mut stream: Stream) {
+async fn refuse_connection(shared: &SharedServer, mut stream: Stream) {
     let refused = shared.no_place();
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
     shared
         .departures
-        .note(Departure::new(Protocol::Http, DepartureKind::Refused, &in_words(&refused)).of("", peer));
+        .note(ClientDeparture::new(Protocol::Http, DepartureKind::Refused, &in_words(&refused)).of("", peer));
     let answer = refusal(refused);
     let patience = Duration::from_millis(shared.limits.http.header_ms_max.into());
     // A client that does not read the response is dropped.

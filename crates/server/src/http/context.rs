@@ -8,9 +8,9 @@ use dunlin::{Node, Refused, Rule};
 
 use super::socket::Upgrade;
 use crate::access::{Login, RequestLoginCache, slow_down};
-use crate::config::Limits;
+use crate::config::ServerLimits;
 use crate::publishes::PublishedTopics;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use crate::tls::ClientCertificate;
 
 /// A request's context; cheap to clone.
@@ -22,7 +22,7 @@ pub(super) struct Context {
 
 #[derive(Debug)]
 struct ConnectionContext {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     peer: Option<SocketAddr>,
     is_local: bool,
     remembered: RequestLoginCache,
@@ -40,7 +40,7 @@ struct User {
 
 impl Context {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedServer>,
         peer: Option<SocketAddr>,
         is_local: bool,
         certificate: Option<ClientCertificate>,
@@ -51,7 +51,7 @@ impl Context {
         Context { of_connection: Arc::new(inner), user: None }
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<SharedServer> {
         &self.of_connection.shared
     }
 
@@ -108,7 +108,7 @@ impl Context {
         (!tenant.is_everything()).then_some(tenant)
     }
 
-    pub(super) fn limits(&self) -> &Limits {
+    pub(super) fn limits(&self) -> &ServerLimits {
         &self.of_connection.shared.limits
     }
 

@@ -28,7 +28,7 @@ use tokio::time::{Instant, Sleep};
 use super::context::Context;
 use super::problem::Problem;
 use crate::access::SubscriptionAccess;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 /// The source of a stream of events.
 pub(super) trait EventSource {
@@ -48,7 +48,7 @@ pub(super) trait EventSource {
 /// A response body of server-sent events.
 #[derive(Debug)]
 pub(super) struct EventStream<S> {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     source: S,
     /// Text that is sent before the first event.
     beginning: Option<String>,
@@ -166,7 +166,7 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
     }
 }
 
-fn heartbeat_of(shared: &Shared) -> Duration {
+fn heartbeat_of(shared: &SharedServer) -> Duration {
     Duration::from_millis(shared.limits.http.heartbeat_ms.into())
 }
 

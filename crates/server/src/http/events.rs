@@ -18,9 +18,9 @@ use super::event_stream::EventStream;
 use super::problem::Problem;
 use super::routes::PathName;
 use crate::access::SubscriptionAccess;
-use crate::departures::{Departure, DepartureKind, in_words};
+use crate::departures::{ClientDeparture, DepartureKind, in_words};
 use crate::protocol::Protocol;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use request::EventsRequest;
 use stream::TopicEvents;
 
@@ -34,8 +34,8 @@ pub(super) struct SubscriberIdentity {
 
 impl SubscriberIdentity {
     /// Records why the subscriber was refused or cut off, for operators.
-    pub(super) fn record_departure(&self, shared: &Shared, fate: DepartureKind, why: &Problem) {
-        let departure = Departure::new(self.protocol, fate, &in_words(why.refused()));
+    pub(super) fn record_departure(&self, shared: &SharedServer, fate: DepartureKind, why: &Problem) {
+        let departure = ClientDeparture::new(self.protocol, fate, &in_words(why.refused()));
         shared.departures.note(departure.of(&self.name, self.peer));
     }
 }

@@ -10,7 +10,7 @@ use dunlin::RefusedTopic;
 use serde_json::{Value, json};
 
 use super::context::Context;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 /// A listener thread that needs longer than this to run a task is not alive.
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCod
 }
 
 /// Reasons why the node is not ready; empty if it is.
-pub(crate) fn missing(shared: &Shared) -> Vec<String> {
+pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     let mut missing = Vec::new();
     if shared.is_stopping() {
         missing.push("the node is shutting down".to_owned());
@@ -63,7 +63,7 @@ pub(crate) fn missing(shared: &Shared) -> Vec<String> {
 }
 
 /// Topics that could not be opened because of their files, or whose disk failed. A node with users does not show their names.
-fn damaged_topics(shared: &Shared) -> Vec<String> {
+fn damaged_topics(shared: &SharedServer) -> Vec<String> {
     let mut refused = shared.node.refused_topics();
     refused.retain(RefusedTopic::is_damaged);
     let failed = shared.node.failed_topics();

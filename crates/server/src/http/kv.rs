@@ -10,7 +10,9 @@ use axum::extract::RawQuery;
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::response::Response;
 use axum::{Extension, Json};
-use dunlin::state::{Answer, Command, Found, Query as ControlQuery, Reply, State, prefix_end};
+use dunlin::state::{
+    ControlCommand, ControlQuery, ControlReply, ControlState, FoundKeys, QueryAnswer, prefix_end,
+};
 use dunlin::wire::ErrorCode;
 use dunlin::{Consistency, ControlError, Refused};
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ use serde_json::{Value, json};
 use super::body;
 use super::context::Context;
 use super::problem::Problem;
-use super::query::Query;
+use super::query::QueryParameters;
 use super::routes::PathName;
 pub(super) use leases::{acquire, grant, holder, keep_alive, lease, release, revoke};
 pub(super) use txn::transact;
@@ -30,12 +32,16 @@ const LISTED: usize = 1_000;
 const LISTED_MAX: usize = 1_000_000;
 
 /// Lets the cluster execute a command, if the user may send it.
-async fn command(context: &Context, command: &Command<'_>, bytes: usize) -> Result<Reply, Problem> {
+async fn command(
+    context: &Context,
+    command: &ControlCommand<'_>,
+    bytes: usize,
+) -> Result<ControlReply, Problem> {
     context.admit_publish(1, bytes).await?;
     Ok(context.node().ask(command).await?)
 }
 
-async fn question(context: &Context, query: &ControlQuery<'_>, stale: bool) -> Result<Answer, Problem> {
+async fn question(context: &Context, query: &ControlQuery<'_>, stale: bool) -> Result<QueryAnswer, Problem> {
     let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
     Ok(context.node().find(consistency, query).await?)
 }
@@ -69,9 +75,9 @@ pub(super) async fn get(
     PathName(key): PathName,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(query.as_deref(), &["stale"])?;
+    let query = QueryParameters::parse(query.as_deref(), &["stale"])?;
     let asked = ControlQuery::Get { key: key.as_bytes() };
-    let Answer::Found { found: Found { mut items, .. }, .. } =
+    let QueryAnswer::Found { found: FoundKeys { mut items, .. }, .. } =
         question(&context, &asked, query.switch("stale")?).await?
     else {
         return Err(unexpected_reply());
@@ -114,14 +120,14 @@ pub(super) async fn put(
     RawQuery(query): RawQuery,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
-    let query = Query::parse(query.as_deref(), &["lease"])?;
+    let query = QueryParameters::parse(query.as_deref(), &["lease"])?;
     let lease = number(&query, "lease")?.unwrap_or(0);
     let expect = expected(request.headers())?;
     let content = body::read_of_keys(&context, request.into_body()).await?;
     let (key, value) = (key.as_bytes(), &content.bytes[..]);
     let asked = match expect {
-        Some(expect) => Command::PutIf { key, value, lease, expect },
-        None => Command::Put { key, value, lease },
+        Some(expect) => ControlCommand::PutIf { key, value, lease, expect },
+        None => ControlCommand::Put { key, value, lease },
     };
     changed(&command(&context, &asked, key.len() + value.len()).await?)
 }
@@ -133,15 +139,15 @@ pub(super) async fn delete(
 ) -> Result<Json<Value>, Problem> {
     let key = key.as_bytes();
     let asked = match expected(&headers)? {
-        Some(expect) => Command::DeleteIf { key, expect },
-        None => Command::Delete { key },
+        Some(expect) => ControlCommand::DeleteIf { key, expect },
+        None => ControlCommand::Delete { key },
     };
     changed(&command(&context, &asked, key.len()).await?)
 }
 
-fn changed(reply: &Reply) -> Result<Json<Value>, Problem> {
+fn changed(reply: &ControlReply) -> Result<Json<Value>, Problem> {
     match reply {
-        Reply::Changed { revision, keys } => Ok(Json(json!({"revision": revision, "keys": keys}))),
+        ControlReply::Changed { revision, keys } => Ok(Json(json!({"revision": revision, "keys": keys}))),
         _ => Err(unexpected_reply()),
     }
 }
@@ -150,7 +156,8 @@ pub(super) async fn range(
     Extension(context): Extension<Context>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Problem> {
-    let query = Query::parse(query.as_deref(), &["prefix", "start", "end", "after", "limit", "stale"])?;
+    let query =
+        QueryParameters::parse(query.as_deref(), &["prefix", "start", "end", "after", "limit", "stale"])?;
     let prefix = query.get("prefix").unwrap_or("");
     if !prefix.is_empty() && (query.get("start").is_some() || query.get("end").is_some()) {
         return Err(Problem::bad_request("set prefix, or start and end, not both"));
@@ -165,10 +172,10 @@ pub(super) async fn range(
     context.node().may_query(&asked)?;
     let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
     // Reads epoch and entries together: a watch continues at this revision.
-    let look = |state: &State| (state.epoch(), context.node().find_in(state, &asked));
+    let look = |state: &ControlState| (state.epoch(), context.node().find_in(state, &asked));
     let (epoch, answer) = context.node().control_async().await?.read(consistency, look).await?;
     match answer? {
-        Answer::Found { revision, found } => {
+        QueryAnswer::Found { revision, found } => {
             let entries: Vec<Value> = found.items.iter().map(json::pair).collect();
             let more = found.more;
             Ok(Json(json!({"epoch": epoch, "revision": revision, "entries": entries, "more": more})))
@@ -177,7 +184,7 @@ pub(super) async fn range(
     }
 }
 
-fn number(query: &Query, name: &str) -> Result<Option<u64>, Problem> {
+fn number(query: &QueryParameters, name: &str) -> Result<Option<u64>, Problem> {
     let read = |text: &str| {
         text.parse().map_err(|_| Problem::bad_request(format!("{name}={text}: expected a whole number")))
     };

@@ -20,7 +20,7 @@ use super::context::Context;
 use super::problem::Problem;
 use super::surveys::Surveys;
 use exposition::Exposition;
-pub(crate) use of_process::Process;
+pub(crate) use of_process::ProcessFigures;
 
 /// The media type of the text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -10,10 +10,10 @@ use super::problem::Problem;
 
 /// The parameters of a query.
 #[derive(Debug)]
-pub(super) struct Query(Vec<(String, String)>);
+pub(super) struct QueryParameters(Vec<(String, String)>);
 
-impl Query {
-    pub(super) fn parse(text: Option<&str>, known: &[&str]) -> Result<Query, Problem> {
+impl QueryParameters {
+    pub(super) fn parse(text: Option<&str>, known: &[&str]) -> Result<QueryParameters, Problem> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for pair in query_pairs(text.unwrap_or("")) {
             let (name, value) = pair.map_err(|error| Problem::bad_request(error.to_string()))?;
@@ -28,7 +28,7 @@ impl Query {
             }
             pairs.push((name, value));
         }
-        Ok(Query(pairs))
+        Ok(QueryParameters(pairs))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn query_refuses_unknown_repeated_and_invalid_parameters() {
-        let parse = |text| Query::parse(Some(text), &["from", "name"]);
+        let parse = |text| QueryParameters::parse(Some(text), &["from", "name"]);
         assert_eq!(parse("from=latest").unwrap().get("from"), Some("latest"));
         for text in ["form=latest", "from=1&from=2", "name=%ff"] {
             assert_eq!(parse(text).unwrap_err().status(), 400, "{text}");

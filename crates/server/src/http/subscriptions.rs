@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::context::Context;
 use super::problem::Problem;
-use super::query::{Query, shown_time};
+use super::query::{QueryParameters, shown_time};
 use super::surveys::Surveys;
 use super::topics::subscriber_json;
-use crate::departures::Departure;
+use crate::departures::ClientDeparture;
 use crate::figures::{ClusterFigures, FiguresRequest};
 
 /// The default page.
@@ -22,7 +22,7 @@ pub(super) async fn subscriptions(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Problem> {
     context.may_survey()?;
-    let query = Query::parse(query.as_deref(), &["sort", "limit", "recent"])?;
+    let query = QueryParameters::parse(query.as_deref(), &["sort", "limit", "recent"])?;
     if let Some(sort) = query.get("sort").filter(|sort| *sort != "lag") {
         return Err(Problem::bad_request(format!("sort={sort}: expected lag")));
     }
@@ -78,8 +78,8 @@ async fn subscriptions_at_all_nodes(
 }
 
 /// A client that was refused or cut off.
-pub(crate) fn departure_json(departure: &Departure) -> Value {
-    let Departure { protocol, fate, name, peer, why, lag, times, first_ns, last_ns } = departure;
+pub(crate) fn departure_json(departure: &ClientDeparture) -> Value {
+    let ClientDeparture { protocol, fate, name, peer, why, lag, times, first_ns, last_ns } = departure;
     json!({
         "protocol": protocol.name(),
         "outcome": fate.name(),

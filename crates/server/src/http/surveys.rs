@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin::{Survey, Totals};
+use dunlin::{Survey, TopicTotals};
 use tokio::sync::Mutex;
 
 use super::context::Context;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 /// How long a survey is valid.
 const FRESH: Duration = Duration::from_millis(100);
@@ -25,7 +25,7 @@ struct LastSurvey {
     survey: Option<(Instant, Arc<Survey>)>,
     /// The highest totals so far, because the deletion of a topic during a survey must not decrease a
     /// counter.
-    totals: Totals,
+    totals: TopicTotals,
 }
 
 impl Surveys {
@@ -41,7 +41,7 @@ impl Surveys {
         Arc::new(tokio::task::spawn_blocking(survey).await.unwrap_or_default())
     }
 
-    pub(crate) async fn take(shared: &Arc<Shared>) -> Arc<Survey> {
+    pub(crate) async fn take(shared: &Arc<SharedServer>) -> Arc<Survey> {
         let mut last = shared.surveys.0.lock().await;
         if let Some((made, survey)) = &last.survey
             && made.elapsed() < FRESH
@@ -61,7 +61,7 @@ impl Surveys {
     }
 }
 
-fn highest(mut a: Totals, b: Totals) -> Totals {
+fn highest(mut a: TopicTotals, b: TopicTotals) -> TopicTotals {
     a.records = a.records.max(b.records);
     a.bytes = a.bytes.max(b.bytes);
     a.losses.warnings = a.losses.warnings.max(b.losses.warnings);

@@ -10,8 +10,8 @@ use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
 use dunlin::scheduler::{
-    Backoff, Command, Found, ListFilter, NewTask, Query as Question, Retry, SubmittedTask, TaskStage,
-    TaskView,
+    Backoff, ListFilter, NewTask, RetryPolicy, SubmittedTask, TaskCommand, TaskQuery as Question,
+    TaskQueryResult, TaskStage, TaskView,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{Refused, TasksError};
@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use super::body;
 use super::context::Context;
 use super::problem::Problem;
-use super::query::Query;
+use super::query::QueryParameters;
 use super::routes::PathName;
 use crate::submitting::{self, Submitted};
 use draft::JsonTask;
@@ -46,7 +46,7 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Problem> {
     let known = ["tenant", "queue", "kind", "stage", "state", "limit", "from"];
-    let query = Query::parse(query.as_deref(), &known)?;
+    let query = QueryParameters::parse(query.as_deref(), &known)?;
     let named = |name: &str| query.get(name).unwrap_or("").as_bytes();
     let rule = context.node().task_rule();
     let mut filter = ListFilter {
@@ -64,7 +64,7 @@ pub(super) async fn list(
     let from = from.map_err(|_| Problem::bad_request("from: expected the `next` of the previous page"))?;
     let found = ask(&context, &Question::List { filter, from, limit, whole: false }).await?;
     Ok(Json(match found {
-        Some(Found::Tasks { tasks, next, now_ms }) => {
+        Some(TaskQueryResult::Tasks { tasks, next, now_ms }) => {
             let tasks: Vec<_> = tasks.iter().map(|task| task_json(task, now_ms)).collect();
             json!({"tasks": tasks, "next": next})
         }
@@ -77,13 +77,14 @@ pub(super) async fn describe(
     PathName(name): PathName,
 ) -> Result<Json<Value>, Problem> {
     let task = id(&name)?;
-    let Some(Found::Task { task: view, now_ms }) = ask(&context, &Question::Get { task }).await? else {
+    let Some(TaskQueryResult::Task { task: view, now_ms }) = ask(&context, &Question::Get { task }).await?
+    else {
         return Err(none(&name));
     };
     let mut object = task_json(&view, now_ms);
     object["payload"] = text(&view.payload[..view.payload.len().min(PAYLOAD_SHOWN)]).into();
     object["payload_bytes"] = view.payload.len().into();
-    if let Some(Found::Why { why }) = ask(&context, &Question::Why { task }).await? {
+    if let Some(TaskQueryResult::Why { why }) = ask(&context, &Question::Why { task }).await? {
         object["why"] = why.into();
     }
     Ok(Json(object))
@@ -95,7 +96,7 @@ pub(super) async fn submit(
     RawQuery(query): RawQuery,
     request: Request<Body>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let query = Query::parse(query.as_deref(), &["tenant"])?;
+    let query = QueryParameters::parse(query.as_deref(), &["tenant"])?;
     let content = body::read_of_tasks(&context, request.into_body()).await?;
     let is_one = content.bytes.trim_ascii_start().first() == Some(&b'{');
     let read = match is_one {
@@ -127,7 +128,7 @@ pub(super) async fn cancel(
     Extension(context): Extension<Context>,
     PathName(name): PathName,
 ) -> Result<StatusCode, Problem> {
-    let command = Command::Cancel { task: id(&name)? };
+    let command = TaskCommand::Cancel { task: id(&name)? };
     if context.node().tasks_if_begun().await.map_err(|error| refused(&error))?.is_none() {
         return Err(none(&name));
     }
@@ -136,7 +137,7 @@ pub(super) async fn cancel(
 }
 
 /// Runs a query; `None` if no task was ever submitted.
-async fn ask(context: &Context, question: &Question<'_>) -> Result<Option<Found>, Problem> {
+async fn ask(context: &Context, question: &Question<'_>) -> Result<Option<TaskQueryResult>, Problem> {
     let tasks = context.node().tasks_if_begun().await.map_err(|error| refused(&error))?;
     // Permissions are checked after the tasks are known.
     context.node().may_ask_of_tasks(question)?;
@@ -162,7 +163,7 @@ fn word(stage: TaskStage) -> String {
 }
 
 /// The requested stage, by either parameter.
-fn stage_of(query: &Query) -> Result<Option<TaskStage>, Problem> {
+fn stage_of(query: &QueryParameters) -> Result<Option<TaskStage>, Problem> {
     let (name, text) = match (query.get("stage"), query.get("state")) {
         (Some(_), Some(_)) => {
             return Err(Problem::bad_request("stage and state are the same parameter: set one of them"));
@@ -226,7 +227,7 @@ fn task_json(task: &TaskView, now_ms: u64) -> Value {
 }
 
 /// A retry policy as in a submitted task.
-fn retry_json(retry: &Retry) -> Value {
+fn retry_json(retry: &RetryPolicy) -> Value {
     let retries = retry.retries;
     match retry.backoff {
         Backoff::Fixed { delay_ms } => json!({"retries": retries, "fixed_ms": delay_ms}),

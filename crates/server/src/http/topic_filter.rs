@@ -10,7 +10,7 @@ use dunlin::topic::{Pattern, Topic};
 
 use super::context::Context;
 use super::problem::Problem;
-use super::query::Query;
+use super::query::QueryParameters;
 
 /// Topics that one request examines.
 const LOOKED_AT_MAX: usize = 200_000;
@@ -35,7 +35,7 @@ pub(super) struct TopicPage {
 
 impl TopicFilter {
     /// The filter of a query's `pattern`, `contains` and `state`.
-    pub(super) fn of(query: &Query) -> Result<TopicFilter, Problem> {
+    pub(super) fn of(query: &QueryParameters) -> Result<TopicFilter, Problem> {
         Ok(TopicFilter {
             pattern: query.get("pattern").map(Pattern::parse).transpose()?,
             contains: query.get("contains").map(str::to_lowercase).filter(|text| !text.is_empty()),

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
-use dunlin::state::Reply;
+use dunlin::state::ControlReply;
 use dunlin::topic::{LogInfo, Position, SubscriberInfo, Topic};
 use dunlin::wire::ErrorCode;
 use dunlin::{GroupKind, Refused};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::body;
 use super::context::Context;
 use super::problem::Problem;
-use super::query::{Query, shown_time};
+use super::query::{QueryParameters, shown_time};
 use super::routes::PathName;
 use super::settings::{Settings, settings_json};
 use super::topic_filter::{TopicFilter, state_of};
@@ -29,7 +29,8 @@ pub(super) async fn list(
     Extension(context): Extension<Context>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Problem> {
-    let query = Query::parse(query.as_deref(), &["pattern", "contains", "state", "after", "limit"])?;
+    let query =
+        QueryParameters::parse(query.as_deref(), &["pattern", "contains", "state", "after", "limit"])?;
     let topic_filter = TopicFilter::of(&query)?;
     let limit = query.count("limit", LISTED, context.node().config().limits.page_topics_max)?;
     let page = topic_filter.page(&context, query.get("after").unwrap_or(""), limit).await;
@@ -166,7 +167,9 @@ pub(super) async fn move_to(
         .map_err(|error| Problem::bad_request(format!("expected {{\"node\": NUMBER}}: {error}")))?;
     let command = context.node().command_to_move(&name, to.node)?;
     match context.node().control_async().await?.ask(&command).await? {
-        Reply::Placed { owner, epoch, .. } => Ok(Json(json!({"name": name, "node": owner, "epoch": epoch}))),
+        ControlReply::Placed { owner, epoch, .. } => {
+            Ok(Json(json!({"name": name, "node": owner, "epoch": epoch})))
+        }
         _ => Err(Problem::from(Refused::new(ErrorCode::CommandUnknown, ""))),
     }
 }

@@ -11,7 +11,7 @@
 //! - Operations take effect in order: records that were read are appended before any later operation.
 //! - Output besides records is at most [`CONTROL_BYTES_MAX`] and one response. Above that, the session stops reading.
 //!
-//! Limits: those of [`Limits`](crate::Limits).
+//! Limits: those of [`ServerLimits`](crate::ServerLimits).
 
 mod access;
 mod alive;
@@ -45,14 +45,14 @@ use dunlin::topic::{Charge, NewLogs, Waiter};
 use dunlin::wire::nats::Connect;
 
 use crate::protocol::Protocol;
-use crate::session::outbound::Outbound;
+use crate::session::outbound::OutboundBuffer;
 use crate::session::pace::PausedChannels;
 use crate::session::scratch::{self, READ_BYTES, Scratch};
 use crate::session::spin::Spin;
 use crate::session::timer::Timer;
-use crate::session::{Disconnected, TurnProgress};
+use crate::session::{ConnectionLost, TurnProgress};
 use crate::session_trace::SessionTrace;
-use crate::shared::{LOGIN, NODES, STOP, SessionGuard, Shared, USERS};
+use crate::shared::{LOGIN, NODES, STOP, SessionGuard, SharedServer, USERS};
 use crate::stream::Stream;
 
 use access::LoginState;
@@ -60,7 +60,7 @@ use closing::Closing;
 pub(crate) use connect::{refusal, write_info};
 use ending::PendingPongs;
 use forwarded::{ForwardedBatches, OWNER_RESPONDED};
-use inboxes::Inboxes;
+use inboxes::ConnectionInboxes;
 use members::QueueMember;
 use own::OwnRecords;
 use publish::{BatchLimits, BlockedPublish, PublishedBatch, SubscriberPressure};
@@ -77,7 +77,7 @@ const CONTROL_BYTES_MAX: usize = 64 << 10;
 
 /// One connection.
 pub(crate) struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     stream: Stream,
     waiter: Arc<Waiter>,
     id: u64,
@@ -115,10 +115,10 @@ pub(crate) struct Session {
     replies: ReplySubjectSet,
     refusals: PendingRefusals,
     step: BatchLimits,
-    outbound: Outbound,
+    outbound: OutboundBuffer,
     targets: PublishTargets,
     forwarded: ForwardedBatches,
-    inboxes: Inboxes,
+    inboxes: ConnectionInboxes,
     own: OwnRecords,
     pongs: PendingPongs,
     subscriptions: HashMap<u32, Subscription>,
@@ -175,7 +175,7 @@ enum Phase {
 impl Session {
     /// Starts a session. At the node's limit of connections, the session refuses the client. `told` is the
     /// session's number if the client received INFO before TLS began.
-    pub(crate) fn begin(shared: Arc<Shared>, stream: Stream, told: Option<u64>) -> Session {
+    pub(crate) fn begin(shared: Arc<SharedServer>, stream: Stream, told: Option<u64>) -> Session {
         let (id, waiter) = (told.unwrap_or_else(|| shared.node.next_session()), Waiter::new());
         let place = shared.admit(id, &waiter);
         let is_full = place.is_none();
@@ -202,10 +202,10 @@ impl Session {
             replies: ReplySubjectSet::default(),
             refusals: PendingRefusals::default(),
             step: BatchLimits::default(),
-            outbound: Outbound::default(),
+            outbound: OutboundBuffer::default(),
             targets: PublishTargets::default(),
             forwarded: ForwardedBatches::default(),
-            inboxes: Inboxes::default(),
+            inboxes: ConnectionInboxes::default(),
             own: OwnRecords::default(),
             pongs: PendingPongs::default(),
             subscriptions: HashMap::new(),
@@ -242,7 +242,11 @@ impl Session {
     }
 
     /// Reads and writes in turns. Pending while it sleeps or lets other sessions run.
-    fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Disconnected> {
+    fn poll_turns(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Poll<()>, ConnectionLost> {
         for _ in 0..self.spin.turns() {
             self.take_woken();
             self.poll_opening(cx);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{EVENTS_KEPT, lock};
 use crate::cluster::NodeStatus;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 /// Number of topics whose owners are observed.
 const OWNED_LOOKED_AT: usize = 1_000;
@@ -25,7 +25,7 @@ pub(super) struct ClusterEvents {
 impl ClusterEvents {
     /// Compares the cluster with the last check and records the differences. The first check records one event with
     /// the present state.
-    pub(super) fn look(&mut self, shared: &Shared) {
+    pub(super) fn look(&mut self, shared: &SharedServer) {
         let Some(status) = shared.cluster.get().and_then(|seat| seat.as_seen()) else { return };
         let alive = alive(shared, &status);
         if self.leader.is_none() {
@@ -85,13 +85,13 @@ impl ClusterEvents {
     }
 }
 
-fn alive(shared: &Shared, status: &NodeStatus) -> BTreeMap<u64, bool> {
+fn alive(shared: &SharedServer, status: &NodeStatus) -> BTreeMap<u64, bool> {
     let is_alive = |node: u64| shared.cluster.get().is_some_and(|seat| seat.is_alive(node));
     let there = status.nodes.iter().filter(|record| record.removed.is_none());
     there.map(|record| (record.node, is_alive(record.node))).collect()
 }
 
-fn owners(shared: &Shared) -> BTreeMap<String, u64> {
+fn owners(shared: &SharedServer) -> BTreeMap<String, u64> {
     let page = shared.node.topics(None, "", OWNED_LOOKED_AT);
     let of = |topic: &std::sync::Arc<dunlin::topic::Topic>| {
         Some((topic.name().to_owned(), shared.owner_of(topic)?.node()))
@@ -99,7 +99,7 @@ fn owners(shared: &Shared) -> BTreeMap<String, u64> {
     page.topics.iter().filter_map(of).collect()
 }
 
-pub(super) fn say(shared: &Shared) -> Value {
+pub(super) fn say(shared: &SharedServer) -> Value {
     let Some(status) = shared.cluster.get().and_then(|seat| seat.as_seen()) else { return say_alone(shared) };
     let alive = alive(shared, &status);
     let mut owned: BTreeMap<u64, u64> = BTreeMap::new();
@@ -131,7 +131,7 @@ pub(super) fn say(shared: &Shared) -> Value {
 
 /// The leader and term of each shard of tasks, which is a Raft group of its own. Empty before this node takes part in
 /// tasks.
-fn shards(shared: &Shared) -> Vec<Value> {
+fn shards(shared: &SharedServer) -> Vec<Value> {
     let shards = shared.node.tasks_if_any().into_iter().flat_map(|tasks| tasks.shards());
     let of = |(at, shard): (usize, &Arc<TaskShard>)| {
         let status = shard.status().ok();
@@ -143,7 +143,7 @@ fn shards(shared: &Shared) -> Vec<Value> {
 }
 
 /// The report of a node without a cluster.
-fn say_alone(shared: &Shared) -> Value {
+fn say_alone(shared: &SharedServer) -> Value {
     let mut listeners = BTreeMap::new();
     for (protocol, address) in shared.addresses() {
         listeners.entry(protocol.name()).or_insert_with(|| address.to_string());

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use dunlin::state::{Pair, State, prefix_end};
+use dunlin::state::{ControlState, Pair, prefix_end};
 use serde_json::{Map, Value, json};
 
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 const SPACES: &[u8] = b"space/";
 /// Number of keys that are read.
@@ -21,9 +21,9 @@ struct WorldReport {
     regions: BTreeMap<u64, Map<String, Value>>,
 }
 
-pub(super) fn say(shared: &Shared) -> Value {
+pub(super) fn say(shared: &SharedServer) -> Value {
     let Some(control) = shared.node.control_if_any() else { return json!({"worlds": []}) };
-    let look = |state: &State| state.range(SPACES, &prefix_end(SPACES), KEYS_MAX).items;
+    let look = |state: &ControlState| state.range(SPACES, &prefix_end(SPACES), KEYS_MAX).items;
     let mut worlds: BTreeMap<String, WorldReport> = BTreeMap::new();
     for pair in control.with(look).unwrap_or_default() {
         take(&pair, &mut worlds);

@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use super::past::per_s;
 use super::{lock, number_of};
-use crate::http::{Process, Surveys, departure_json, missing, subscription_json};
+use crate::http::{ProcessFigures, Surveys, departure_json, missing, subscription_json};
 use crate::protocol::Protocol;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 /// Number of subscribers in the report: the slowest.
 const SLOWEST_SHOWN: usize = 20;
 /// Number of departures in the report: the newest.
 const DEPARTED_SHOWN: usize = 10;
 
-pub(super) async fn say(shared: &Arc<Shared>) -> Value {
+pub(super) async fn say(shared: &Arc<SharedServer>) -> Value {
     let survey = Surveys::take(shared).await;
-    let process = Process::now();
+    let process = ProcessFigures::now();
     let (node, budget) = (&shared.node, shared.node.budget());
     let slowest = survey.slowest.iter().take(SLOWEST_SHOWN);
     let slowest: Vec<Value> = slowest.map(|seen| subscription_json(None, seen)).collect();
@@ -57,13 +57,13 @@ pub(super) async fn say(shared: &Arc<Shared>) -> Value {
 }
 
 /// Memory of keys, and its limit; null before there are keys.
-fn keys(shared: &Shared) -> Option<Value> {
+fn keys(shared: &SharedServer) -> Option<Value> {
     let control = shared.node.control_if_any()?;
     control.with(|state| room(state.bytes(), state.limits().state_bytes_max)).ok()
 }
 
 /// Memory of the tasks of all shards, and its limit.
-fn tasks(shared: &Shared) -> Option<Value> {
+fn tasks(shared: &SharedServer) -> Option<Value> {
     let tasks = shared.node.tasks_if_any()?;
     let shards = tasks.each(|state| (state.bytes(), state.limits().state_bytes_max)).ok()?;
     Some(room(shards.iter().map(|shard| shard.0).sum(), shards.iter().map(|shard| shard.1).sum()))
@@ -74,7 +74,7 @@ fn room(used_bytes: u64, limit_bytes: u64) -> Value {
 }
 
 /// Rates per second; null without an earlier sample.
-fn rates(shared: &Shared, survey: &Survey) -> Value {
+fn rates(shared: &SharedServer, survey: &Survey) -> Value {
     let (now, totals) = (Instant::now(), &survey.totals);
     let requests = shared.traffic.answers().iter().map(|(_, _, count)| *count).sum();
     let counts = [totals.records, totals.bytes, totals.losses.gaps, totals.losses.warnings, requests];
@@ -89,7 +89,7 @@ fn rates(shared: &Shared, survey: &Survey) -> Value {
     said.unwrap_or(Value::Null)
 }
 
-fn cpu_percent(shared: &Shared, process: &Process) -> Value {
+fn cpu_percent(shared: &SharedServer, process: &ProcessFigures) -> Value {
     let (now, Some(cpu_s)) = (Instant::now(), process.cpu_s) else { return Value::Null };
     let mut past = lock(&shared.node_report.past);
     let said = past.cpu.last(now).map(|(seconds, before)| {
@@ -101,7 +101,7 @@ fn cpu_percent(shared: &Shared, process: &Process) -> Value {
 }
 
 /// Each protocol with its address and connections.
-fn listeners(shared: &Shared) -> Vec<Value> {
+fn listeners(shared: &SharedServer) -> Vec<Value> {
     let addresses = shared.addresses();
     let of = |(protocol, open, accepted): (Protocol, u64, u64)| {
         let listens = if protocol == Protocol::Ws { Protocol::Http } else { protocol };

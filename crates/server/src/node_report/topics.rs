@@ -12,12 +12,12 @@ use super::past::per_s;
 use super::{TOPICS_SHOWN, lock};
 use crate::figures::{ClusterFigures, FiguresRequest, OwnerFigures, TopicFigures};
 use crate::http::Surveys;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 /// Records and bytes per second.
 type Rates = [u64; 2];
 
-pub(super) async fn say(shared: &Arc<Shared>) -> Value {
+pub(super) async fn say(shared: &Arc<SharedServer>) -> Value {
     let topics_max = shared.limits.http.topics_shown as usize;
     let asked = shared.ask_for_figures(|| FiguresRequest { topics_max, ..FiguresRequest::default() });
     let survey = Surveys::take(shared).await;
@@ -52,7 +52,7 @@ pub(super) async fn say(shared: &Arc<Shared>) -> Value {
 
 /// Adds the publish rates since the last sample.
 fn with_rates<'s>(
-    shared: &Shared,
+    shared: &SharedServer,
     seen: &'s [(Arc<Topic>, TopicFigures)],
 ) -> Vec<(Option<Rates>, &'s Topic, &'s TopicFigures)> {
     let now = Instant::now();
@@ -77,7 +77,7 @@ fn with_rates<'s>(
 
 /// One topic of the report. Values from a node that did not respond are null.
 fn line(
-    shared: &Shared,
+    shared: &SharedServer,
     rates: Option<Rates>,
     topic: &Topic,
     TopicFigures { held, users }: &TopicFigures,

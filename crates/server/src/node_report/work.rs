@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin::scheduler::{
-    self, Found, Query, QueueView, Quota, Signals, StoredLabel, TenantTotals, TenantView, WorkerView,
+    self, QueueView, Quota, Signals, StoredLabel, TaskQuery, TaskQueryResult, TenantTotals, TenantView,
+    WorkerView,
 };
 use dunlin::{Tasks, TasksError};
 use serde_json::{Value, json};
 
 use super::past::{TenantTaskTotals, per_s};
 use super::{ROWS_SHOWN, lock};
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use crate::workers::WorkersView;
 
 /// Tenants, queues and workers at one moment.
@@ -24,7 +25,7 @@ struct TaskSurvey {
     said: Value,
 }
 
-pub(super) fn say(shared: &Shared) -> Value {
+pub(super) fn say(shared: &SharedServer) -> Value {
     let scaling = lock(&shared.node_report.workers).as_ref().map(WorkersView::said);
     let seen = shared.node.tasks_if_any().and_then(|tasks| look(tasks).ok());
     let Some(TaskSurvey { mut tenants, queues, workers, mut said }) = seen else {
@@ -74,8 +75,8 @@ fn look(tasks: &Tasks) -> Result<TaskSurvey, TasksError> {
         "oldest_ms": signals.oldest_ms,
     });
     queues.sort_by_key(|queue: &QueueView| Reverse(queue.ready));
-    let workers = match tasks.answer(&Query::Workers)? {
-        Found::Workers { workers } => workers,
+    let workers = match tasks.answer(&TaskQuery::Workers)? {
+        TaskQueryResult::Workers { workers } => workers,
         _ => Vec::new(),
     };
     Ok(TaskSurvey { tenants, queues, workers, said })

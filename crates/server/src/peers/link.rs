@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::topic::{PublishError, SubscribeError};
 use dunlin::{InFlightBatch, InterestQuery, MirrorFeed, PublisherPresence, RemoteMembership, last_flight};
-use dunlin_client::{Address, Client, Options, Relay, RelayBatch, RelayOutcome};
+use dunlin_client::{Address, Client, ClientOptions, Relay, RelayBatch, RelayOutcome};
 
 use super::feeding::MirrorFeedLink;
 use super::interest::InterestQueries;
@@ -88,7 +88,7 @@ impl NodeLink {
     /// Starts the thread, which ends with [`NodeLink::end`].
     pub(super) fn start(
         to: u64,
-        reach: impl Fn() -> Option<(Address, Options)> + Send + 'static,
+        reach: impl Fn() -> Option<(Address, ClientOptions)> + Send + 'static,
     ) -> Arc<NodeLink> {
         let link = Arc::new(NodeLink {
             to,
@@ -215,7 +215,7 @@ impl NodeLink {
         );
     }
 
-    fn run(&self, reach: &impl Fn() -> Option<(Address, Options)>) {
+    fn run(&self, reach: &impl Fn() -> Option<(Address, ClientOptions)>) {
         let mut was_up = false;
         while !self.ended.load(Ordering::Acquire) {
             let connected = match reach() {

@@ -11,7 +11,7 @@ pub(crate) const KEPT_BYTES_MAX: usize = (16 << 10) + 64;
 
 /// Output besides the records that are in logs.
 #[derive(Debug, Default)]
-pub(crate) struct Outbound {
+pub(crate) struct OutboundBuffer {
     /// Unsent parts of a message, which are sent first.
     pub(crate) rest: VecDeque<UnsentPart>,
     /// Whole messages, without the first `control_sent` bytes.
@@ -58,7 +58,7 @@ impl UnsentPart {
     }
 }
 
-impl Outbound {
+impl OutboundBuffer {
     pub(crate) fn control(&self) -> &[u8] {
         &self.control[self.control_sent..]
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin::topic::{Budget, BudgetSpent};
 
-use super::outbound::{Outbound, UnsentPart};
+use super::outbound::{OutboundBuffer, UnsentPart};
 
 /// Pieces of one write.
 const PIECES_MAX: usize = 64;
@@ -37,7 +37,7 @@ impl Piece<'_> {
 
 impl<'a, 's> Pieces<'a, 's> {
     /// Starts with the output besides records.
-    pub(crate) fn new(gathered: &'s mut Vec<u8>, outbound: &'a Outbound) -> Pieces<'a, 's> {
+    pub(crate) fn new(gathered: &'s mut Vec<u8>, outbound: &'a OutboundBuffer) -> Pieces<'a, 's> {
         gathered.clear();
         let mut pieces = Pieces { gathered, pieces: [Piece::NONE; PIECES_MAX], count: 0, bytes: 0 };
         for rest in &outbound.rest {

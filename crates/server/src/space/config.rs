@@ -18,7 +18,7 @@ pub struct SpaceConfig {
     /// Address for other processes; port 0 selects a free port. Must be a loopback address unless `insecure`.
     pub listen: SocketAddr,
     /// The other processes known at the start.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<WorldPeer>,
     /// When ticks are made.
     pub pace: TickPace,
     /// Makes a tick wait until all processes have finished the last one, its handovers and its ghosts. The same
@@ -36,7 +36,7 @@ pub struct SpaceConfig {
 
 /// Another process of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
+pub struct WorldPeer {
     /// The process's number.
     pub process: u64,
     /// The process's address.

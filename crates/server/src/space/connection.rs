@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use bytes::{Buf, Bytes};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::frame::Frame;
+use super::frame::SpaceFrame;
 
 /// Approximate size of one read.
 const READ_BYTES: usize = 256 << 10;
@@ -126,7 +126,7 @@ impl WriteBuffer {
 
 /// A connection to another runner.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct RunnerConnection {
     pub(super) stream: TcpStream,
     /// Connecting is under way.
     pub(super) connecting: bool,
@@ -136,17 +136,17 @@ pub(super) struct Connection {
     pub(super) received_bytes: u64,
 }
 
-impl Connection {
+impl RunnerConnection {
     /// A connection over an accepted socket.
-    pub(super) fn of(stream: TcpStream) -> io::Result<Connection> {
+    pub(super) fn of(stream: TcpStream) -> io::Result<RunnerConnection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let (came, out) = (ReadBuffer::default(), WriteBuffer::default());
-        Ok(Connection { stream, connecting: false, came, out, sent_bytes: 0, received_bytes: 0 })
+        Ok(RunnerConnection { stream, connecting: false, came, out, sent_bytes: 0, received_bytes: 0 })
     }
 
     /// Starts connecting, without waiting for the result.
-    pub(super) fn begin(address: SocketAddr) -> io::Result<Connection> {
+    pub(super) fn begin(address: SocketAddr) -> io::Result<RunnerConnection> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         match socket.connect(&address.into()) {
@@ -154,7 +154,7 @@ impl Connection {
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
             Err(error) => return Err(error),
         }
-        let mut connection = Connection::of(socket.into())?;
+        let mut connection = RunnerConnection::of(socket.into())?;
         connection.connecting = true;
         Ok(connection)
     }
@@ -166,12 +166,12 @@ impl Connection {
     }
 
     /// Queues a frame.
-    pub(super) fn put(&mut self, frame: &Frame<'_>) {
+    pub(super) fn put(&mut self, frame: &SpaceFrame<'_>) {
         frame.encode(&mut self.out.last);
     }
 
     /// Queues a frame whose body is passed apart. A large body is not copied.
-    pub(super) fn put_with(&mut self, frame: &Frame<'_>, body: &Bytes) {
+    pub(super) fn put_with(&mut self, frame: &SpaceFrame<'_>, body: &Bytes) {
         frame.encode_before(body.len(), &mut self.out.last);
         self.out.put(body);
     }
@@ -213,7 +213,7 @@ impl Connection {
         }
     }
 
-    /// Takes the received bytes; [`Connection::put_back`] returns the unread ones.
+    /// Takes the received bytes; [`RunnerConnection::put_back`] returns the unread ones.
     pub(super) fn take_read_buffer(&mut self) -> ReadBuffer {
         std::mem::take(&mut self.came)
     }

@@ -6,7 +6,7 @@
 //! ```
 //! A world's processes write a missing description, so that every world can be found.
 
-use dunlin::space::{ComponentKind, RegionId, RegionSetup, Schema, World};
+use dunlin::space::{ComponentKind, RegionId, RegionSetup, Schema, WorldBox};
 use dunlin_client::{Kv, KvError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -133,9 +133,9 @@ impl WorldDescription {
     }
 
     /// The world's box; `None` for another number of dimensions.
-    pub fn world<const D: usize>(&self) -> Option<World<D>> {
+    pub fn world<const D: usize>(&self) -> Option<WorldBox<D>> {
         let corner = |corner: &[f32]| <[f32; D]>::try_from(corner).ok();
-        World::new(corner(&self.low)?, corner(&self.high)?).ok()
+        WorldBox::new(corner(&self.low)?, corner(&self.high)?).ok()
     }
 
     /// The components of its entities.
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn world_description_reads_back_as_written() {
-        let world = World::new([0.0, -1.0, 2.5], [10.0, 1.0, 3.0]).unwrap();
+        let world = WorldBox::new([0.0, -1.0, 2.5], [10.0, 1.0, 3.0]).unwrap();
         let mut setup = RegionSetup::new(RegionId(0), world, 1.0);
         setup.schema.register("fuel", ComponentKind::F32).unwrap();
         setup.schema.register("name", ComponentKind::Bytes(7)).unwrap();

@@ -4,14 +4,14 @@
 //! that a node's permissions can allow them separately. `crates/space/src/interest/ask.rs` and `answer.rs` define the
 //! messages. A viewer is identified by its inbox, and ends with it.
 //!
-//! Limits: `Limits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, with the node's
+//! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, with the node's
 //! limits of records.
 
 use std::sync::Arc;
 
 use dunlin::space::{
-    Behaviour, CommandError, Denial, RegionId, StepError, StoreError, VisibilityRule, Watch, WorldRequest,
-    WorldResponse,
+    Behaviour, CommandError, Denial, RegionId, StepError, StoreError, SurroundingsWatch, VisibilityRule,
+    WorldRequest, WorldResponse,
 };
 use dunlin::topic::{Publish, Publisher, Retention, TopicConfig};
 use dunlin::{Node, Request, Responder};
@@ -105,7 +105,7 @@ fn hear_viewer<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     match WorldRequest::<D>::decode(asked.record().payload()).map_err(wrong)? {
         WorldRequest::Watch(_, watch) => {
             let publisher = node.publisher(&inbox).map_err(wrong)?;
-            let watch = Watch { allowed, ..watch };
+            let watch = SurroundingsWatch { allowed, ..watch };
             space.order(move |runner| runner.watch(inbox, watch, publisher)).map_err(busy)
         }
         WorldRequest::Forget(_) => space.order(move |runner| runner.unwatch(&inbox)).map_err(busy),

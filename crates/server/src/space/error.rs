@@ -77,7 +77,7 @@ pub enum SpaceError {
 /// The reason why two runners do not connect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum RunnerRefusal {
     /// The peer is no runner.
     #[error("the peer does not use the protocol between a world's processes")]
     Stranger,

@@ -28,14 +28,14 @@
 
 use dunlin::space::RegionId;
 
-use super::error::Refused;
+use super::error::RunnerRefusal;
 
 /// Bytes of the length and the kind.
 const HEAD: usize = 5;
 
 /// A frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame<'a> {
+pub(super) enum SpaceFrame<'a> {
     Hello(&'a [u8]),
     Refused(&'a str),
     Turn { tick: u64, time_ns: u64 },
@@ -55,7 +55,7 @@ pub(super) enum Frame<'a> {
     Held { number: u64, bytes: &'a [u8] },
 }
 
-impl Frame<'_> {
+impl SpaceFrame<'_> {
     /// Appends the frame's bytes.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let (kind, head, body) = self.parts();
@@ -77,60 +77,62 @@ impl Frame<'_> {
     fn parts(&self) -> (u8, Head, &[u8]) {
         let head = Head::default();
         match self {
-            Frame::Hello(bytes) => (1, head, bytes),
-            Frame::Refused(text) => (2, head, text.as_bytes()),
-            Frame::Turn { tick, time_ns } => (3, head.u64(*tick).u64(*time_ns), &[]),
-            Frame::Message { to, bytes } => (4, head.u32(to.0), bytes),
-            Frame::Region { region, epoch } => (5, head.u32(region.0).u64(*epoch), &[]),
-            Frame::Gone(region) => (6, head.u32(region.0), &[]),
-            Frame::Settled(tick) => (7, head.u64(*tick), &[]),
-            Frame::Follow(region) => (8, head.u32(region.0), &[]),
-            Frame::Whole { region, bytes } => (9, head.u32(region.0), bytes),
-            Frame::Record { region, bytes } => (10, head.u32(region.0), bytes),
-            Frame::Knows { region, entries, tick } => (11, head.u32(region.0).u64(*entries).u64(*tick), &[]),
-            Frame::Ping => (12, head, &[]),
-            Frame::LoadReport(bytes) => (13, head, bytes),
-            Frame::Cut(bytes) => (14, head, bytes),
-            Frame::Proof(bytes) => (15, head, bytes),
-            Frame::Ids { number, ids } => (16, head.u64(*number), ids),
-            Frame::Held { number, bytes } => (17, head.u64(*number), bytes),
+            SpaceFrame::Hello(bytes) => (1, head, bytes),
+            SpaceFrame::Refused(text) => (2, head, text.as_bytes()),
+            SpaceFrame::Turn { tick, time_ns } => (3, head.u64(*tick).u64(*time_ns), &[]),
+            SpaceFrame::Message { to, bytes } => (4, head.u32(to.0), bytes),
+            SpaceFrame::Region { region, epoch } => (5, head.u32(region.0).u64(*epoch), &[]),
+            SpaceFrame::Gone(region) => (6, head.u32(region.0), &[]),
+            SpaceFrame::Settled(tick) => (7, head.u64(*tick), &[]),
+            SpaceFrame::Follow(region) => (8, head.u32(region.0), &[]),
+            SpaceFrame::Whole { region, bytes } => (9, head.u32(region.0), bytes),
+            SpaceFrame::Record { region, bytes } => (10, head.u32(region.0), bytes),
+            SpaceFrame::Knows { region, entries, tick } => {
+                (11, head.u32(region.0).u64(*entries).u64(*tick), &[])
+            }
+            SpaceFrame::Ping => (12, head, &[]),
+            SpaceFrame::LoadReport(bytes) => (13, head, bytes),
+            SpaceFrame::Cut(bytes) => (14, head, bytes),
+            SpaceFrame::Proof(bytes) => (15, head, bytes),
+            SpaceFrame::Ids { number, ids } => (16, head.u64(*number), ids),
+            SpaceFrame::Held { number, bytes } => (17, head.u64(*number), bytes),
         }
     }
 
     /// Decodes the first frame; returns it with its length, or `None` while it is incomplete.
-    pub(super) fn decode(bytes: &[u8], max: usize) -> Result<Option<(Frame<'_>, usize)>, Refused> {
+    pub(super) fn decode(bytes: &[u8], max: usize) -> Result<Option<(SpaceFrame<'_>, usize)>, RunnerRefusal> {
         let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length == 0 || length > max {
-            return Err(Refused::Frame("a frame has an invalid length"));
+            return Err(RunnerRefusal::Frame("a frame has an invalid length"));
         }
         let Some(frame) = rest.get(..length) else { return Ok(None) };
         let (kind, mut body) = (frame[0], FieldReader(&frame[1..]));
         let frame = match kind {
-            1 => Frame::Hello(body.rest()),
-            2 => Frame::Refused(str::from_utf8(body.rest()).map_err(|_| SHORT)?),
-            3 => Frame::Turn { tick: body.u64()?, time_ns: body.u64()? },
-            4 => Frame::Message { to: body.region()?, bytes: body.rest() },
-            5 => Frame::Region { region: body.region()?, epoch: body.u64()? },
-            6 => Frame::Gone(body.region()?),
-            7 => Frame::Settled(body.u64()?),
-            8 => Frame::Follow(body.region()?),
-            9 => Frame::Whole { region: body.region()?, bytes: body.rest() },
-            10 => Frame::Record { region: body.region()?, bytes: body.rest() },
-            11 => Frame::Knows { region: body.region()?, entries: body.u64()?, tick: body.u64()? },
-            12 => Frame::Ping,
-            13 => Frame::LoadReport(body.rest()),
-            14 => Frame::Cut(body.rest()),
-            15 => Frame::Proof(body.rest()),
-            16 => Frame::Ids { number: body.u64()?, ids: body.rest() },
-            17 => Frame::Held { number: body.u64()?, bytes: body.rest() },
-            _ => return Err(Refused::Frame("a frame has an unknown kind")),
+            1 => SpaceFrame::Hello(body.rest()),
+            2 => SpaceFrame::Refused(str::from_utf8(body.rest()).map_err(|_| SHORT)?),
+            3 => SpaceFrame::Turn { tick: body.u64()?, time_ns: body.u64()? },
+            4 => SpaceFrame::Message { to: body.region()?, bytes: body.rest() },
+            5 => SpaceFrame::Region { region: body.region()?, epoch: body.u64()? },
+            6 => SpaceFrame::Gone(body.region()?),
+            7 => SpaceFrame::Settled(body.u64()?),
+            8 => SpaceFrame::Follow(body.region()?),
+            9 => SpaceFrame::Whole { region: body.region()?, bytes: body.rest() },
+            10 => SpaceFrame::Record { region: body.region()?, bytes: body.rest() },
+            11 => SpaceFrame::Knows { region: body.region()?, entries: body.u64()?, tick: body.u64()? },
+            12 => SpaceFrame::Ping,
+            13 => SpaceFrame::LoadReport(body.rest()),
+            14 => SpaceFrame::Cut(body.rest()),
+            15 => SpaceFrame::Proof(body.rest()),
+            16 => SpaceFrame::Ids { number: body.u64()?, ids: body.rest() },
+            17 => SpaceFrame::Held { number: body.u64()?, bytes: body.rest() },
+            _ => return Err(RunnerRefusal::Frame("a frame has an unknown kind")),
         };
         if body.0.is_empty() { Ok(Some((frame, HEAD - 1 + length))) } else { Err(SHORT) }
     }
 }
 
-const SHORT: Refused = Refused::Frame("a frame whose length does not match its content");
+const SHORT: RunnerRefusal = RunnerRefusal::Frame("a frame whose length does not match its content");
 
 /// The numbers before a body.
 #[derive(Default)]
@@ -163,25 +165,25 @@ impl Head {
 pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> FieldReader<'a> {
-    pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], Refused> {
+    pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], RunnerRefusal> {
         let (here, rest) = self.0.split_first_chunk::<N>().ok_or(SHORT)?;
         self.0 = rest;
         Ok(*here)
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, Refused> {
+    pub(super) fn u16(&mut self) -> Result<u16, RunnerRefusal> {
         self.take().map(u16::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, Refused> {
+    pub(super) fn u64(&mut self) -> Result<u64, RunnerRefusal> {
         self.take().map(u64::from_le_bytes)
     }
 
-    pub(super) fn region(&mut self) -> Result<RegionId, Refused> {
+    pub(super) fn region(&mut self) -> Result<RegionId, RunnerRefusal> {
         self.take().map(u32::from_le_bytes).map(RegionId)
     }
 
-    pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], Refused> {
+    pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], RunnerRefusal> {
         let (here, rest) = self.0.split_at_checked(count).ok_or(SHORT)?;
         self.0 = rest;
         Ok(here)
@@ -200,33 +202,33 @@ mod tests {
     fn world_frames_decode_only_when_whole() {
         let region = RegionId(7);
         let frames = [
-            Frame::Hello(b"hello"),
-            Frame::Refused("no"),
-            Frame::Turn { tick: 3, time_ns: u64::MAX },
-            Frame::Message { to: region, bytes: &[1, 2, 3] },
-            Frame::Region { region, epoch: 9 },
-            Frame::Gone(region),
-            Frame::Settled(5),
-            Frame::Follow(region),
-            Frame::Whole { region, bytes: &[4; 100] },
-            Frame::Record { region, bytes: &[] },
-            Frame::Knows { region, entries: 1, tick: 2 },
-            Frame::Ping,
-            Frame::LoadReport(&[6]),
-            Frame::Cut(&[7, 8]),
-            Frame::Proof(&[9; 32]),
-            Frame::Ids { number: 3, ids: &[1; 8] },
-            Frame::Held { number: 4, bytes: &[] },
+            SpaceFrame::Hello(b"hello"),
+            SpaceFrame::Refused("no"),
+            SpaceFrame::Turn { tick: 3, time_ns: u64::MAX },
+            SpaceFrame::Message { to: region, bytes: &[1, 2, 3] },
+            SpaceFrame::Region { region, epoch: 9 },
+            SpaceFrame::Gone(region),
+            SpaceFrame::Settled(5),
+            SpaceFrame::Follow(region),
+            SpaceFrame::Whole { region, bytes: &[4; 100] },
+            SpaceFrame::Record { region, bytes: &[] },
+            SpaceFrame::Knows { region, entries: 1, tick: 2 },
+            SpaceFrame::Ping,
+            SpaceFrame::LoadReport(&[6]),
+            SpaceFrame::Cut(&[7, 8]),
+            SpaceFrame::Proof(&[9; 32]),
+            SpaceFrame::Ids { number: 3, ids: &[1; 8] },
+            SpaceFrame::Held { number: 4, bytes: &[] },
         ];
         for frame in &frames {
             let mut bytes = Vec::new();
             frame.encode(&mut bytes);
             for part in 0..bytes.len() {
-                assert_eq!(Frame::decode(&bytes[..part], 1_000), Ok(None));
+                assert_eq!(SpaceFrame::decode(&bytes[..part], 1_000), Ok(None));
             }
             let length = bytes.len();
             bytes.push(0xff);
-            let (read, taken) = Frame::decode(&bytes, 1_000).unwrap().unwrap();
+            let (read, taken) = SpaceFrame::decode(&bytes, 1_000).unwrap().unwrap();
             assert_eq!((&read, taken), (frame, length));
         }
     }
@@ -234,11 +236,11 @@ mod tests {
     #[test]
     fn invalid_world_frame_is_refused() {
         for bytes in [&[0, 0, 0, 0][..], &[255, 255, 255, 255, 4], &[1, 0, 0, 0, 99], &[2, 0, 0, 0, 7, 1]] {
-            assert!(matches!(Frame::decode(bytes, 1_000), Err(Refused::Frame(_))), "{bytes:?}");
+            assert!(matches!(SpaceFrame::decode(bytes, 1_000), Err(RunnerRefusal::Frame(_))), "{bytes:?}");
         }
         assert!(matches!(
-            Frame::decode(&[10, 0, 0, 0, 7, 1, 1, 1, 1, 1, 1, 1, 1, 1], 1_000),
-            Err(Refused::Frame(_))
+            SpaceFrame::decode(&[10, 0, 0, 0, 7, 1, 1, 1, 1, 1, 1, 1, 1, 1], 1_000),
+            Err(RunnerRefusal::Frame(_))
         ));
     }
 }

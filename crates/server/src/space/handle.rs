@@ -14,11 +14,11 @@ use super::poll::PollWaker;
 use super::runner::Runner;
 
 /// A function that the thread runs between ticks.
-pub(super) type Order<const D: usize, B> = Box<dyn FnOnce(&mut Runner<D, B>) + Send>;
+pub(super) type RunnerCall<const D: usize, B> = Box<dyn FnOnce(&mut Runner<D, B>) + Send>;
 
 /// The receiving side of the orders.
-pub(super) struct Orders<const D: usize, B> {
-    pub(super) orders: Receiver<Order<D, B>>,
+pub(super) struct RunnerCalls<const D: usize, B> {
+    pub(super) orders: Receiver<RunnerCall<D, B>>,
     pub(super) waiting: Arc<AtomicUsize>,
     /// The handle was dropped.
     pub(super) ended: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ pub(super) struct Orders<const D: usize, B> {
 
 /// A runner on its own thread, which ends when this is dropped.
 pub struct Space<const D: usize, B> {
-    orders: Sender<Order<D, B>>,
+    orders: Sender<RunnerCall<D, B>>,
     waiting: Arc<AtomicUsize>,
     ended: Arc<AtomicBool>,
     orders_max: usize,
@@ -57,7 +57,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         let (waker, (sender, orders)) = (PollWaker::new().map_err(SpaceError::Thread)?, channel());
         let (waiting, orders_max) = (Arc::new(AtomicUsize::new(0)), config.limits.orders_max);
         let ended = Arc::new(AtomicBool::new(false));
-        let taken = Orders { orders, waiting: Arc::clone(&waiting), ended: Arc::clone(&ended) };
+        let taken = RunnerCalls { orders, waiting: Arc::clone(&waiting), ended: Arc::clone(&ended) };
         let mut runner = Runner::new(config, host, listener, waker.clone(), taken);
         let thread = std::thread::Builder::new().name("space".to_owned()).spawn(move || runner.run());
         let thread = Mutex::new(Some(thread.map_err(SpaceError::Thread)?));

@@ -10,7 +10,7 @@
 
 use dunlin::space::{ComponentKind, Partition, RegionId, RegionSetup};
 
-use super::error::Refused;
+use super::error::RunnerRefusal;
 use super::frame::FieldReader;
 
 /// The version of the protocol between runners.
@@ -70,14 +70,14 @@ impl Hash {
 
 /// The hello of one side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Hello {
+pub(super) struct RunnerHello {
     pub(super) process: u64,
     pub(super) world: WorldKey,
     /// The regions that the side runs, with their epochs.
     pub(super) regions: Vec<(RegionId, u64)>,
 }
 
-impl Hello {
+impl RunnerHello {
     pub(super) fn encode(&self, nonce: &[u8; NONCE_BYTES]) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&VERSION.to_le_bytes());
@@ -96,41 +96,41 @@ impl Hello {
         out
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Hello, Refused> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<RunnerHello, RunnerRefusal> {
         let mut body = FieldReader(bytes);
         if body.take::<8>() != Ok(*MAGIC) {
-            return Err(Refused::Stranger);
+            return Err(RunnerRefusal::Stranger);
         }
         let theirs = body.u16()?;
         if theirs != VERSION {
-            return Err(Refused::Version { theirs, ours: VERSION });
+            return Err(RunnerRefusal::Version { theirs, ours: VERSION });
         }
         let (process, setup) = (body.u64()?, body.u64()?);
         let length = usize::from(body.u16()?);
         let name = String::from_utf8_lossy(body.bytes(length)?).into_owned();
         let count = body.u16()?;
         let regions =
-            (0..count).map(|_| Ok((body.region()?, body.u64()?))).collect::<Result<_, Refused>>()?;
+            (0..count).map(|_| Ok((body.region()?, body.u64()?))).collect::<Result<_, RunnerRefusal>>()?;
         body.take::<NONCE_BYTES>()?;
-        Ok(Hello { process, world: WorldKey { name, setup }, regions })
+        Ok(RunnerHello { process, world: WorldKey { name, setup }, regions })
     }
 
     /// Checks that this side can connect with `theirs`.
-    pub(super) fn check(&self, theirs: &Hello) -> Result<(), Refused> {
+    pub(super) fn check(&self, theirs: &RunnerHello) -> Result<(), RunnerRefusal> {
         if theirs.world.name != self.world.name {
             let (theirs, ours) = (theirs.world.name.clone(), self.world.name.clone());
-            return Err(Refused::World { theirs, ours });
+            return Err(RunnerRefusal::World { theirs, ours });
         }
         if theirs.world.setup != self.world.setup {
-            return Err(Refused::Setup(self.world.name.clone()));
+            return Err(RunnerRefusal::Setup(self.world.name.clone()));
         }
         if theirs.process == self.process {
-            return Err(Refused::Number(self.process));
+            return Err(RunnerRefusal::Number(self.process));
         }
         for (region, epoch) in &theirs.regions {
             let ours = self.regions.iter().find(|(own, _)| own == region).map(|(_, epoch)| *epoch);
             if let Some(ours) = ours.filter(|ours| ours >= epoch) {
-                return Err(Refused::Region { region: *region, epoch: *epoch, ours });
+                return Err(RunnerRefusal::Region { region: *region, epoch: *epoch, ours });
             }
         }
         Ok(())
@@ -141,34 +141,34 @@ impl Hello {
 mod tests {
     use super::*;
 
-    fn hello() -> Hello {
+    fn hello() -> RunnerHello {
         let world = WorldKey { name: "flock".to_owned(), setup: 5 };
-        Hello { process: 3, world, regions: vec![(RegionId(1), 4), (RegionId(2), 1)] }
+        RunnerHello { process: 3, world, regions: vec![(RegionId(1), 4), (RegionId(2), 1)] }
     }
 
     #[test]
     fn world_hello_reads_back_as_written() {
-        assert_eq!(Hello::decode(&hello().encode(&[5; 32])), Ok(hello()));
-        assert_eq!(Hello::decode(b"GET / HTTP/1.1"), Err(Refused::Stranger));
+        assert_eq!(RunnerHello::decode(&hello().encode(&[5; 32])), Ok(hello()));
+        assert_eq!(RunnerHello::decode(b"GET / HTTP/1.1"), Err(RunnerRefusal::Stranger));
         let mut newer = hello().encode(&[5; 32]);
         let theirs = VERSION + 1;
         newer[8..10].copy_from_slice(&theirs.to_le_bytes());
-        assert_eq!(Hello::decode(&newer[..12]), Err(Refused::Version { theirs, ours: VERSION }));
+        assert_eq!(RunnerHello::decode(&newer[..12]), Err(RunnerRefusal::Version { theirs, ours: VERSION }));
     }
 
     #[test]
     fn hello_of_another_world_or_with_an_owned_region_is_refused() {
-        let other = |change: fn(&mut Hello)| {
-            let mut other = Hello { process: 4, regions: vec![(RegionId(9), 1)], ..hello() };
+        let other = |change: fn(&mut RunnerHello)| {
+            let mut other = RunnerHello { process: 4, regions: vec![(RegionId(9), 1)], ..hello() };
             change(&mut other);
             hello().check(&other)
         };
         assert_eq!(other(|_| {}), Ok(()));
-        assert!(matches!(other(|one| one.world.name = "fish".to_owned()), Err(Refused::World { .. })));
-        assert!(matches!(other(|one| one.world.setup = 6), Err(Refused::Setup(_))));
-        assert_eq!(other(|one| one.process = 3), Err(Refused::Number(3)));
-        let claims = |one: &mut Hello| one.regions = vec![(RegionId(1), 4)];
-        assert_eq!(other(claims), Err(Refused::Region { region: RegionId(1), epoch: 4, ours: 4 }));
+        assert!(matches!(other(|one| one.world.name = "fish".to_owned()), Err(RunnerRefusal::World { .. })));
+        assert!(matches!(other(|one| one.world.setup = 6), Err(RunnerRefusal::Setup(_))));
+        assert_eq!(other(|one| one.process = 3), Err(RunnerRefusal::Number(3)));
+        let claims = |one: &mut RunnerHello| one.regions = vec![(RegionId(1), 4)];
+        assert_eq!(other(claims), Err(RunnerRefusal::Region { region: RegionId(1), epoch: 4, ours: 4 }));
         assert_eq!(other(|one| one.regions = vec![(RegionId(1), 5)]), Ok(()), "it took over");
     }
 }

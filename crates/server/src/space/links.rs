@@ -17,11 +17,11 @@ use std::net::{SocketAddr, TcpListener};
 use bytes::Bytes;
 use dunlin::space::RegionId;
 
-use super::config::{Peer, SpaceLimits};
-use super::connection::Connection;
-use super::error::Refused;
-use super::frame::Frame;
-use super::hello::Hello;
+use super::config::{SpaceLimits, WorldPeer};
+use super::connection::RunnerConnection;
+use super::error::RunnerRefusal;
+use super::frame::SpaceFrame;
+use super::hello::RunnerHello;
 use super::secret::{Role, Secret, random};
 
 /// First and longest pause before an unreachable process is tried again, ns; the pause doubles.
@@ -34,7 +34,7 @@ pub(super) type LinkId = u64;
 
 #[derive(Debug)]
 pub(super) struct ProcessLink {
-    pub(super) connection: Connection,
+    pub(super) connection: RunnerConnection,
     /// The peer's process, once it is verified.
     pub(super) process: Option<u64>,
     /// The process that this side connected to; `None` for an accepted connection.
@@ -43,7 +43,7 @@ pub(super) struct ProcessLink {
     told: Vec<(RegionId, u64)>,
     hello: Vec<u8>,
     /// The peer's hello, decoded and as bytes, until it is proved.
-    heard: Option<(Hello, Vec<u8>)>,
+    heard: Option<(RunnerHello, Vec<u8>)>,
     since_ns: u64,
     /// Whether this turn's first frame was queued.
     turned: bool,
@@ -65,10 +65,10 @@ impl ProcessLink {
     fn tell_regions(&mut self, before: &[(RegionId, u64)], now: &[(RegionId, u64)]) {
         let is_gone = |(region, _): &&(RegionId, u64)| now.iter().all(|(other, _)| other != region);
         for (region, _) in before.iter().filter(is_gone) {
-            self.connection.put(&Frame::Gone(*region));
+            self.connection.put(&SpaceFrame::Gone(*region));
         }
         for (region, epoch) in now.iter().filter(|region| !before.contains(region)) {
-            self.connection.put(&Frame::Region { region: *region, epoch: *epoch });
+            self.connection.put(&SpaceFrame::Region { region: *region, epoch: *epoch });
         }
     }
 }
@@ -90,7 +90,7 @@ pub(super) enum LinkEvent {
 #[derive(Debug)]
 pub(super) struct ProcessLinks {
     pub(super) listener: TcpListener,
-    hello: Hello,
+    hello: RunnerHello,
     secret: Secret,
     limits: SpaceLimits,
     links: BTreeMap<LinkId, ProcessLink>,
@@ -101,7 +101,7 @@ pub(super) struct ProcessLinks {
     routes: BTreeMap<RegionId, (u64, u64)>,
     turn: (u64, u64),
     events: Vec<LinkEvent>,
-    refusals: Vec<(Option<u64>, Refused)>,
+    refusals: Vec<(Option<u64>, RunnerRefusal)>,
     pub(super) dropped: u64,
     pub(super) made: u64,
     /// Bytes of ended connections.
@@ -111,7 +111,7 @@ pub(super) struct ProcessLinks {
 impl ProcessLinks {
     pub(super) fn new(
         listener: TcpListener,
-        hello: Hello,
+        hello: RunnerHello,
         secret: Secret,
         limits: SpaceLimits,
     ) -> ProcessLinks {
@@ -135,7 +135,7 @@ impl ProcessLinks {
     }
 
     /// Adds another process, and connects to it if its number is lower.
-    pub(super) fn add_peer(&mut self, peer: Peer, now_ns: u64) {
+    pub(super) fn add_peer(&mut self, peer: WorldPeer, now_ns: u64) {
         if peer.process >= self.hello.process {
             return;
         }
@@ -165,7 +165,7 @@ impl ProcessLinks {
             let is_under_way = self.links.values().any(|link| link.expected == Some(process));
             if !is_under_way
                 && !self.by_process.contains_key(&process)
-                && let Ok(connection) = Connection::begin(address)
+                && let Ok(connection) = RunnerConnection::begin(address)
             {
                 self.add(connection, Some(process), now_ns);
             }
@@ -207,16 +207,16 @@ impl ProcessLinks {
             {
                 self.close(oldest, None);
             }
-            if let Ok(connection) = Connection::of(stream) {
+            if let Ok(connection) = RunnerConnection::of(stream) {
                 self.add(connection, None, now_ns);
             }
         }
     }
 
-    fn add(&mut self, mut connection: Connection, expected: Option<u64>, now_ns: u64) {
+    fn add(&mut self, mut connection: RunnerConnection, expected: Option<u64>, now_ns: u64) {
         let Ok(nonce) = random() else { return };
         let hello = self.hello.encode(&nonce);
-        connection.put(&Frame::Hello(&hello));
+        connection.put(&SpaceFrame::Hello(&hello));
         let link = ProcessLink {
             connection,
             process: None,
@@ -235,33 +235,33 @@ impl ProcessLinks {
     }
 
     /// Handles a peer's hello: checks it, and sends this side's proof.
-    pub(super) fn hear(&mut self, key: LinkId, hello: &[u8]) -> Result<(), Refused> {
-        let theirs = Hello::decode(hello)?;
+    pub(super) fn hear(&mut self, key: LinkId, hello: &[u8]) -> Result<(), RunnerRefusal> {
+        let theirs = RunnerHello::decode(hello)?;
         self.hello.check(&theirs)?;
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
         if link.heard.is_some() {
-            return Err(Refused::Frame("the process sent a second hello"));
+            return Err(RunnerRefusal::Frame("the process sent a second hello"));
         }
         if link.expected.is_some_and(|expected| expected != theirs.process) {
-            return Err(Refused::Frame("another process has the address of the expected one"));
+            return Err(RunnerRefusal::Frame("another process has the address of the expected one"));
         }
         let proof = self.secret.prove(link.role(), &link.hello, hello);
-        link.connection.put(&Frame::Proof(&proof));
+        link.connection.put(&SpaceFrame::Proof(&proof));
         link.heard = Some((theirs, hello.to_vec()));
         Ok(())
     }
 
     /// Handles a peer's proof: the connection is verified.
-    pub(super) fn meet(&mut self, key: LinkId, proof: &[u8]) -> Result<(), Refused> {
+    pub(super) fn meet(&mut self, key: LinkId, proof: &[u8]) -> Result<(), RunnerRefusal> {
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
-        let Some((theirs, hello)) = link.heard.take() else { return Err(Refused::Stranger) };
+        let Some((theirs, hello)) = link.heard.take() else { return Err(RunnerRefusal::Stranger) };
         self.secret.check(link.role().other(), &hello, &link.hello, proof)?;
         // A region of the hello may run here by now.
         self.hello.check(&theirs)?;
         let process = theirs.process;
         let max = self.limits.peers_max;
         if !self.by_process.contains_key(&process) && self.by_process.len() >= max {
-            return Err(Refused::Full { max });
+            return Err(RunnerRefusal::Full { max });
         }
         if let Some(older) = self.by_process.get(&process).copied() {
             self.close(older, None);
@@ -335,7 +335,7 @@ impl ProcessLinks {
     }
 
     /// Sends a frame that must not be skipped; closes the connection if too much is queued for the process.
-    pub(super) fn send_or_end(&mut self, process: u64, frame: &Frame<'_>, body: &Bytes) {
+    pub(super) fn send_or_end(&mut self, process: u64, frame: &SpaceFrame<'_>, body: &Bytes) {
         if !self.send_with(process, frame, body)
             && let Some(key) = self.by_process.get(&process).copied()
         {
@@ -344,22 +344,22 @@ impl ProcessLinks {
     }
 
     /// Sends a frame to a process, unless too much is queued for it; returns whether it was queued.
-    pub(super) fn send(&mut self, process: u64, frame: &Frame<'_>) -> bool {
+    pub(super) fn send(&mut self, process: u64, frame: &SpaceFrame<'_>) -> bool {
         self.put(process, |connection| connection.put(frame))
     }
 
     /// Sends a frame whose body is passed apart.
-    fn send_with(&mut self, process: u64, frame: &Frame<'_>, body: &Bytes) -> bool {
+    fn send_with(&mut self, process: u64, frame: &SpaceFrame<'_>, body: &Bytes) -> bool {
         self.put(process, |connection| connection.put_with(frame, body))
     }
 
-    fn put(&mut self, process: u64, put: impl FnOnce(&mut Connection)) -> bool {
+    fn put(&mut self, process: u64, put: impl FnOnce(&mut RunnerConnection)) -> bool {
         let link = self.by_process.get(&process).and_then(|key| self.links.get_mut(key));
         match link.filter(|link| link.connection.queued() <= self.limits.queued_bytes_max) {
             Some(link) => {
                 if !std::mem::replace(&mut link.turned, true) {
                     let (tick, time_ns) = self.turn;
-                    link.connection.put(&Frame::Turn { tick, time_ns });
+                    link.connection.put(&SpaceFrame::Turn { tick, time_ns });
                 }
                 put(&mut link.connection);
                 true
@@ -372,7 +372,7 @@ impl ProcessLinks {
     }
 
     /// Sends a frame to all connected processes.
-    pub(super) fn send_all(&mut self, frame: &Frame<'_>) {
+    pub(super) fn send_all(&mut self, frame: &SpaceFrame<'_>) {
         let all: Vec<u64> = self.by_process.keys().copied().collect();
         for process in all {
             self.send(process, frame);
@@ -384,17 +384,17 @@ impl ProcessLinks {
         match self.routes.get(&to).copied() {
             // A lost message is sent again later.
             Some((process, _)) => {
-                self.send_with(process, &Frame::Message { to, bytes: &[] }, bytes);
+                self.send_with(process, &SpaceFrame::Message { to, bytes: &[] }, bytes);
             }
             None => self.dropped += 1,
         }
     }
 
     /// Refuses a connection with the reason, and closes it.
-    pub(super) fn refuse(&mut self, key: LinkId, refused: Refused) {
-        let by_them = matches!(refused, Refused::ByThem(_));
+    pub(super) fn refuse(&mut self, key: LinkId, refused: RunnerRefusal) {
+        let by_them = matches!(refused, RunnerRefusal::ByThem(_));
         if let Some(link) = self.links.get_mut(&key).filter(|_| !by_them) {
-            link.connection.put(&Frame::Refused(&refused.to_string()));
+            link.connection.put(&SpaceFrame::Refused(&refused.to_string()));
             // The connection ends, even if the refusal does not arrive.
             let _ = link.connection.flush();
             link.ending = true;
@@ -403,7 +403,7 @@ impl ProcessLinks {
     }
 
     /// Closes a connection.
-    pub(super) fn close(&mut self, key: LinkId, refused: Option<Refused>) {
+    pub(super) fn close(&mut self, key: LinkId, refused: Option<RunnerRefusal>) {
         let Some(link) = self.links.remove(&key) else { return };
         self.past_bytes.0 += link.connection.sent_bytes;
         self.past_bytes.1 += link.connection.received_bytes;
@@ -474,7 +474,7 @@ impl ProcessLinks {
         std::mem::take(&mut self.events)
     }
 
-    pub(super) fn take_refusals(&mut self) -> Vec<(Option<u64>, Refused)> {
+    pub(super) fn take_refusals(&mut self) -> Vec<(Option<u64>, RunnerRefusal)> {
         std::mem::take(&mut self.refusals)
     }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// The state of this process's lock-step.
 #[derive(Debug)]
-pub(super) struct Lockstep {
+pub(super) struct ProcessLockstep {
     step: u64,
     said: Option<u64>,
     /// The last step that each other process has settled.
@@ -33,10 +33,15 @@ pub(super) enum LockstepAction {
     Tick,
 }
 
-impl Lockstep {
+impl ProcessLockstep {
     /// The lock-step with these other processes.
-    pub(super) fn new(others: impl Iterator<Item = u64>) -> Lockstep {
-        Lockstep { step: 0, said: None, others: others.map(|process| (process, None)).collect(), open: true }
+    pub(super) fn new(others: impl Iterator<Item = u64>) -> ProcessLockstep {
+        ProcessLockstep {
+            step: 0,
+            said: None,
+            others: others.map(|process| (process, None)).collect(),
+            open: true,
+        }
     }
 
     pub(super) fn step(&self) -> u64 {
@@ -84,7 +89,7 @@ mod tests {
 
     #[test]
     fn tick_waits_for_handovers_and_ghosts_of_all_processes() {
-        let mut one = Lockstep::new([2, 3].into_iter());
+        let mut one = ProcessLockstep::new([2, 3].into_iter());
         assert_eq!(one.next(true), LockstepAction::Tick);
         one.begin();
         assert_eq!((one.step(), one.next(false)), (2, LockstepAction::Wait));

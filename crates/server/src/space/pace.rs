@@ -23,7 +23,7 @@ pub fn monotonic_ns() -> u64 {
 /// Schedules ticks at multiples of their interval. Late ticks are made one after another; if more than a limit are
 /// late, they are skipped.
 #[derive(Debug)]
-pub(super) struct Schedule {
+pub(super) struct TickSchedule {
     pace: TickPace,
     due_ns: u64,
     behind_max: u64,
@@ -31,9 +31,9 @@ pub(super) struct Schedule {
     left: Option<u64>,
 }
 
-impl Schedule {
-    pub(super) fn new(pace: TickPace, behind_max: u64, now_ns: u64) -> Schedule {
-        let mut schedule = Schedule { pace, due_ns: 0, behind_max, left: None };
+impl TickSchedule {
+    pub(super) fn new(pace: TickPace, behind_max: u64, now_ns: u64) -> TickSchedule {
+        let mut schedule = TickSchedule { pace, due_ns: 0, behind_max, left: None };
         schedule.set(pace, None, now_ns);
         schedule
     }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn short_delay_is_caught_up_and_a_long_one_skips_ticks() {
-        let mut schedule = Schedule::new(TickPace::Every(10), 5, 101);
+        let mut schedule = TickSchedule::new(TickPace::Every(10), 5, 101);
         assert_eq!((schedule.due_ns(), schedule.begin(110)), (Some(110), (0, 0)));
         assert_eq!((schedule.due_ns(), schedule.begin(155)), (Some(120), (35, 0)));
         assert_eq!(schedule.due_ns(), Some(130));
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn schedule_ends_after_the_given_number_of_ticks() {
-        let mut schedule = Schedule::new(TickPace::Hold, 5, 0);
+        let mut schedule = TickSchedule::new(TickPace::Hold, 5, 0);
         assert_eq!(schedule.due_ns(), None);
         schedule.set(TickPace::FlatOut, Some(2), 7);
         schedule.begin(7);

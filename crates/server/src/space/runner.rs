@@ -20,14 +20,14 @@ use dunlin::space::{
     Behaviour, Host, LoadReports, MessageSummary, RegionId, RegionReport, RegionState, Takeover, TransferId,
 };
 
-use super::config::{Peer, SpaceConfig};
-use super::error::Refused;
-use super::frame::Frame;
-use super::handle::Orders;
-use super::hello::{Hello, WorldKey};
+use super::config::{SpaceConfig, WorldPeer};
+use super::error::RunnerRefusal;
+use super::frame::SpaceFrame;
+use super::handle::RunnerCalls;
+use super::hello::{RunnerHello, WorldKey};
 use super::links::{LinkEvent, ProcessLinks};
-use super::lockstep::Lockstep;
-use super::pace::{Schedule, TickPace, monotonic_ns};
+use super::lockstep::ProcessLockstep;
+use super::pace::{TickPace, TickSchedule, monotonic_ns};
 use super::poll::{self, PollWaker, ReadySockets};
 use super::secret::Secret;
 use super::standby_tracker::StandbyTracker;
@@ -53,16 +53,16 @@ pub struct Runner<const D: usize, B> {
     host: Host<D, B>,
     links: ProcessLinks,
     waker: PollWaker,
-    orders: Orders<D, B>,
-    schedule: Schedule,
-    lockstep: Option<Lockstep>,
+    orders: RunnerCalls<D, B>,
+    schedule: TickSchedule,
+    lockstep: Option<ProcessLockstep>,
     standby_tracker: StandbyTracker<D>,
     /// Time of Prepare and number of entities, by source, target and transfer.
     timed: HashMap<(RegionId, RegionId, TransferId), (u64, u32)>,
     stats: RunnerStats,
     /// Byte and message counters at the last reset of the statistics.
     before: (u64, u64, u64, u64),
-    refusals: Vec<(Option<u64>, Refused)>,
+    refusals: Vec<(Option<u64>, RunnerRefusal)>,
     reports: Vec<(RegionId, RegionReport)>,
     reports_dropped: u64,
     watchers: Vec<Watcher<D, B>>,
@@ -83,18 +83,18 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         host: Host<D, B>,
         listener: TcpListener,
         waker: PollWaker,
-        orders: Orders<D, B>,
+        orders: RunnerCalls<D, B>,
     ) -> Runner<D, B> {
         let now_ns = monotonic_ns();
         let world = WorldKey::of(&config.world, host.setup(), host.partition(), config.lockstep);
-        let hello = Hello { process: config.process, world, regions: regions(&host) };
+        let hello = RunnerHello { process: config.process, world, regions: regions(&host) };
         let mut links = ProcessLinks::new(listener, hello, config.secret, config.limits);
         config.peers.iter().for_each(|peer| links.add_peer(*peer, now_ns));
         let others = config.peers.iter().map(|peer| peer.process);
         let standby_tracker = StandbyTracker::new(host.setup().clone());
         Runner {
-            lockstep: config.lockstep.then(|| Lockstep::new(others)),
-            schedule: Schedule::new(config.pace, config.limits.ticks_behind_max, now_ns),
+            lockstep: config.lockstep.then(|| ProcessLockstep::new(others)),
+            schedule: TickSchedule::new(config.pace, config.limits.ticks_behind_max, now_ns),
             config,
             host,
             links,
@@ -194,7 +194,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         // Regions that may not act learn this owner's epoch from messages.
         let _ = self.host.meet(region, epoch, now_ns);
         if self.standby_tracker.wants(region) {
-            self.links.send(process, &Frame::Follow(region));
+            self.links.send(process, &SpaceFrame::Follow(region));
         }
     }
 
@@ -203,7 +203,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.check_spawned();
         for (region, (entries, tick)) in self.standby_tracker.take_fresh() {
             if let Some((process, _)) = self.links.whereabouts(region) {
-                self.links.send_or_end(process, &Frame::Knows { region, entries, tick }, &Bytes::new());
+                self.links.send_or_end(process, &SpaceFrame::Knows { region, entries, tick }, &Bytes::new());
             }
         }
         let mut turn = self.host.take_turn();
@@ -213,7 +213,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             for (region, bytes) in &turn.records {
                 for process in self.standby_tracker.listeners(*region) {
                     // A copy that misses a record is useless: it begins again with the next connection.
-                    self.links.send_or_end(process, &Frame::Record { region: *region, bytes: &[] }, bytes);
+                    self.links.send_or_end(
+                        process,
+                        &SpaceFrame::Record { region: *region, bytes: &[] },
+                        bytes,
+                    );
                 }
             }
             for (to, bytes) in turn.messages.drain(..) {
@@ -234,7 +238,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     fn step(&self) -> u64 {
-        self.lockstep.as_ref().map_or(self.ticks, Lockstep::step)
+        self.lockstep.as_ref().map_or(self.ticks, ProcessLockstep::step)
     }
 
     /// The regions of this process.
@@ -325,7 +329,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         if (new || self.standby_tracker.copy(region).is_none())
             && let Some((process, _)) = self.links.whereabouts(region)
         {
-            self.links.send(process, &Frame::Follow(region));
+            self.links.send(process, &SpaceFrame::Follow(region));
         }
     }
 
@@ -367,7 +371,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Adds another process.
-    pub fn add_peer(&mut self, peer: Peer) {
+    pub fn add_peer(&mut self, peer: WorldPeer) {
         self.links.add_peer(peer, monotonic_ns());
     }
 
@@ -387,7 +391,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Refusals since the last call, in both directions.
-    pub fn take_refusals(&mut self) -> Vec<(Option<u64>, Refused)> {
+    pub fn take_refusals(&mut self) -> Vec<(Option<u64>, RunnerRefusal)> {
         std::mem::take(&mut self.refusals)
     }
 

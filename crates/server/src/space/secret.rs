@@ -14,7 +14,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use super::error::{Refused, SpaceError};
+use super::error::{RunnerRefusal, SpaceError};
 
 /// Block size of SHA-256, bytes.
 const BLOCK: usize = 64;
@@ -74,12 +74,18 @@ impl Secret {
     }
 
     /// Checks the proof of the peer in this role, whose hello comes first.
-    pub(super) fn check(&self, role: Role, theirs: &[u8], ours: &[u8], proof: &[u8]) -> Result<(), Refused> {
+    pub(super) fn check(
+        &self,
+        role: Role,
+        theirs: &[u8],
+        ours: &[u8],
+        proof: &[u8],
+    ) -> Result<(), RunnerRefusal> {
         let right = self.prove(role, theirs, ours);
         let differs = right.iter().zip(proof).fold(0, |differs, (a, b)| differs | (a ^ b));
         // Compares all bytes, in constant time.
         let is_same = std::hint::black_box(differs) == 0 && proof.len() == right.len();
-        if is_same { Ok(()) } else { Err(Refused::Secret) }
+        if is_same { Ok(()) } else { Err(RunnerRefusal::Secret) }
     }
 }
 
@@ -129,7 +135,7 @@ mod tests {
             (secret, Role::Connects, "mine", "yours", &[]),
         ] {
             let checked = secret.check(role, theirs.as_bytes(), ours.as_bytes(), proof);
-            assert_eq!(checked, Err(Refused::Secret), "{role:?} {theirs} {ours}");
+            assert_eq!(checked, Err(RunnerRefusal::Secret), "{role:?} {theirs} {ours}");
         }
     }
 }

@@ -200,7 +200,7 @@ impl<const D: usize> StandbyTracker<D> {
 
 #[cfg(test)]
 mod tests {
-    use dunlin::space::{Authority, Host, Partition, World, behaviour::Walk};
+    use dunlin::space::{Host, Partition, RegionAuthority, WorldBox, behaviour::Walk};
 
     use super::*;
 
@@ -209,7 +209,7 @@ mod tests {
     const NEW: u64 = 6;
 
     fn setup() -> RegionSetup<3> {
-        RegionSetup::new(R, World::cube(100.0).unwrap(), 1.0)
+        RegionSetup::new(R, WorldBox::cube(100.0).unwrap(), 1.0)
     }
 
     fn strict() -> StandbyTracker<3> {
@@ -220,7 +220,7 @@ mod tests {
     fn whole(epoch: u64) -> Vec<u8> {
         let walk = Walk { speed_max: 1.0, turn: 1.0 };
         let mut host = Host::new(setup(), walk, Partition::even(3, &[R]), None);
-        host.begin(R, Authority { epoch, until_ns: u64::MAX }).unwrap();
+        host.begin(R, RegionAuthority { epoch, until_ns: u64::MAX }).unwrap();
         host.standby_starts(R).unwrap().0
     }
 

@@ -1,12 +1,12 @@
 //! TCP with TLS, after the handshake.
 //!
-//! Limits: those of [`Codec`]; the read buffer is the thread's.
+//! Limits: those of [`TlsCodec`]; the read buffer is the thread's.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
-use dunlin_client::tls::Codec;
+use dunlin_client::tls::TlsCodec;
 use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -23,7 +23,7 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct TlsStream {
     socket: TcpStream,
-    codec: Codec,
+    codec: TlsCodec,
     /// Bytes that were returned to the connection; they are read first.
     returned: Vec<u8>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct TlsStream {
 #[derive(Debug)]
 pub(crate) struct DetachedTlsStream {
     socket: std::net::TcpStream,
-    codec: Codec,
+    codec: TlsCodec,
     returned: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl DetachedTlsStream {
 }
 
 impl TlsStream {
-    pub(crate) fn new(socket: TcpStream, codec: Codec) -> TlsStream {
+    pub(crate) fn new(socket: TcpStream, codec: TlsCodec) -> TlsStream {
         TlsStream { socket, codec, returned: Vec::new() }
     }
 

@@ -10,7 +10,7 @@
 //!   records, and the rest of one batch.
 //! - Output besides records is at most [`CONTROL_BYTES_MAX`] and one message. Above that, the session stops reading.
 //!
-//! Limits: those of [`Limits`](crate::Limits).
+//! Limits: those of [`ServerLimits`](crate::ServerLimits).
 
 mod access;
 pub(crate) use access::NODE_CLIENT;
@@ -39,15 +39,15 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use dunlin::topic::{Charge, NewLogs, Waiter};
-use dunlin::wire::{Decoder, Follow, Limits};
+use dunlin::wire::{Decoder, DecoderLimits, Follow};
 use dunlin::{Inbox, Node};
 use hashbrown::HashMap;
 
 use crate::figures::ClusterFigures;
 use crate::node_connections::NodeConnection;
-use crate::session::{Disconnected, TurnProgress, pace, scratch, spin};
+use crate::session::{ConnectionLost, TurnProgress, pace, scratch, spin};
 use crate::session_trace::SessionTrace;
-use crate::shared::{LOGIN, NODES, STOP, SessionGuard, Shared, USERS};
+use crate::shared::{LOGIN, NODES, STOP, SessionGuard, SharedServer, USERS};
 use crate::stream::Stream;
 
 use crate::session::timer::Timer;
@@ -55,7 +55,7 @@ use access::LoginState;
 use closing::Closing;
 use control::{CONTROLLED, ControlRequests};
 use groups::GroupMembership;
-use outbound::Outbound;
+use outbound::OutboundBuffer;
 use pace::PausedChannels;
 pub(crate) use plan::WriteScratch;
 use publish::SessionPublishers;
@@ -75,7 +75,7 @@ const CONTROL_BYTES_MAX: usize = 64 << 10;
 
 /// One connection.
 pub(crate) struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     /// A stopping server waits for this session's responses.
     _answering: Arc<()>,
     stream: Stream,
@@ -96,7 +96,7 @@ pub(crate) struct Session {
     skip_bytes: usize,
     /// The bytes of waiting messages that were searched for credit.
     ahead: usize,
-    outbound: Outbound,
+    outbound: OutboundBuffer,
     publishing: SessionPublishers,
     /// The preparation for which the first message of `unread` waits, and its result.
     waiting: Option<Preparation>,
@@ -153,7 +153,7 @@ enum Phase {
 
 impl Session {
     /// Starts a session. At the node's limit of connections, the session refuses the client.
-    pub(crate) fn begin(shared: Arc<Shared>, stream: Stream) -> Session {
+    pub(crate) fn begin(shared: Arc<SharedServer>, stream: Stream) -> Session {
         let (id, waiter) = (shared.node.next_session(), Waiter::new());
         let place = shared.admit(id, &waiter);
         let is_full = place.is_none();
@@ -165,7 +165,7 @@ impl Session {
     }
 
     /// Starts a session of another node of the cluster, which has all permissions.
-    pub(crate) fn of_node(shared: Arc<Shared>, stream: Stream) -> Session {
+    pub(crate) fn of_node(shared: Arc<SharedServer>, stream: Stream) -> Session {
         let mut session = Session::begin(shared, stream);
         session.entrance = LoginState::Node;
         session._place.iter_mut().for_each(SessionGuard::is_of_node);
@@ -175,13 +175,13 @@ impl Session {
     }
 
     fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedServer>,
         stream: Stream,
         id: u64,
         waiter: Arc<Waiter>,
         place: Option<SessionGuard>,
     ) -> Session {
-        let limits = Limits {
+        let limits = DecoderLimits {
             run_bytes_max: shared.limits.run_bytes_max as usize,
             control_bytes_max: shared.limits.control_bytes_max as usize,
         };
@@ -204,7 +204,7 @@ impl Session {
             unread_needs: 0,
             skip_bytes: 0,
             ahead: 0,
-            outbound: Outbound::default(),
+            outbound: OutboundBuffer::default(),
             publishing: SessionPublishers::default(),
             waiting: None,
             waited: None,
@@ -234,7 +234,11 @@ impl Session {
     }
 
     /// Reads and writes in turns. Pending while it sleeps or lets other sessions run.
-    fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Disconnected> {
+    fn poll_turns(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Poll<()>, ConnectionLost> {
         for _ in 0..self.spin.turns() {
             self.take_woken();
             self.line.extend(self.resting.over(&scratch.pace));

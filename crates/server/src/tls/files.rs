@@ -26,7 +26,7 @@ const OTHERS: u32 = 0o007;
 /// The reason why the TLS files cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum TlsError {
+pub enum TlsFilesError {
     /// A file cannot be read.
     #[error("{what} {}: {error}", path.display())]
     Read {
@@ -76,7 +76,7 @@ struct TlsConfigs {
 }
 
 impl TlsIdentity {
-    pub(crate) fn read(files: TlsConfig) -> Result<TlsIdentity, TlsError> {
+    pub(crate) fn read(files: TlsConfig) -> Result<TlsIdentity, TlsFilesError> {
         let current = RwLock::new(TlsConfigs::read(&files)?);
         Ok(TlsIdentity { files, current })
     }
@@ -119,12 +119,12 @@ impl Reload for TlsIdentity {
 }
 
 impl TlsConfigs {
-    fn read(files: &TlsConfig) -> Result<TlsConfigs, TlsError> {
+    fn read(files: &TlsConfig) -> Result<TlsConfigs, TlsFilesError> {
         let chain = parse("certificate", &files.cert, certificates)?;
         let key = parse("key", &files.key, private_key)?;
         warn_of_readers(&files.key);
         warn_of_time(&files.cert, &chain[0]);
-        let pair = |why| TlsError::Pair { cert: files.cert.clone(), key: files.key.clone(), why };
+        let pair = |why| TlsFilesError::Pair { cert: files.cert.clone(), key: files.key.clone(), why };
         let builder = ServerConfig::builder_with_provider(tls::provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| pair(error.to_string()))?;
@@ -133,7 +133,7 @@ impl TlsConfigs {
             Some(path) => {
                 let roots = Arc::new(parse("client_ca", path, authorities)?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, tls::provider()).build();
-                builder.with_client_cert_verifier(verifier.map_err(|error| TlsError::Content {
+                builder.with_client_cert_verifier(verifier.map_err(|error| TlsFilesError::Content {
                     what: "client_ca",
                     path: path.clone(),
                     why: error.to_string(),
@@ -160,9 +160,10 @@ fn parse<T>(
     what: &'static str,
     path: &Path,
     parse: impl FnOnce(&[u8]) -> Result<T, String>,
-) -> Result<T, TlsError> {
-    let pem = reload::read(path).map_err(|error| TlsError::Read { what, path: path.to_owned(), error })?;
-    parse(&pem).map_err(|why| TlsError::Content { what, path: path.to_owned(), why })
+) -> Result<T, TlsFilesError> {
+    let pem =
+        reload::read(path).map_err(|error| TlsFilesError::Read { what, path: path.to_owned(), error })?;
+    parse(&pem).map_err(|why| TlsFilesError::Content { what, path: path.to_owned(), why })
 }
 
 fn warn_of_readers(key: &Path) {

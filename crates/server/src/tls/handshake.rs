@@ -1,7 +1,7 @@
 //! The TLS handshake of a new connection.
 //!
 //! Limits: `handshake_ms_max` for the whole handshake, during which the connection counts as a session
-//! (`sessions_max`) and needs the memory of [`Codec`]. `handshakes_max` handshakes run at a time; others wait
+//! (`sessions_max`) and needs the memory of [`TlsCodec`]. `handshakes_max` handshakes run at a time; others wait
 //! after their first byte, within the same time limit.
 
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use dunlin::Refused;
 use dunlin::topic::Waiter;
 use dunlin::wire::{ErrorCode, FromNode, Preamble};
-use dunlin_client::tls::Codec;
+use dunlin_client::tls::TlsCodec;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -23,7 +23,7 @@ use crate::grpc;
 use crate::http;
 use crate::nats;
 use crate::protocol::Protocol;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use crate::stream::{Stream, TlsStream, explain};
 
 /// The first byte of a TLS handshake.
@@ -44,7 +44,7 @@ pub(crate) struct TlsConnection {
 
 /// Does the TLS handshake with a client; `None` if it fails. The client receives the reason if possible.
 pub(crate) async fn let_in(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedServer>,
     identity: &TlsIdentity,
     protocol: Protocol,
     mut socket: TcpStream,
@@ -68,7 +68,7 @@ pub(crate) async fn let_in(
         }
         // The semaphore is never closed.
         let _turn = shared.handshakes.acquire().await;
-        let codec = Codec::server(identity.of(protocol)).map_err(io::Error::other)?;
+        let codec = TlsCodec::server(identity.of(protocol)).map_err(io::Error::other)?;
         let mut tls = Box::new(TlsStream::new(socket, codec));
         let shaken = poll_fn(|cx| poll_shake(&mut tls, cx)).await;
         Ok(HandshakeOutcome::Tls(tls, shaken))
@@ -168,7 +168,11 @@ async fn hear_out(socket: &TcpStream) -> io::Result<()> {
 }
 
 /// The future's output, or `None` when the server stops.
-async fn unless_stopped<T>(shared: &Shared, waiter: &Waiter, future: impl Future<Output = T>) -> Option<T> {
+async fn unless_stopped<T>(
+    shared: &SharedServer,
+    waiter: &Waiter,
+    future: impl Future<Output = T>,
+) -> Option<T> {
     let mut future = std::pin::pin!(future);
     poll_fn(|cx| {
         while !shared.is_stopping() {
@@ -184,7 +188,7 @@ async fn unless_stopped<T>(shared: &Shared, waiter: &Waiter, future: impl Future
 
 /// Refuses a client at the limit of sessions: in plain text (with the session's number) to a client that
 /// expects plain text, otherwise by an alert.
-async fn turn_away(shared: &Shared, told: Option<u64>, socket: &mut TcpStream) {
+async fn turn_away(shared: &SharedServer, told: Option<u64>, socket: &mut TcpStream) {
     let mut said = Vec::new();
     match told {
         Some(session) => {

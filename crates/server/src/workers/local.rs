@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use dunlin_scale::{Action, Event, Instance, Provider};
+use dunlin_scale::{Instance, Provider, ProviderAction, ProviderEvent};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
 use super::lifecycle::{LifecycleEvent, ProcessSignal, WorkerLifecycle};
@@ -55,7 +55,7 @@ pub struct LocalWorkers {
     command: WorkerCommand,
     limits: WorkersLimits,
     processes: BTreeMap<Instance, Process>,
-    said: Vec<Event>,
+    said: Vec<ProviderEvent>,
 }
 
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl LocalWorkers {
             Err(error) => {
                 let program = self.command.words.first().map_or("", String::as_str);
                 tracing::error!(worker = instance, program, %error, "cannot be started");
-                self.said.push(Event::Failed { instance, is_capacity: false });
+                self.said.push(ProviderEvent::Failed { instance, is_capacity: false });
             }
         }
     }
@@ -165,7 +165,7 @@ impl LocalWorkers {
             process.lifecycle.wake(until_ms) && process.line.write_all(WORK).is_ok()
         });
         if !called {
-            self.said.push(Event::Failed { instance, is_capacity: false });
+            self.said.push(ProviderEvent::Failed { instance, is_capacity: false });
         }
     }
 
@@ -210,13 +210,13 @@ fn told(instance: Instance, said: &[LifecycleEvent], status: ExitStatus) {
     }
 }
 
-fn event(said: LifecycleEvent, instance: Instance) -> Event {
+fn event(said: LifecycleEvent, instance: Instance) -> ProviderEvent {
     match said {
-        LifecycleEvent::Ready => Event::Ready { instance },
-        LifecycleEvent::Prepared => Event::Prepared { instance },
-        LifecycleEvent::Failed => Event::Failed { instance, is_capacity: false },
-        LifecycleEvent::Drained => Event::Drained { instance },
-        LifecycleEvent::Gone => Event::Gone { instance },
+        LifecycleEvent::Ready => ProviderEvent::Ready { instance },
+        LifecycleEvent::Prepared => ProviderEvent::Prepared { instance },
+        LifecycleEvent::Failed => ProviderEvent::Failed { instance, is_capacity: false },
+        LifecycleEvent::Drained => ProviderEvent::Drained { instance },
+        LifecycleEvent::Gone => ProviderEvent::Gone { instance },
     }
 }
 
@@ -263,33 +263,33 @@ impl Drop for Process {
 }
 
 impl Provider for LocalWorkers {
-    fn act(&mut self, now_ms: u64, action: &Action) {
+    fn act(&mut self, now_ms: u64, action: &ProviderAction) {
         match *action {
-            Action::Launch { instance, is_warm, .. } => self.launch(now_ms, instance, is_warm),
-            Action::Wake { instance } => self.wake(now_ms, instance),
+            ProviderAction::Launch { instance, is_warm, .. } => self.launch(now_ms, instance, is_warm),
+            ProviderAction::Wake { instance } => self.wake(now_ms, instance),
             // A drained process ends.
-            Action::Park { instance } => {
+            ProviderAction::Park { instance } => {
                 self.processes.remove(&instance);
-                self.said.push(Event::Failed { instance, is_capacity: true });
+                self.said.push(ProviderEvent::Failed { instance, is_capacity: true });
             }
-            Action::Drain { instance, grace_ms } => match self.processes.get_mut(&instance) {
+            ProviderAction::Drain { instance, grace_ms } => match self.processes.get_mut(&instance) {
                 Some(process) => {
                     let deed = process.lifecycle.drain(now_ms.saturating_add(grace_ms));
                     process.carry_out(deed);
                 }
-                None => self.said.push(Event::Gone { instance }),
+                None => self.said.push(ProviderEvent::Gone { instance }),
             },
-            Action::Terminate { instance } => match self.processes.get_mut(&instance) {
+            ProviderAction::Terminate { instance } => match self.processes.get_mut(&instance) {
                 Some(process) => {
                     let deed = process.lifecycle.terminate();
                     process.carry_out(deed);
                 }
-                None => self.said.push(Event::Gone { instance }),
+                None => self.said.push(ProviderEvent::Gone { instance }),
             },
         }
     }
 
-    fn events(&mut self, now_ms: u64, events: &mut Vec<Event>) {
+    fn events(&mut self, now_ms: u64, events: &mut Vec<ProviderEvent>) {
         self.sweep(now_ms);
         events.append(&mut self.said);
     }

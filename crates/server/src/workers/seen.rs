@@ -1,29 +1,29 @@
 //! Reads the cluster's tasks from the node's own state: every node applies every command.
 
 use dunlin::Node;
-use dunlin::scheduler::{Found, Query, Signals, WorkerShape, WorkerView};
-use dunlin_scale::{SchedulerSnapshot, Totals};
+use dunlin::scheduler::{Signals, TaskQuery, TaskQueryResult, WorkerShape, WorkerView};
+use dunlin_scale::{SchedulerSnapshot, SchedulerTotals};
 
-use super::SchedulerState;
+use super::SchedulerLoad;
 
 /// Returns a function that reads the tasks of a node's cluster; `None` while the node takes no part. The
 /// function counts only tasks that a further worker could run, as the workers whose names begin with `prefix`
 /// show. Before the first of them attaches, all tasks count.
-pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerState> + Send + use<> {
+pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerLoad> + Send + use<> {
     let node = node.clone();
     let prefix = format!("{prefix}-");
     let mut shapes: Vec<WorkerShape> = Vec::new();
     move || {
         let tasks = node.tasks().ok()?;
-        let answered = tasks.answer(&Query::Workers);
-        let Ok(Found::Workers { workers }) = answered else { return None };
+        let answered = tasks.answer(&TaskQuery::Workers);
+        let Ok(TaskQueryResult::Workers { workers }) = answered else { return None };
         note_shapes(&workers, &prefix, &mut shapes);
         let workers = workers.iter();
         let workers = workers
             .map(|worker| (worker.worker, String::from_utf8_lossy(&worker.name).into_owned()))
             .collect();
         let seen = tasks.each(|state| {
-            let mut totals = Totals::default();
+            let mut totals = SchedulerTotals::default();
             for tenant in state.tenants() {
                 let account = tenant.account;
                 totals.submitted += account.submitted;
@@ -31,16 +31,13 @@ pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerSta
             }
             (state.signals_for(&shapes), totals)
         });
-        let (signals, totals): (Vec<Signals>, Vec<Totals>) = seen.ok()?.into_iter().unzip();
-        let totals = totals.iter().fold(Totals::default(), |mut all, of_shard| {
+        let (signals, totals): (Vec<Signals>, Vec<SchedulerTotals>) = seen.ok()?.into_iter().unzip();
+        let totals = totals.iter().fold(SchedulerTotals::default(), |mut all, of_shard| {
             all.submitted += of_shard.submitted;
             all.ended += of_shard.ended;
             all
         });
-        Some(SchedulerState {
-            looked: SchedulerSnapshot { signals: Signals::join(signals), totals },
-            workers,
-        })
+        Some(SchedulerLoad { looked: SchedulerSnapshot { signals: Signals::join(signals), totals }, workers })
     }
 }
 

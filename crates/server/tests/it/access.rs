@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 
 use dunlin::topic::{Event, Notice, Subscribe, SubscribeError};
 use dunlin::{Config, Node};
-use dunlin_client::{Client, ConnectError, Credentials, DisconnectReason, Options, Subscriber};
+use dunlin_client::{Client, ClientOptions, ConnectError, Credentials, DisconnectReason, Subscriber};
 use dunlin_server::access::{hash_password, new_token};
 use dunlin_server::{Protocol, Server, ServerConfig};
 use dunlin_wait::{Deadline, PATIENCE};
@@ -77,7 +77,7 @@ impl Guarded {
 
     fn connect(&self, credentials: Credentials) -> Result<Client, ConnectError> {
         let url = format!("dunlin://{}", self.address(Protocol::Tcp));
-        Client::connect(&url, Options { credentials, ..unhurried() })
+        Client::connect(&url, ClientOptions { credentials, ..unhurried() })
     }
 
     fn by_password(&self, user: &str) -> Client {

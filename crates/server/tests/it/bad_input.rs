@@ -6,8 +6,8 @@ use std::thread;
 use dunlin::topic::Publish;
 use dunlin::topic::frame::Meta;
 use dunlin::wire::{
-    CreateTopic, ErrorCode, FromClient, FromNode, Kind, ListTopics, MessageHeader, NamedTopic, Preamble,
-    StartAt, TopicConfig, VERSION, WhenFull,
+    CreateTopic, ErrorCode, FromClient, FromNode, ListTopics, MessageHeader, MessageKind, NamedTopic,
+    Preamble, StartAt, TopicConfig, VERSION, WhenFull,
 };
 use dunlin_server::{Server, ServerConfig, StartError};
 use dunlin_wait::{PATIENCE, until};
@@ -63,11 +63,11 @@ fn invalid_messages_end_the_connection_with_an_error() {
         header(9, 1, 0),
         header(0, 1, 0),
         header(16, 250, 0),
-        header(16, Kind::Batch as u8, 0),
-        header(!7, Kind::Publish as u8, 0),
-        header(1 << 20, Kind::Subscribe as u8, 0),
-        [header(16, Kind::Unsubscribe as u8, 7), vec![0; 8]].concat(),
-        [header(16, Kind::Subscribe as u8, 0), vec![255; 8]].concat(),
+        header(16, MessageKind::Batch as u8, 0),
+        header(!7, MessageKind::Publish as u8, 0),
+        header(1 << 20, MessageKind::Subscribe as u8, 0),
+        [header(16, MessageKind::Unsubscribe as u8, 7), vec![0; 8]].concat(),
+        [header(16, MessageKind::Subscribe as u8, 0), vec![255; 8]].concat(),
     ];
     for bytes in hostile {
         let mut peer = Peer::connect(&server);
@@ -309,7 +309,7 @@ fn unfinished_large_messages_stay_within_the_memory_budget() {
     let tcp = vec![([127, 0, 0, 1], 0).into()];
     let server = Server::start(node.clone(), ServerConfig { tcp, ..ServerConfig::default() }).unwrap();
     let idle = node.budget().used();
-    let begin = MessageHeader { len: 16 << 20, kind: Kind::Publish as u8, flags: 0 }.to_bytes();
+    let begin = MessageHeader { len: 16 << 20, kind: MessageKind::Publish as u8, flags: 0 }.to_bytes();
     let part = vec![0; 3 << 20];
     let mut peers: Vec<Peer> = (0..4).map(|_| Peer::connect(&server)).collect();
     for peer in &mut peers {

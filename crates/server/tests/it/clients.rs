@@ -1,6 +1,6 @@
 use dunlin::topic::{Event, Notice, Publish, Subscribe};
 use dunlin::wire::{FromNode, Preamble, StartAt, VERSION_MIN};
-use dunlin_client::{Client, Limits, Options};
+use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_server::Server;
 use dunlin_wait::PATIENCE;
 
@@ -12,9 +12,9 @@ pub fn connect(server: &Server) -> Client {
 }
 
 /// Options of a client that waits for slow machines.
-pub fn unhurried() -> Options {
-    let limits = Limits { connect_ms_max: 60_000, patience_heartbeats: 120, ..Limits::default() };
-    Options { limits, ..Options::default() }
+pub fn unhurried() -> ClientOptions {
+    let limits = ClientLimits { connect_ms_max: 60_000, patience_heartbeats: 120, ..ClientLimits::default() };
+    ClientOptions { limits, ..ClientOptions::default() }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use dunlin::space::{
     BalancePolicy, Behaviour, Entity, Host, Motion, NearbyEntities, OwnEntity, RegionId, RegionSetup,
-    StandbyMode, TickContext, World,
+    StandbyMode, TickContext, WorldBox,
 };
 use dunlin_client::Kv;
 use dunlin_server::space::Runner;
@@ -50,7 +50,7 @@ fn populate(host: &mut Host<3, Gather>, region: RegionId) {
 }
 
 fn scene() -> Scene<Gather> {
-    let mut setup = RegionSetup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
+    let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (20_000_000, StandbyMode::Required);
     let balance = Some(BalancePolicy { spare: 20.0, ..BalancePolicy::default() });
     Scene {

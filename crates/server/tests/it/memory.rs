@@ -2,7 +2,7 @@
 
 use dunlin::topic::{Publish, TopicConfig};
 use dunlin::wire::{FromClient, FromNode, List, LogPosition, Position, Resume, StartAt};
-use dunlin::{Config, Limits, Node};
+use dunlin::{Config, Node, NodeLimits};
 use dunlin_server::{Server, ServerConfig};
 
 use crate::bad_input::await_sessions;
@@ -10,7 +10,7 @@ use crate::nats_peer::NatsPeer;
 use crate::peer::Peer;
 
 fn serve_with_memory(memory_bytes_max: u64) -> (Node, Server) {
-    let limits = Limits { memory_bytes_max, idle_bytes_max: 0, ..Limits::default() };
+    let limits = NodeLimits { memory_bytes_max, idle_bytes_max: 0, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let any = vec![([127, 0, 0, 1], 0).into()];
     let config = ServerConfig { tcp: any.clone(), nats: any, threads: 1, ..ServerConfig::default() };

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use dunlin::topic::{ReducerConfig, Reliable, Retention, TopicConfig};
-use dunlin::{Config, Limits, Node};
+use dunlin::{Config, Node, NodeLimits};
 use dunlin_server::Server;
 
 use crate::nats_peer::{NatsPeer, serve_nats};
@@ -23,7 +23,7 @@ pub fn reported(line: &str, operation: &str, subject: &str) -> String {
     text.to_owned()
 }
 
-fn serve_limited(change: impl FnOnce(&mut Limits)) -> (Node, Server) {
+fn serve_limited(change: impl FnOnce(&mut NodeLimits)) -> (Node, Server) {
     let mut config = Config::default();
     change(&mut config.limits);
     let node = Node::start(config).unwrap();

@@ -11,16 +11,16 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
-use dunlin::state::{Command, Effects, Events, Reply, State, node_key};
+use dunlin::state::{ControlCommand, ControlEffects, ControlReply, ControlState, KeyEvents, node_key};
 use dunlin::topic::{
     Draft, Event, Meta, Notice, Payload, Position, Publish, PublishError, Start, Subscribe, SubscribeOptions,
     TopicConfig,
 };
 use dunlin::{
     ClusterCommandError, Config, InFlightBatch, InterestQuery, MirrorFeed, Node, Ownership, OwnershipLimits,
-    Peers, PublisherPresence, RemoteMembership,
+    PeerNodes, PublisherPresence, RemoteMembership,
 };
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_server::grpc::proto::dunlin::start::At;
 use dunlin_server::grpc::proto::dunlin::subscribe_response::Event as GrpcEvent;
 use dunlin_server::peers::NodeLinks;
@@ -43,7 +43,7 @@ struct Member {
 /// The agreed state, and the nodes' addresses.
 struct Hall {
     limits: OwnershipLimits,
-    state: Mutex<State>,
+    state: Mutex<ControlState>,
     members: Mutex<HashMap<u64, Member>>,
     urls: Mutex<HashMap<u64, String>>,
     /// Nodes that receive changes later, with the changes held back.
@@ -68,12 +68,12 @@ impl std::fmt::Debug for Hall {
     }
 }
 
-impl Peers for HookedLinks {
-    fn ask(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError> {
+impl PeerNodes for HookedLinks {
+    fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
         self.links.ask(command)
     }
 
-    fn ask_all(&self, commands: &[Command<'_>]) -> Vec<Result<Reply, ClusterCommandError>> {
+    fn ask_all(&self, commands: &[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> {
         self.links.ask_all(commands)
     }
 
@@ -153,16 +153,16 @@ impl Hall {
         self.urls.lock().unwrap().insert(id, url);
         let (asking, reaching) = (Arc::downgrade(self), Arc::downgrade(self));
         let gone = || ClusterCommandError::Away("the test is over".to_owned());
-        let ask_one = move |command: &Command<'_>| {
+        let ask_one = move |command: &ControlCommand<'_>| {
             let hall = asking.upgrade().ok_or_else(gone)?;
             // A killed node sends no more commands.
             let is_there = hall.urls.lock().unwrap().contains_key(&id);
             if is_there { hall.apply(command) } else { Err(gone()) }
         };
-        let ask = move |commands: &[Command<'_>]| commands.iter().map(&ask_one).collect();
+        let ask = move |commands: &[ControlCommand<'_>]| commands.iter().map(&ask_one).collect();
         let reach = move |to: u64| {
             let url = reaching.upgrade()?.urls.lock().unwrap().get(&to)?.clone();
-            Some((url.parse().unwrap(), Options::default()))
+            Some((url.parse().unwrap(), ClientOptions::default()))
         };
         let links = HookedLinks { id, links: NodeLinks::new(id, ask, reach), hall: Arc::downgrade(self) };
         let ownership = node.join_cluster(id, Arc::new(links), self.limits);
@@ -173,8 +173,8 @@ impl Hall {
         until("it takes part", || ownership.has_lease());
     }
 
-    fn apply(&self, command: &Command<'_>) -> Result<Reply, ClusterCommandError> {
-        let mut effects = Effects::default();
+    fn apply(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
+        let mut effects = ControlEffects::default();
         let reply = self.state.lock().unwrap().apply(command, &mut effects);
         let ownerships: Vec<_> =
             self.members.lock().unwrap().values().map(|member| Arc::clone(&member.ownership)).collect();
@@ -184,7 +184,7 @@ impl Hall {
                     late.push(change.bytes.to_vec());
                 });
                 if held_back.is_none() {
-                    ownership.changed(Events::new(&change.bytes).unwrap());
+                    ownership.changed(KeyEvents::new(&change.bytes).unwrap());
                 }
             }
         }
@@ -199,7 +199,7 @@ impl Hall {
     fn learn(&self, id: u64) {
         let held_back = self.late.lock().unwrap().remove(&id);
         let ownership = self.members.lock().unwrap()[&id].ownership.clone();
-        held_back.into_iter().flatten().for_each(|bytes| ownership.changed(Events::new(&bytes).unwrap()));
+        held_back.into_iter().flatten().for_each(|bytes| ownership.changed(KeyEvents::new(&bytes).unwrap()));
     }
 
     fn node(&self, id: u64) -> Node {
@@ -237,7 +237,7 @@ impl Hall {
     fn kill(&self, id: u64) {
         self.silence(id);
         let lease = self.state.lock().unwrap().get(&node_key(id)).map(|item| item.lease);
-        self.apply(&Command::Revoke { lease: lease.expect("it takes part") }).unwrap();
+        self.apply(&ControlCommand::Revoke { lease: lease.expect("it takes part") }).unwrap();
     }
 
     /// Stops a node, but keeps its lease.

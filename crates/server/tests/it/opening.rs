@@ -8,7 +8,7 @@ use std::thread;
 
 use dunlin::{Config, Node};
 use dunlin_client::topic::Publish;
-use dunlin_client::{Client, ConnectError, DisconnectReason, Limits, Options};
+use dunlin_client::{Client, ClientLimits, ClientOptions, ConnectError, DisconnectReason};
 use dunlin_server::grpc::proto::dunlin as v1;
 use dunlin_server::{Opening, Protocol, Server, ServerConfig};
 use dunlin_wait::{find, until};
@@ -32,8 +32,11 @@ fn address(listeners: &[(Protocol, SocketAddr)], protocol: Protocol) -> SocketAd
 }
 
 /// Options of a client that gives up soon.
-fn hurried() -> Options {
-    Options { limits: Limits { connect_ms_max: 100, ..Limits::default() }, ..Options::default() }
+fn hurried() -> ClientOptions {
+    ClientOptions {
+        limits: ClientLimits { connect_ms_max: 100, ..ClientLimits::default() },
+        ..ClientOptions::default()
+    }
 }
 
 /// Forwards and counts connections. A client that reconnects was refused before.

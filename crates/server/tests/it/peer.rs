@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use dunlin::topic::frame::{Frame, Meta};
 use dunlin::wire::{
-    Decoded, Decoder, FLAG_ACK, FromClient, FromNode, Hello, Limits, OnGap, OpenPublisher, Preamble, Publish,
-    PublishHeader, StartAt, Subscribe, VERSION,
+    Decoded, Decoder, DecoderLimits, FLAG_ACK, FromClient, FromNode, Hello, OnGap, OpenPublisher, Preamble,
+    Publish, PublishHeader, StartAt, Subscribe, VERSION,
 };
 use dunlin_server::Server;
 use dunlin_wait::PATIENCE;
@@ -24,7 +24,7 @@ impl Peer {
         let stream = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Peer { stream, received: Vec::new(), decoder: Decoder::new(Limits::default()) }
+        Peer { stream, received: Vec::new(), decoder: Decoder::new(DecoderLimits::default()) }
     }
 
     /// Connects and completes the handshake.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::space::behaviour::Oscillate;
-use dunlin::space::{Authority, Entity, Host, Partition, RegionId, RegionSetup, World as Box3};
+use dunlin::space::{Entity, Host, Partition, RegionAuthority, RegionId, RegionSetup, WorldBox as Box3};
 use dunlin::{Config, Node};
 use dunlin_client::space::{
-    CommandError, EntityCommand, EntityId, SceneChange, Schema, Viewer, VisibilityRule, Watch, World,
+    CommandError, EntityCommand, EntityId, SceneChange, Schema, SurroundingsWatch, Viewer, VisibilityRule,
+    World,
 };
 use dunlin_server::Server;
-use dunlin_server::space::{Peer, Secret, Space, SpaceConfig, SpaceEndpoint, SpaceLimits, TickPace};
+use dunlin_server::space::{Secret, Space, SpaceConfig, SpaceEndpoint, SpaceLimits, TickPace, WorldPeer};
 use dunlin_wait::{PATIENCE, until};
 use serde_json::json;
 
@@ -38,12 +39,12 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn start(number: u32, others: &[Peer], node: Node, server: Server) -> Process {
+    pub fn start(number: u32, others: &[WorldPeer], node: Node, server: Server) -> Process {
         let mut setup = RegionSetup::new(RegionId(0), Box3::cube(100.0).unwrap(), RADIUS);
         setup.sort_every = 7;
         let oscillate = Oscillate { low: 0.0, high: 100.0 };
         let mut host = Host::new(setup, oscillate, Partition::even(3, &REGIONS), None);
-        host.begin(RegionId(number), Authority { epoch: 1, until_ns: u64::MAX }).unwrap();
+        host.begin(RegionId(number), RegionAuthority { epoch: 1, until_ns: u64::MAX }).unwrap();
         (0..ENTITIES).map(entity).for_each(|one| {
             if host.owner_of(&one.position) == RegionId(number) {
                 host.spawn(&one).unwrap();
@@ -94,8 +95,8 @@ impl Stage {
             let server = serve_node(&node, |_| ());
             Process::start(number, &[other], node, server)
         };
-        let first = start(1, Peer { process: 2, address: anywhere });
-        let second = start(2, Peer { process: 1, address: first.space.address() });
+        let first = start(1, WorldPeer { process: 2, address: anywhere });
+        let second = start(2, WorldPeer { process: 1, address: first.space.address() });
         let stage = Stage { keys, processes: vec![first, second] };
         let kv = connect(&stage.keys.1).kv();
         for (number, process) in (1..).zip(&stage.processes) {
@@ -174,7 +175,10 @@ fn sight_around_a_migrating_entity_shows_exactly_its_neighbours() {
     let fly = EntityCommand { velocity: Some([170.0, 190.0, 180.0]), ..EntityCommand::<3>::of(CENTER) };
     let commanded = world.command(&fly, PATIENCE).unwrap();
     assert_eq!((commanded.process, commanded.region), (1, RegionId(1)));
-    let watch = Watch { rule: VisibilityRule::NotOfKind(HIDDEN), ..Watch::around(CENTER, RADIUS) };
+    let watch = SurroundingsWatch {
+        rule: VisibilityRule::NotOfKind(HIDDEN),
+        ..SurroundingsWatch::around(CENTER, RADIUS)
+    };
     let mut viewer = world.watch::<3>(watch, Schema::default()).unwrap();
     let (mut known, mut homes, mut seen) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     for tick in 1..=70 {
@@ -257,7 +261,8 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
 fn sight_with_an_invalid_radius_is_refused() {
     let stage = Stage::new();
     for radius in [RADIUS + 1.0, -1.0, f32::NAN] {
-        let mut viewer = stage.world().watch::<3>(Watch::around(CENTER, radius), Schema::default()).unwrap();
+        let mut viewer =
+            stage.world().watch::<3>(SurroundingsWatch::around(CENTER, radius), Schema::default()).unwrap();
         let refused = loop {
             match viewer.next_timeout(PATIENCE) {
                 Ok(Some(_)) => {}

@@ -9,7 +9,7 @@ mod own_listener;
 
 use dunlin::Node;
 use dunlin_client::tls::TlsOptions;
-use dunlin_client::{Client, ConnectError, Limits, Options};
+use dunlin_client::{Client, ClientLimits, ClientOptions, ConnectError};
 use dunlin_server::{Protocol, Server, ServerConfig};
 
 use crate::serve_with;
@@ -46,9 +46,9 @@ fn connect(server: &Server, tls: TlsOptions) -> Result<Client, ConnectError> {
 }
 
 /// Options of a client that waits for slow machines.
-fn unhurried(tls: TlsOptions) -> Options {
-    let limits = Limits { connect_ms_max: 60_000, ..Limits::default() };
-    Options { tls, limits, ..Options::default() }
+fn unhurried(tls: TlsOptions) -> ClientOptions {
+    let limits = ClientLimits { connect_ms_max: 60_000, ..ClientLimits::default() };
+    ClientOptions { tls, limits, ..ClientOptions::default() }
 }
 
 /// The error of a refused client.

@@ -5,8 +5,10 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use dunlin_scale::{Action, Event, Instance, Market, Policy, Provider, SchedulerSnapshot};
-use dunlin_server::workers::{LocalWorkers, SchedulerState, WorkerCommand, Workers, WorkersLimits};
+use dunlin_scale::{
+    Instance, InstanceMarket, Policy, Provider, ProviderAction, ProviderEvent, SchedulerSnapshot,
+};
+use dunlin_server::workers::{LocalWorkers, SchedulerLoad, WorkerCommand, Workers, WorkersLimits};
 use dunlin_wait::{Deadline, PATIENCE, POLL, find, until};
 
 fn command(script: &str) -> WorkerCommand {
@@ -17,15 +19,15 @@ fn command(script: &str) -> WorkerCommand {
     }
 }
 
-fn launch(instance: Instance) -> Action {
-    Action::Launch { instance, market: Market::OnDemand, is_warm: false }
+fn launch(instance: Instance) -> ProviderAction {
+    ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: false }
 }
 
 struct Stage {
     workers: LocalWorkers,
     /// The workers' clock.
     now_ms: u64,
-    said: Vec<Event>,
+    said: Vec<ProviderEvent>,
 }
 
 impl Stage {
@@ -33,7 +35,7 @@ impl Stage {
         Stage { workers: LocalWorkers::new(command(script), limits), now_ms: 0, said: Vec::new() }
     }
 
-    fn act(&mut self, action: &Action) {
+    fn act(&mut self, action: &ProviderAction) {
         self.workers.act(self.now_ms, action);
     }
 
@@ -42,7 +44,7 @@ impl Stage {
     }
 
     /// Waits until this many events happened in total.
-    fn wait(&mut self, count: usize) -> &[Event] {
+    fn wait(&mut self, count: usize) -> &[ProviderEvent] {
         let deadline = Deadline::new();
         self.workers.events(self.now_ms, &mut self.said);
         while self.said.len() < count {
@@ -87,9 +89,12 @@ fn attached_worker_is_ready_and_ends_on_sigterm_in_its_grace() {
     stage.workers.events(0, &mut none);
     assert_eq!(none, [], "others' names");
     stage.attach(7);
-    assert_eq!(stage.wait(1), [Event::Ready { instance: 7 }]);
-    stage.act(&Action::Drain { instance: 7, grace_ms: 60_000 });
-    assert_eq!(stage.wait(3)[1..], [Event::Drained { instance: 7 }, Event::Gone { instance: 7 }]);
+    assert_eq!(stage.wait(1), [ProviderEvent::Ready { instance: 7 }]);
+    stage.act(&ProviderAction::Drain { instance: 7, grace_ms: 60_000 });
+    assert_eq!(
+        stage.wait(3)[1..],
+        [ProviderEvent::Drained { instance: 7 }, ProviderEvent::Gone { instance: 7 }]
+    );
     assert!(written(&file).ends_with("drained\n"), "it was asked, not killed");
     assert!(stage.workers.is_empty());
 }
@@ -103,12 +108,12 @@ fn worker_over_its_grace_is_killed_with_its_children() {
     stage.act(&launch(1));
     let child = written(&file);
     stage.attach(1);
-    stage.act(&Action::Drain { instance: 1, grace_ms: 50 });
+    stage.act(&ProviderAction::Drain { instance: 1, grace_ms: 50 });
     stage.now_ms += 50;
-    assert_eq!(stage.wait(2)[1], Event::Drained { instance: 1 });
+    assert_eq!(stage.wait(2)[1], ProviderEvent::Drained { instance: 1 });
     assert!(is_alive(&child));
-    stage.act(&Action::Terminate { instance: 1 });
-    assert_eq!(stage.wait(3)[2], Event::Gone { instance: 1 });
+    stage.act(&ProviderAction::Terminate { instance: 1 });
+    assert_eq!(stage.wait(3)[2], ProviderEvent::Gone { instance: 1 });
     gone(&child);
 }
 
@@ -117,17 +122,17 @@ fn worker_that_ends_or_never_attaches_is_reported_failed() {
     let limits = WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() };
     let mut stage = Stage::new("exit 3", WorkersLimits::default());
     stage.act(&launch(1));
-    assert_eq!(stage.wait(1), [Event::Failed { instance: 1, is_capacity: false }]);
+    assert_eq!(stage.wait(1), [ProviderEvent::Failed { instance: 1, is_capacity: false }]);
     let mut stage = Stage::new("sleep 1000", limits);
     stage.act(&launch(2));
     stage.now_ms += 50;
-    assert_eq!(stage.wait(1), [Event::Failed { instance: 2, is_capacity: false }]);
+    assert_eq!(stage.wait(1), [ProviderEvent::Failed { instance: 2, is_capacity: false }]);
     let nowhere = WorkerCommand { words: vec!["/nowhere/at-all".to_owned()], ..command("") };
     let mut workers = LocalWorkers::new(nowhere, limits);
     workers.act(0, &launch(3));
     let mut said = Vec::new();
     workers.events(0, &mut said);
-    assert_eq!(said, [Event::Failed { instance: 3, is_capacity: false }]);
+    assert_eq!(said, [ProviderEvent::Failed { instance: 3, is_capacity: false }]);
 }
 
 #[test]
@@ -140,37 +145,38 @@ fn warm_worker_process_attaches_after_it_is_called() {
         file.display()
     );
     let mut stage = Stage::new(&script, WorkersLimits::default());
-    stage.act(&Action::Launch { instance: 1, market: Market::OnDemand, is_warm: true });
-    assert_eq!(stage.wait(1), [Event::Prepared { instance: 1 }]);
+    stage.act(&ProviderAction::Launch { instance: 1, market: InstanceMarket::OnDemand, is_warm: true });
+    assert_eq!(stage.wait(1), [ProviderEvent::Prepared { instance: 1 }]);
     assert!(!file.exists(), "nobody called yet");
-    stage.act(&Action::Wake { instance: 1 });
+    stage.act(&ProviderAction::Wake { instance: 1 });
     assert_eq!(written(&file), "work\n");
     stage.attach(1);
-    assert_eq!(stage.wait(2)[1], Event::Ready { instance: 1 });
+    assert_eq!(stage.wait(2)[1], ProviderEvent::Ready { instance: 1 });
 }
 
 #[test]
 fn warm_pool_drops_dead_unprepared_and_uncalled_workers() {
-    let warm = |instance| Action::Launch { instance, market: Market::OnDemand, is_warm: true };
-    let failed = |instance| Event::Failed { instance, is_capacity: false };
+    let warm =
+        |instance| ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: true };
+    let failed = |instance| ProviderEvent::Failed { instance, is_capacity: false };
     let mut stage = Stage::new("sleep 1000", WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() });
     stage.act(&warm(1));
     stage.now_ms += 50;
     assert_eq!(stage.wait(1), [failed(1)]);
     let mut stage = Stage::new("echo prepared >&0; read line", WorkersLimits::default());
     stage.act(&warm(2));
-    assert_eq!(stage.wait(1), [Event::Prepared { instance: 2 }]);
+    assert_eq!(stage.wait(1), [ProviderEvent::Prepared { instance: 2 }]);
     let (_, pid) = stage.workers.process_ids().next().unwrap();
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    assert_eq!(stage.wait(2)[1], Event::Gone { instance: 2 });
-    stage.act(&Action::Wake { instance: 2 });
+    assert_eq!(stage.wait(2)[1], ProviderEvent::Gone { instance: 2 });
+    stage.act(&ProviderAction::Wake { instance: 2 });
     assert_eq!(stage.wait(3)[2], failed(2));
     // This process does not know the warm pool.
     let mut stage = Stage::new("sleep 1000", WorkersLimits::default());
     stage.act(&warm(3));
     stage.attach(3);
-    assert_eq!(stage.wait(2), [failed(3), Event::Gone { instance: 3 }]);
+    assert_eq!(stage.wait(2), [failed(3), ProviderEvent::Gone { instance: 3 }]);
 }
 
 #[test]
@@ -184,11 +190,11 @@ fn dead_or_silent_worker_is_reported_gone() {
     let pids: Vec<u32> = stage.workers.process_ids().map(|(_, pid)| pid).collect();
     let pid = rustix::process::Pid::from_raw(pids[0] as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    assert_eq!(stage.wait(3)[2], Event::Gone { instance: 1 });
+    assert_eq!(stage.wait(3)[2], ProviderEvent::Gone { instance: 1 });
     // The other process is no longer observed.
     stage.attach(9);
     stage.now_ms += 50;
-    assert_eq!(stage.wait(4)[3], Event::Gone { instance: 2 });
+    assert_eq!(stage.wait(4)[3], ProviderEvent::Gone { instance: 2 });
 }
 
 #[test]
@@ -212,7 +218,7 @@ fn workers_follow_the_backlog_and_end_with_the_node() {
         looked.signals.held = u64::from(startable > 0);
         looked.signals.credit = u64::from(startable == 0);
         looked.signals.idle = workers.iter().filter(|_| startable == 0).map(|(id, _)| (*id, 0)).collect();
-        Some(SchedulerState { looked, workers })
+        Some(SchedulerLoad { looked, workers })
     };
     let mut policy = Policy::local(2, 6);
     (policy.out.detect_ms, policy.inward.cooldown_ms, policy.inward.decide_ms) = (100, 300, 100);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dunlin::space::behaviour::Walk;
 use dunlin::space::{
     BalancePolicy, Behaviour, Entity, EntityId, Host, Partition, RegionId, RegionReport, RegionSetup,
-    StandbyMode, World, WorldTopics, topic_of,
+    StandbyMode, WorldBox, WorldTopics, topic_of,
 };
 use dunlin::topic::Subscriber;
 use dunlin::{Config, Node};
@@ -187,7 +187,7 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
     let keys = serve();
     let client = connect(&keys.1);
     let kv = || connect(&keys.1).kv();
-    let mut setup = RegionSetup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
+    let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (5_000_000, StandbyMode::Required);
     let behaviour = Walk { speed_max: 40.0, turn: 4.0 };
     let scene =
@@ -210,7 +210,7 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
 
 /// A world of this many regions and processes.
 fn scene(name: &'static str, count: usize, standby: StandbyMode) -> Scene<Walk> {
-    let mut setup = RegionSetup::new(RegionId(0), World::cube(100.0).unwrap(), 4.0);
+    let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (5_000_000, standby);
     let behaviour = Walk { speed_max: 40.0, turn: 4.0 };
     let regions = &REGIONS[..count];

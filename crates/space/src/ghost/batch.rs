@@ -8,8 +8,8 @@
 use super::Ghost;
 use crate::entity::EntityId;
 use crate::handover::RegionId;
-use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
-use crate::store::Store;
+use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
+use crate::store::EntityStore;
 
 /// A region's entities near a neighbour's border.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,7 +78,7 @@ impl<const D: usize> GhostBatch<D> {
     }
 
     /// Appends an encoded batch of these rows, with this batch's header fields.
-    pub(crate) fn encode_rows(&self, store: &Store<D>, rows: &[u32], out: &mut Vec<u8>) {
+    pub(crate) fn encode_rows(&self, store: &EntityStore<D>, rows: &[u32], out: &mut Vec<u8>) {
         out.extend_from_slice(&[VERSION, D as u8]);
         put_u32(out, self.from.0);
         put_u64(out, self.epoch);
@@ -93,18 +93,18 @@ impl<const D: usize> GhostBatch<D> {
     }
 
     /// Decodes a batch. Refuses the whole batch if a number is not finite.
-    pub fn decode(bytes: &[u8]) -> Result<GhostBatch<D>, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<GhostBatch<D>, SpaceDecodeError> {
         let mut batch = GhostBatch::new(RegionId(0), 0, 0, 0);
         batch.read(bytes)?;
         Ok(batch)
     }
 
     /// Decodes into this batch and reuses its memory. After an error the content is undefined.
-    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), SpaceDecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let dimensions = fields.u8()?;
         if usize::from(dimensions) != D {
-            return Err(DecodeError::Unknown { what: "number of dimensions", number: dimensions });
+            return Err(SpaceDecodeError::Unknown { what: "number of dimensions", number: dimensions });
         }
         (self.from, self.epoch) = (RegionId(fields.u32()?), fields.u64()?);
         (self.tick, self.number) = (fields.u64()?, fields.u64()?);
@@ -124,7 +124,7 @@ impl<const D: usize> GhostBatch<D> {
         let mut columns = self.position.iter().chain(&self.velocity);
         let finite =
             columns.all(|column| column.iter().fold(true, |finite, along| finite & along.is_finite()));
-        if finite { Ok(()) } else { Err(DecodeError::NotFinite) }
+        if finite { Ok(()) } else { Err(SpaceDecodeError::NotFinite) }
     }
 }
 

@@ -10,12 +10,12 @@ use crate::curve::Cell;
 use crate::handover::RegionId;
 use crate::partition::Partition;
 use crate::shape::Aabb;
-use crate::world::{GRID_BITS, GridPoint, Point, World};
+use crate::world::{GRID_BITS, GridPoint, Point, WorldBox};
 
 /// For each cell, the regions that own some of the cells around it.
 #[derive(Debug)]
 pub(crate) struct BorderStrip<const D: usize> {
-    world: World<D>,
+    world: WorldBox<D>,
     level: u32,
     /// Index into `found` plus one, by cell; 0 for a cell that was not looked up yet. Allocated at the first
     /// lookup.
@@ -42,7 +42,7 @@ impl<const D: usize> NeighbourBoxes<D> {
 const LEVELS: (u32, u32) = (5, 8);
 
 impl<const D: usize> BorderStrip<D> {
-    pub(crate) fn new(world: World<D>, width: f32) -> BorderStrip<D> {
+    pub(crate) fn new(world: WorldBox<D>, width: f32) -> BorderStrip<D> {
         let fits = |level: u32| {
             (0..D).all(|axis| {
                 (world.max()[axis] - world.min()[axis]) / (1 << level) as f32 >= width * (1.0 + 1e-5)

@@ -4,9 +4,9 @@
 //! a standby that applied the same entries have the same handovers, except for the deadlines and the copies
 //! to resend, which only the owner needs.
 
-use super::parcel::{self, Parcel, Refused, RegionId, TransferId};
+use super::parcel::{self, Parcel, RefusedEntity, RegionId, TransferId};
 use crate::entity::EntityId;
-use crate::layout::{DecodeError, Fields, put_u32, put_u64};
+use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 
 /// One step of a handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum HandoverStep {
         ids: Vec<EntityId>,
     },
     /// At the source: all except the refused entities belong to the peer.
-    Committed(Vec<Refused>),
+    Committed(Vec<RefusedEntity>),
     /// At the source: the entities resume here.
     Aborted,
     /// At the source: the transfer has ended, and the peer may forget it.
@@ -40,7 +40,7 @@ pub enum HandoverStep {
         /// Accepted entities.
         parcels: Vec<Parcel>,
         /// Refused entities.
-        refused: Vec<Refused>,
+        refused: Vec<RefusedEntity>,
     },
     /// At the target: the entities belong to this region.
     Taken,
@@ -81,7 +81,7 @@ impl HandoverEntry {
         }
     }
 
-    pub(crate) fn read(fields: &mut Fields<'_>) -> Result<HandoverEntry, DecodeError> {
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Result<HandoverEntry, SpaceDecodeError> {
         let kind = fields.u8()?;
         let (peer, transfer) = (RegionId(fields.u32()?), parcel::transfer(fields)?);
         let step = match kind {
@@ -98,13 +98,13 @@ impl HandoverEntry {
             6 => HandoverStep::Taken,
             7 => HandoverStep::Dropped,
             8 => HandoverStep::Passed,
-            number => return Err(DecodeError::Unknown { what: "step of a handover", number }),
+            number => return Err(SpaceDecodeError::Unknown { what: "step of a handover", number }),
         };
         Ok(HandoverEntry { peer, transfer, step })
     }
 
     /// Decodes one whole entry.
-    pub fn decode(bytes: &[u8]) -> Result<HandoverEntry, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<HandoverEntry, SpaceDecodeError> {
         let mut fields = Fields::plain(bytes);
         let entry = HandoverEntry::read(&mut fields)?;
         fields.end()?;

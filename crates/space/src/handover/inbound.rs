@@ -2,19 +2,19 @@
 
 use std::collections::HashSet;
 
-use crate::layout::{DecodeError, Fields};
+use crate::layout::{Fields, SpaceDecodeError};
 
 use super::parcel::{parcels, put_parcels, put_refused, refused};
 use super::{
     AdmissionCheck, Direction, EntityRefusal, Handover, HandoverEffect, HandoverStep, MessageBody, Parcel,
-    Refused, RegionId, TransferId,
+    RefusedEntity, RegionId, TransferId,
 };
 
 /// A transfer from another region.
 #[derive(Debug, Clone)]
 pub(super) struct Inbound {
     state: In,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedEntity>,
     /// Whether the standby knows the last step.
     pub(super) known: bool,
     pub(super) ask_at: u64,
@@ -48,12 +48,12 @@ impl Inbound {
         put_refused(out, &self.refused);
     }
 
-    pub(super) fn read_snapshot(fields: &mut Fields<'_>) -> Result<Inbound, DecodeError> {
+    pub(super) fn read_snapshot(fields: &mut Fields<'_>) -> Result<Inbound, SpaceDecodeError> {
         let state = match fields.u8()? {
             0 => In::Staged(parcels(fields)?),
             1 => In::Taken,
             2 => In::Dropped,
-            number => return Err(DecodeError::Unknown { what: "state of a handover", number }),
+            number => return Err(SpaceDecodeError::Unknown { what: "state of a handover", number }),
         };
         Ok(Inbound { state, refused: refused(fields)?, known: true, ask_at: 0 })
     }
@@ -91,7 +91,7 @@ impl Handover {
         }
         let busy = self.peers.get(&from).is_none_or(|peer| peer.inbound.len() >= self.limits.transfers_max);
         let refused = if busy || parcels.len() > self.limits.batch_max {
-            (0..parcels.len() as u32).map(|index| Refused { index, why: EntityRefusal::Busy }).collect()
+            (0..parcels.len() as u32).map(|index| RefusedEntity { index, why: EntityRefusal::Busy }).collect()
         } else {
             self.refused_of(&parcels, holdings)
         };
@@ -107,7 +107,7 @@ impl Handover {
         self.waiting.push_back((entry, from, transfer, Direction::In));
     }
 
-    fn refused_of(&self, parcels: &[Parcel], holdings: &dyn AdmissionCheck) -> Vec<Refused> {
+    fn refused_of(&self, parcels: &[Parcel], holdings: &dyn AdmissionCheck) -> Vec<RefusedEntity> {
         let mut taken = HashSet::with_capacity(parcels.len());
         let refused = |(index, parcel): (u32, &Parcel)| {
             let twice = self.staged.contains_key(&parcel.id) || taken.contains(&parcel.id);
@@ -116,7 +116,7 @@ impl Handover {
             if why.is_none() {
                 taken.insert(parcel.id);
             }
-            why.map(|why| Refused { index, why })
+            why.map(|why| RefusedEntity { index, why })
         };
         (0..).zip(parcels).filter_map(refused).collect()
     }
@@ -244,7 +244,7 @@ impl Handover {
         from: RegionId,
         transfer: TransferId,
         parcels: Vec<Parcel>,
-        refused: Vec<Refused>,
+        refused: Vec<RefusedEntity>,
     ) {
         self.staged.extend(parcels.iter().map(|parcel| (parcel.id, (from, transfer))));
         let one = Inbound { state: In::Staged(parcels), refused, known: true, ask_at: 0 };

@@ -10,8 +10,8 @@
 //! `settled` is the sender's oldest transfer to the receiver that has not ended; the receiver may forget
 //! earlier ones.
 
-use super::parcel::{self, Parcel, Refused, RegionId, TransferId};
-use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
+use super::parcel::{self, Parcel, RefusedEntity, RegionId, TransferId};
+use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 
 /// A message between two regions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,11 +34,11 @@ pub enum MessageBody {
     /// From the source: take these entities.
     Prepare(Vec<Parcel>),
     /// From the target: the target and its standby can take all except the refused entities.
-    Prepared(Vec<Refused>),
+    Prepared(Vec<RefusedEntity>),
     /// From the source: the entities belong to the target.
     Commit,
     /// From the target: the target has all except the refused entities, and its standby knows.
-    Taken(Vec<Refused>),
+    Taken(Vec<RefusedEntity>),
     /// From the source: the entities stay with the source.
     Abort,
     /// From a source that took over: asks for the result of the transfer.
@@ -144,7 +144,7 @@ impl HandoverMessage {
     }
 
     /// Decodes a message.
-    pub fn decode(bytes: &[u8]) -> Result<HandoverMessage, DecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<HandoverMessage, SpaceDecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let kind = fields.u8()?;
         let (from, epoch) = (RegionId(fields.u32()?), fields.u64()?);
@@ -160,7 +160,7 @@ impl HandoverMessage {
             8 => MessageBody::AskSource,
             9 => MessageBody::Unknown,
             10 => MessageBody::Settled,
-            number => return Err(DecodeError::Unknown { what: "message", number }),
+            number => return Err(SpaceDecodeError::Unknown { what: "message", number }),
         };
         fields.end()?;
         Ok(HandoverMessage { from, epoch, settled, transfer, saying })

@@ -2,15 +2,15 @@
 
 use super::parcel::{part, put_refused, refused};
 use super::{
-    Direction, Handover, HandoverEffect, HandoverStep, MessageBody, OfferError, Parcel, Refused, RegionId,
-    TransferId,
+    Direction, Handover, HandoverEffect, HandoverStep, MessageBody, OfferError, Parcel, RefusedEntity,
+    RegionId, TransferId,
 };
 use crate::entity::EntityId;
-use crate::layout::{DecodeError, Fields, put_u32, put_u64};
+use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 
 /// A transfer to another region.
 #[derive(Debug, Clone)]
-pub(super) struct Outbound {
+pub(super) struct OutboundTransfer {
     ids: Vec<EntityId>,
     /// Encoded entities for resending. Only the first owner has them.
     parcels: Vec<Parcel>,
@@ -24,16 +24,16 @@ pub(super) struct Outbound {
 #[derive(Debug, Clone)]
 enum Out {
     /// Offered, with the target's response once it arrives.
-    Preparing { deadline: u64, prepared: Option<Vec<Refused>> },
+    Preparing { deadline: u64, prepared: Option<Vec<RefusedEntity>> },
     /// Offered by a replaced owner. The target knows the result.
     Asking,
     /// Committed to the target, which has not confirmed yet.
-    Committing { refused: Vec<Refused> },
+    Committing { refused: Vec<RefusedEntity> },
     /// Ended, but the standby does not know it yet.
     Closed { committed: bool },
 }
 
-impl Outbound {
+impl OutboundTransfer {
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.state, Out::Closed { .. })
     }
@@ -59,14 +59,14 @@ impl Outbound {
         }
     }
 
-    pub(super) fn read_snapshot(fields: &mut Fields<'_>) -> Result<Outbound, DecodeError> {
+    pub(super) fn read_snapshot(fields: &mut Fields<'_>) -> Result<OutboundTransfer, SpaceDecodeError> {
         let (addressed, ids) = (fields.u64()?, fields.list(8, |fields| fields.u64().map(EntityId))?);
         let state = match fields.u8()? {
             0 => Out::Asking,
             1 => Out::Committing { refused: refused(fields)? },
-            number => return Err(DecodeError::Unknown { what: "state of a handover", number }),
+            number => return Err(SpaceDecodeError::Unknown { what: "state of a handover", number }),
         };
-        Ok(Outbound { ids, parcels: Vec::new(), addressed, state, known: true, resend_at: 0 })
+        Ok(OutboundTransfer { ids, parcels: Vec::new(), addressed, state, known: true, resend_at: 0 })
     }
 
     /// Changes the state to that of a standby, which has only read the entries.
@@ -112,7 +112,7 @@ impl Handover {
         Ok(transfer)
     }
 
-    fn outbound(&mut self, peer: RegionId, transfer: TransferId) -> Option<&mut Outbound> {
+    fn outbound(&mut self, peer: RegionId, transfer: TransferId) -> Option<&mut OutboundTransfer> {
         self.peers.get_mut(&peer)?.outbound.get_mut(&transfer)
     }
 
@@ -120,7 +120,7 @@ impl Handover {
         &mut self,
         from: RegionId,
         transfer: TransferId,
-        answer: Vec<Refused>,
+        answer: Vec<RefusedEntity>,
         effects: &mut Vec<HandoverEffect>,
     ) {
         match self.outbound(from, transfer).map(|out| &mut out.state) {
@@ -157,11 +157,11 @@ impl Handover {
         &mut self,
         to: RegionId,
         transfer: TransferId,
-        refused: &[Refused],
+        refused: &[RefusedEntity],
         effects: &mut Vec<HandoverEffect>,
     ) {
         let Some(out) = self.outbound(to, transfer) else { return };
-        let told = |one: &Refused| Some((*out.ids.get(one.index as usize)?, one.why));
+        let told = |one: &RefusedEntity| Some((*out.ids.get(one.index as usize)?, one.why));
         let named: Vec<_> = refused.iter().filter_map(told).collect();
         self.counts.refused += named.len() as u64;
         if !named.is_empty() {
@@ -180,7 +180,7 @@ impl Handover {
         &mut self,
         from: RegionId,
         transfer: TransferId,
-        refused: Vec<Refused>,
+        refused: Vec<RefusedEntity>,
         effects: &mut Vec<HandoverEffect>,
     ) {
         match self.outbound(from, transfer).map(|out| &out.state) {
@@ -253,7 +253,7 @@ impl Handover {
         let now = self.now;
         let Some(known) = self.peers.get_mut(&peer) else { return };
         known.outbound.values_mut().for_each(|out| out.resend_at = now);
-        let offered = |(transfer, out): (&TransferId, &Outbound)| {
+        let offered = |(transfer, out): (&TransferId, &OutboundTransfer)| {
             matches!(out.state, Out::Preparing { .. }).then_some(*transfer)
         };
         let offered: Vec<TransferId> = known.outbound.iter().filter_map(offered).collect();
@@ -322,8 +322,14 @@ impl Handover {
         effects: &mut Vec<HandoverEffect>,
     ) {
         effects.push(HandoverEffect::Suspend(ids.clone()));
-        let out =
-            Outbound { ids, parcels: Vec::new(), addressed, state: Out::Asking, known: true, resend_at: 0 };
+        let out = OutboundTransfer {
+            ids,
+            parcels: Vec::new(),
+            addressed,
+            state: Out::Asking,
+            known: true,
+            resend_at: 0,
+        };
         self.peers.entry(to).or_default().outbound.insert(transfer, out);
     }
 
@@ -331,7 +337,7 @@ impl Handover {
         &mut self,
         to: RegionId,
         transfer: TransferId,
-        refused: Vec<Refused>,
+        refused: Vec<RefusedEntity>,
         effects: &mut Vec<HandoverEffect>,
     ) {
         let Some(out) = self.outbound(to, transfer) else { return };

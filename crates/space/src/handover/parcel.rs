@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::entity::EntityId;
-use crate::layout::{DecodeError, Fields, put_bytes, put_u32, put_u64};
+use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 
 /// Id of a region: a stretch of the curve with one owner at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -54,20 +54,20 @@ impl EntityRefusal {
         self as u8
     }
 
-    pub(crate) fn from_number(number: u8) -> Result<EntityRefusal, DecodeError> {
+    pub(crate) fn from_number(number: u8) -> Result<EntityRefusal, SpaceDecodeError> {
         match number {
             0 => Ok(EntityRefusal::Held),
             1 => Ok(EntityRefusal::Full),
             2 => Ok(EntityRefusal::Unreadable),
             3 => Ok(EntityRefusal::Busy),
-            number => Err(DecodeError::Unknown { what: "refusal", number }),
+            number => Err(SpaceDecodeError::Unknown { what: "refusal", number }),
         }
     }
 }
 
 /// A refused entity, by its index in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedEntity {
     /// Index in the batch.
     pub index: u32,
     /// The reason.
@@ -75,7 +75,7 @@ pub struct Refused {
 }
 
 /// Splits a batch into accepted and refused items.
-pub(crate) fn part<T: Clone>(batch: &[T], refused: &[Refused]) -> (Vec<T>, Vec<T>) {
+pub(crate) fn part<T: Clone>(batch: &[T], refused: &[RefusedEntity]) -> (Vec<T>, Vec<T>) {
     if refused.is_empty() {
         return (batch.to_vec(), Vec::new());
     }
@@ -92,7 +92,7 @@ pub(crate) fn put_transfer(out: &mut Vec<u8>, transfer: TransferId) {
     put_u64(out, transfer.number);
 }
 
-pub(crate) fn transfer(fields: &mut Fields<'_>) -> Result<TransferId, DecodeError> {
+pub(crate) fn transfer(fields: &mut Fields<'_>) -> Result<TransferId, SpaceDecodeError> {
     Ok(TransferId { epoch: fields.u64()?, number: fields.u64()? })
 }
 
@@ -105,14 +105,14 @@ pub(crate) fn put_parcels(out: &mut Vec<u8>, parcels: &[Parcel]) {
     }
 }
 
-pub(crate) fn parcels(fields: &mut Fields<'_>) -> Result<Vec<Parcel>, DecodeError> {
+pub(crate) fn parcels(fields: &mut Fields<'_>) -> Result<Vec<Parcel>, SpaceDecodeError> {
     fields.list(16, |fields| {
         let (id, generation) = (EntityId(fields.u64()?), fields.u32()?);
         Ok(Parcel { id, generation, state: fields.bytes()?.into() })
     })
 }
 
-pub(crate) fn put_refused(out: &mut Vec<u8>, refused: &[Refused]) {
+pub(crate) fn put_refused(out: &mut Vec<u8>, refused: &[RefusedEntity]) {
     put_u32(out, refused.len() as u32);
     for one in refused {
         put_u32(out, one.index);
@@ -120,8 +120,8 @@ pub(crate) fn put_refused(out: &mut Vec<u8>, refused: &[Refused]) {
     }
 }
 
-pub(crate) fn refused(fields: &mut Fields<'_>) -> Result<Vec<Refused>, DecodeError> {
+pub(crate) fn refused(fields: &mut Fields<'_>) -> Result<Vec<RefusedEntity>, SpaceDecodeError> {
     fields.list(5, |fields| {
-        Ok(Refused { index: fields.u32()?, why: EntityRefusal::from_number(fields.u8()?)? })
+        Ok(RefusedEntity { index: fields.u32()?, why: EntityRefusal::from_number(fields.u8()?)? })
     })
 }

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::inbound::Inbound;
-use super::outbound::Outbound;
+use super::outbound::OutboundTransfer;
 use super::parcel::{self, RegionId};
 use super::{Handover, HandoverTiming, Peer, StandbyMode};
-use crate::layout::{DecodeError, Fields, put_u32, put_u64};
+use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 
 impl Handover {
     /// Appends the part that a standby needs.
@@ -39,7 +39,7 @@ impl Handover {
         fields: &mut Fields<'_>,
         standby: StandbyMode,
         timing: HandoverTiming,
-    ) -> Result<Handover, DecodeError> {
+    ) -> Result<Handover, SpaceDecodeError> {
         let (region, epoch) = (RegionId(fields.u32()?), fields.u64()?);
         let mut handover = Handover::new(region, epoch, standby, timing);
         handover.written = fields.u64()?;
@@ -50,7 +50,7 @@ impl Handover {
                 Peer { epoch: fields.u64()?, passed: parcel::transfer(fields)?, ..Peer::default() };
             for _ in 0..fields.count(16)? {
                 let transfer = parcel::transfer(fields)?;
-                peer.outbound.insert(transfer, Outbound::read_snapshot(fields)?);
+                peer.outbound.insert(transfer, OutboundTransfer::read_snapshot(fields)?);
             }
             for _ in 0..fields.count(16)? {
                 let transfer = parcel::transfer(fields)?;

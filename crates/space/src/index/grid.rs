@@ -9,9 +9,9 @@
 //! The grid is the fastest index for neighbours within a fixed radius. In crowds of points it checks too many
 //! of them; trees do not.
 
-use super::{Columns, Index, NearItem, NearestItems, point_at};
+use super::{Columns, NearItem, NearestItems, SpatialIndex, point_at};
 use crate::shape::{Aabb, Shape, distance_sq};
-use crate::world::{Point, World};
+use crate::world::{Point, WorldBox};
 
 /// Most cells of a grid.
 pub const CELLS_MAX: usize = 1 << 22;
@@ -28,7 +28,7 @@ const GROWTH: f32 = 1.3;
 /// Points by cell.
 #[derive(Debug, Clone)]
 pub struct Grid<const D: usize> {
-    world: World<D>,
+    world: WorldBox<D>,
     /// Cells along each axis.
     counts: [usize; D],
     per_unit: Point<D>,
@@ -43,18 +43,18 @@ pub struct Grid<const D: usize> {
 
 impl<const D: usize> Grid<D> {
     /// Creates an empty grid with cells of this length, or longer ones if there would be too many.
-    pub fn new(world: World<D>, length: f32) -> Grid<D> {
+    pub fn new(world: WorldBox<D>, length: f32) -> Grid<D> {
         Grid::of(world, length, 1)
     }
 
     /// Creates an empty grid for sight as far as `sight`. A cell has this length, but a quarter of it along
     /// the first axis, or more if there would be too many cells.
-    pub(crate) fn for_sight(world: World<D>, sight: f32) -> Grid<D> {
+    pub(crate) fn for_sight(world: WorldBox<D>, sight: f32) -> Grid<D> {
         Grid::of(world, sight, 4)
     }
 
     /// Creates a grid with cells of this length, divided by `parts` along the first axis.
-    fn of(world: World<D>, length: f32, parts: usize) -> Grid<D> {
+    fn of(world: WorldBox<D>, length: f32, parts: usize) -> Grid<D> {
         let extent: Point<D> = std::array::from_fn(|axis| world.max()[axis] - world.min()[axis]);
         let mut length = if length.is_normal() { length.abs() } else { extent[0] };
         let fitting = |length: f32| -> [usize; D] {
@@ -346,7 +346,7 @@ impl<const D: usize> Iterator for RowsAround<'_, D> {
     }
 }
 
-impl<const D: usize> Index<D> for Grid<D> {
+impl<const D: usize> SpatialIndex<D> for Grid<D> {
     fn rebuild(&mut self, points: Columns<'_, D>) {
         self.rebuild_of(points[0].len(), |item| point_at(&points, item));
     }

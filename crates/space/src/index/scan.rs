@@ -1,19 +1,19 @@
 //! No index: looks at every item. The reference for the other indexes.
 
-use super::{Columns, Index, NearItem, NearestItems};
+use super::{Columns, NearItem, NearestItems, SpatialIndex};
 use crate::shape::{Shape, distance_sq};
 use crate::world::Point;
 
 /// Points as given.
 #[derive(Debug, Clone, Default)]
-pub struct Scan<const D: usize> {
+pub struct LinearScan<const D: usize> {
     points: Vec<Point<D>>,
 }
 
-impl<const D: usize> Scan<D> {
+impl<const D: usize> LinearScan<D> {
     /// Creates an empty one.
-    pub fn new() -> Scan<D> {
-        Scan { points: Vec::new() }
+    pub fn new() -> LinearScan<D> {
+        LinearScan { points: Vec::new() }
     }
 
     fn search(&self, at: &Point<D>, but: Option<usize>, nearest: &mut NearestItems) {
@@ -24,7 +24,7 @@ impl<const D: usize> Scan<D> {
     }
 }
 
-impl<const D: usize> Index<D> for Scan<D> {
+impl<const D: usize> SpatialIndex<D> for LinearScan<D> {
     fn rebuild(&mut self, points: Columns<'_, D>) {
         self.points.clear();
         self.points.extend((0..points[0].len()).map(|at| super::point_at(&points, at)));

@@ -16,10 +16,10 @@
 mod build;
 mod each;
 
-use super::{Columns, Index, NearItem, NearestItems};
+use super::{Columns, NearItem, NearestItems, SpatialIndex};
 use crate::curve::{Curve, Morton, Tetrahedral};
 use crate::shape::{Aabb, Shape};
-use crate::world::{Point, World};
+use crate::world::{Point, WorldBox};
 
 /// A linear octree; a quadtree in two dimensions.
 pub type Octree<const D: usize> = Tree<D, Morton>;
@@ -32,7 +32,7 @@ pub(crate) const LEAF_MAX: usize = 16;
 /// Points in the order of a curve, and a tree over them.
 #[derive(Debug, Clone)]
 pub struct Tree<const D: usize, C: Curve<D>> {
-    world: World<D>,
+    world: WorldBox<D>,
     keys: Vec<(C::Key, u32)>,
     scratch: Vec<(C::Key, u32)>,
     /// Coordinates by slot.
@@ -54,7 +54,7 @@ struct Node<const D: usize> {
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {
     /// Creates an empty tree.
-    pub fn new(world: World<D>) -> Tree<D, C> {
+    pub fn new(world: WorldBox<D>) -> Tree<D, C> {
         let (keys, scratch, slots, nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Tree { world, keys, scratch, at: std::array::from_fn(|_| Vec::new()), slots, nodes }
     }
@@ -107,7 +107,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
     }
 }
 
-impl<const D: usize, C: Curve<D>> Index<D> for Tree<D, C> {
+impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
     fn rebuild(&mut self, points: Columns<'_, D>) {
         self.order(&points);
         self.grow();

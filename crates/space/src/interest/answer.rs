@@ -9,7 +9,7 @@
 //! ```
 
 use crate::handover::RegionId;
-use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
+use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 
 /// One response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl<'a> WorldResponse<'a> {
     }
 
     /// Decodes a response.
-    pub fn decode(bytes: &'a [u8]) -> Result<WorldResponse<'a>, DecodeError> {
+    pub fn decode(bytes: &'a [u8]) -> Result<WorldResponse<'a>, SpaceDecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         match fields.u8()? {
             1 => {
@@ -102,7 +102,7 @@ impl<'a> WorldResponse<'a> {
             2 => {
                 let number = fields.u8()?;
                 let why = DENIALS.get(usize::from(number)).copied();
-                let why = why.ok_or(DecodeError::Unknown { what: "refusal", number })?;
+                let why = why.ok_or(SpaceDecodeError::Unknown { what: "refusal", number })?;
                 let text = std::str::from_utf8(fields.rest()).unwrap_or("no readable text");
                 Ok(WorldResponse::Refused { why, text })
             }
@@ -111,7 +111,7 @@ impl<'a> WorldResponse<'a> {
                 let (region, epoch, tick) = (RegionId(fields.u32()?), fields.u64()?, fields.u64()?);
                 Ok(WorldResponse::ViewerUpdate(ViewerUpdate { region, epoch, tick, glimpses: fields.rest() }))
             }
-            number => Err(DecodeError::Unknown { what: "answer", number }),
+            number => Err(SpaceDecodeError::Unknown { what: "answer", number }),
         }
     }
 }

@@ -9,9 +9,9 @@
 //!   5 despawn  id u64
 //! ```
 
-use super::{ViewerId, VisibilityRule, Watch};
+use super::{SurroundingsWatch, ViewerId, VisibilityRule};
 use crate::entity::EntityId;
-use crate::layout::{DecodeError, Fields, VERSION, put_bytes, put_point, put_u32, put_u64};
+use crate::layout::{Fields, SpaceDecodeError, VERSION, put_bytes, put_point, put_u32, put_u64};
 use crate::store::Entity;
 use crate::world::Point;
 
@@ -19,7 +19,7 @@ use crate::world::Point;
 #[derive(Debug, Clone)]
 pub enum WorldRequest<'a, const D: usize> {
     /// Adds a viewer.
-    Watch(ViewerId, Watch),
+    Watch(ViewerId, SurroundingsWatch),
     /// Removes a viewer.
     Forget(ViewerId),
     /// Changes an entity.
@@ -95,7 +95,7 @@ impl<'a, const D: usize> WorldRequest<'a, D> {
     }
 
     /// Decodes a request.
-    pub fn decode(bytes: &'a [u8]) -> Result<WorldRequest<'a, D>, DecodeError> {
+    pub fn decode(bytes: &'a [u8]) -> Result<WorldRequest<'a, D>, SpaceDecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let ask = match fields.u8()? {
             1 => {
@@ -105,11 +105,11 @@ impl<'a, const D: usize> WorldRequest<'a, D> {
                     (0, _) => VisibilityRule::All,
                     (1, kind) => VisibilityRule::OfKind(kind),
                     (2, kind) => VisibilityRule::NotOfKind(kind),
-                    (number, _) => return Err(DecodeError::Unknown { what: "rule", number }),
+                    (number, _) => return Err(SpaceDecodeError::Unknown { what: "rule", number }),
                 };
                 WorldRequest::Watch(
                     viewer,
-                    Watch { center, radius, rule, allowed: VisibilityRule::All, bytes_per_tick },
+                    SurroundingsWatch { center, radius, rule, allowed: VisibilityRule::All, bytes_per_tick },
                 )
             }
             2 => WorldRequest::Forget(ViewerId(fields.u64()?)),
@@ -130,7 +130,7 @@ impl<'a, const D: usize> WorldRequest<'a, D> {
                 })
             }
             5 => WorldRequest::Despawn(EntityId(fields.u64()?)),
-            number => return Err(DecodeError::Unknown { what: "ask", number }),
+            number => return Err(SpaceDecodeError::Unknown { what: "ask", number }),
         };
         fields.end()?;
         Ok(ask)
@@ -158,11 +158,11 @@ impl<'a, const D: usize> EntityCommand<'a, D> {
         self.components.iter().for_each(|bytes| put_bytes(out, bytes));
     }
 
-    fn read(fields: &mut Fields<'a>) -> Result<EntityCommand<'a, D>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<EntityCommand<'a, D>, SpaceDecodeError> {
         let (id, dimensions, what) = (EntityId(fields.u64()?), fields.u8()?, fields.u8()?);
         check_dimensions::<D>(dimensions)?;
         if what & !(POSITION | VELOCITY | KIND | COMPONENTS) != 0 {
-            return Err(DecodeError::Unknown { what: "change of an entity", number: what });
+            return Err(SpaceDecodeError::Unknown { what: "change of an entity", number: what });
         }
         let has = |bit: u8| what & bit != 0;
         Ok(EntityCommand {
@@ -175,11 +175,11 @@ impl<'a, const D: usize> EntityCommand<'a, D> {
     }
 }
 
-fn check_dimensions<const D: usize>(dimensions: u8) -> Result<(), DecodeError> {
+fn check_dimensions<const D: usize>(dimensions: u8) -> Result<(), SpaceDecodeError> {
     if usize::from(dimensions) == D {
         return Ok(());
     }
-    Err(DecodeError::Unknown { what: "number of dimensions", number: dimensions })
+    Err(SpaceDecodeError::Unknown { what: "number of dimensions", number: dimensions })
 }
 
 #[cfg(test)]
@@ -193,7 +193,10 @@ mod tests {
         let mut bytes = Vec::new();
         WorldRequest::Spawn(entity).encode(&mut bytes);
         assert!(matches!(WorldRequest::<3>::decode(&bytes), Ok(WorldRequest::Spawn(read)) if read == entity));
-        assert!(matches!(WorldRequest::<2>::decode(&bytes), Err(DecodeError::Unknown { number: 3, .. })));
+        assert!(matches!(
+            WorldRequest::<2>::decode(&bytes),
+            Err(SpaceDecodeError::Unknown { number: 3, .. })
+        ));
         for end in 0..bytes.len() {
             assert!(WorldRequest::<3>::decode(&bytes[..end]).is_err(), "{end}");
         }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use super::{ViewerEvent, ViewerUpdate};
 use crate::entity::EntityId;
 use crate::handover::{Parcel, RegionId};
-use crate::layout::DecodeError;
+use crate::layout::SpaceDecodeError;
 use crate::store::{Entity, Schema, StateError};
 use crate::world::Point;
 
@@ -82,7 +82,7 @@ impl<const D: usize> Scene<D> {
                 }
                 ViewerEvent::Update { id, position, velocity } => {
                     if !position.iter().chain(&velocity).all(|along| along.is_finite()) {
-                        return Err(DecodeError::NotFinite.into());
+                        return Err(SpaceDecodeError::NotFinite.into());
                     }
                     if let Some(visible) = self.visible.get_mut(&id).filter(|one| one.region == sight.region)
                     {

@@ -10,8 +10,8 @@
 use std::collections::HashMap;
 
 use crate::entity::EntityId;
-use crate::layout::{DecodeError, Fields, put_bytes, put_point, put_u32, put_u64};
-use crate::store::Store;
+use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_point, put_u32, put_u64};
+use crate::store::EntityStore;
 use crate::world::Point;
 
 /// Id of a viewer.
@@ -20,7 +20,7 @@ pub struct ViewerId(pub u64);
 
 /// A request to watch the surroundings of an entity.
 #[derive(Debug, Clone, Copy)]
-pub struct Watch {
+pub struct SurroundingsWatch {
     /// The entity in the center.
     pub center: EntityId,
     /// Radius of sight.
@@ -33,10 +33,10 @@ pub struct Watch {
     pub bytes_per_tick: u32,
 }
 
-impl Watch {
+impl SurroundingsWatch {
     /// Watches everything within a radius of an entity, without a byte budget.
-    pub fn around(center: EntityId, radius: f32) -> Watch {
-        Watch {
+    pub fn around(center: EntityId, radius: f32) -> SurroundingsWatch {
+        SurroundingsWatch {
             center,
             radius,
             rule: VisibilityRule::All,
@@ -46,8 +46,9 @@ impl Watch {
     }
 
     /// Whether both watches are equal.
-    pub(super) fn is(&self, other: &Watch) -> bool {
-        let numbers = |watch: &Watch| (watch.center, watch.radius.to_bits(), watch.bytes_per_tick);
+    pub(super) fn is(&self, other: &SurroundingsWatch) -> bool {
+        let numbers =
+            |watch: &SurroundingsWatch| (watch.center, watch.radius.to_bits(), watch.bytes_per_tick);
         self.rule.is(&other.rule) && self.allowed.is(&other.allowed) && numbers(self) == numbers(other)
     }
 
@@ -94,8 +95,8 @@ impl VisibilityRule {
 }
 
 #[derive(Debug)]
-pub(super) struct Viewer {
-    pub(super) watch: Watch,
+pub(super) struct ViewerState {
+    pub(super) watch: SurroundingsWatch,
     pub(super) seen: HashMap<EntityId, KnownEntity>,
     /// Whether `Begin` was sent.
     pub(super) begun: bool,
@@ -110,9 +111,9 @@ pub(super) struct KnownEntity {
     pub(super) looked: u64,
 }
 
-impl Viewer {
-    pub(super) fn new(watch: Watch) -> Viewer {
-        Viewer { watch, seen: HashMap::new(), begun: false }
+impl ViewerState {
+    pub(super) fn new(watch: SurroundingsWatch) -> ViewerState {
+        ViewerState { watch, seen: HashMap::new(), begun: false }
     }
 }
 
@@ -147,7 +148,7 @@ pub enum ViewerEvent<'a, const D: usize> {
 }
 
 /// The reason why bytes are not events.
-pub type ViewerEventError = DecodeError;
+pub type ViewerEventError = SpaceDecodeError;
 
 const BEGIN: u8 = 4;
 
@@ -166,7 +167,7 @@ impl<'a, const D: usize> ViewerEvent<'a, D> {
         })
     }
 
-    fn read(fields: &mut Fields<'a>) -> Result<ViewerEvent<'a, D>, DecodeError> {
+    fn read(fields: &mut Fields<'a>) -> Result<ViewerEvent<'a, D>, SpaceDecodeError> {
         let kind = fields.u8()?;
         if kind == BEGIN {
             return Ok(ViewerEvent::Begin);
@@ -176,7 +177,7 @@ impl<'a, const D: usize> ViewerEvent<'a, D> {
             1 => Ok(ViewerEvent::Enter { id, generation: fields.u32()?, state: fields.bytes()? }),
             2 => Ok(ViewerEvent::Update { id, position: fields.point()?, velocity: fields.point()? }),
             3 => Ok(ViewerEvent::Leave { id }),
-            number => Err(DecodeError::Unknown { what: "glimpse", number }),
+            number => Err(SpaceDecodeError::Unknown { what: "glimpse", number }),
         }
     }
 }
@@ -186,7 +187,7 @@ impl ViewerEvent<'_, 0> {
         9 + 8 * dimensions
     }
 
-    pub(super) fn enter<const D: usize>(store: &Store<D>, row: usize, out: &mut Vec<u8>) {
+    pub(super) fn enter<const D: usize>(store: &EntityStore<D>, row: usize, out: &mut Vec<u8>) {
         out.push(1);
         put_u64(out, store.ids()[row].0);
         put_u32(out, store.generation(row));
@@ -195,7 +196,7 @@ impl ViewerEvent<'_, 0> {
         put_bytes(out, &state);
     }
 
-    pub(super) fn update<const D: usize>(store: &Store<D>, row: usize, out: &mut Vec<u8>) {
+    pub(super) fn update<const D: usize>(store: &EntityStore<D>, row: usize, out: &mut Vec<u8>) {
         out.push(2);
         put_u64(out, store.ids()[row].0);
         put_point(out, &store.position(row));

@@ -4,7 +4,7 @@
 //! After a panic it continues with single entities, so that the failing one is known.
 
 use super::mover::Mover;
-use super::view::{LaneSlots, LanesInSight, NoNearbyEntities, View};
+use super::view::{LaneSlots, LanesInSight, NoNearbyEntities, VisibleEntities};
 use crate::behaviour::{Behaviour, LANES, Motion, OwnEntityLanes, TickContext};
 
 /// Runs the behaviour for all entities of a tick.
@@ -16,7 +16,7 @@ pub(super) struct BehaviourRun<'a, const D: usize, B> {
 
 /// Progress within a tick.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Progress {
+pub(super) struct TickProgress {
     /// First row, or slot of the view, that is not done.
     pub(super) next: usize,
     /// Whether entities run one by one, after a panic.
@@ -26,7 +26,7 @@ pub(super) struct Progress {
 impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
     /// Runs entities without sight, with the widest vectors of the processor. Results do not depend on the
     /// width: no operation is contracted or reordered.
-    pub(super) fn by_rows(&mut self, progress: &mut Progress) {
+    pub(super) fn by_rows(&mut self, progress: &mut TickProgress) {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx512vl") {
             // SAFETY: the processor supports AVX-512; it was checked above.
@@ -42,18 +42,18 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512vl")]
-    fn by_rows_avx512(&mut self, progress: &mut Progress) {
+    fn by_rows_avx512(&mut self, progress: &mut TickProgress) {
         self.by_some_rows(progress);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn by_rows_avx2(&mut self, progress: &mut Progress) {
+    fn by_rows_avx2(&mut self, progress: &mut TickProgress) {
         self.by_some_rows(progress);
     }
 
     #[inline(always)]
-    fn by_some_rows(&mut self, progress: &mut Progress) {
+    fn by_some_rows(&mut self, progress: &mut TickProgress) {
         let len = self.mover.rows.ids.len();
         while progress.next < len {
             // On a panic of the behaviour, execution ends here.
@@ -100,7 +100,7 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
     }
 
     /// Runs entities with sight; vectors as in `by_rows`.
-    pub(super) fn by_sight(&mut self, view: &View<D>, progress: &mut Progress) {
+    pub(super) fn by_sight(&mut self, view: &VisibleEntities<D>, progress: &mut TickProgress) {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx512vl") {
             // SAFETY: the processor supports AVX-512; it was checked above.
@@ -117,18 +117,18 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
     /// Vectors as wide as with AVX2, but twice as many registers.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512vl")]
-    fn by_sight_avx512(&mut self, view: &View<D>, progress: &mut Progress) {
+    fn by_sight_avx512(&mut self, view: &VisibleEntities<D>, progress: &mut TickProgress) {
         self.by_cells(view, progress);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn by_sight_avx2(&mut self, view: &View<D>, progress: &mut Progress) {
+    fn by_sight_avx2(&mut self, view: &VisibleEntities<D>, progress: &mut TickProgress) {
         self.by_cells(view, progress);
     }
 
     #[inline(always)]
-    fn by_cells(&mut self, view: &View<D>, progress: &mut Progress) {
+    fn by_cells(&mut self, view: &VisibleEntities<D>, progress: &mut TickProgress) {
         for row in 0..view.row_count() {
             let slots = view.row(row);
             let mut asked = LaneSlots::new();
@@ -153,7 +153,7 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
     }
 
     #[inline(always)]
-    fn ask(&mut self, view: &View<D>, asked: &mut LaneSlots, progress: &mut Progress) {
+    fn ask(&mut self, view: &VisibleEntities<D>, asked: &mut LaneSlots, progress: &mut TickProgress) {
         let Some(first) = asked.slots().first() else { return };
         // On a panic of the behaviour, execution ends here.
         progress.next = *first as usize;

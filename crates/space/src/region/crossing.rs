@@ -7,17 +7,17 @@ use crate::behaviour::{Behaviour, LANES};
 use crate::curve::{Curve, Morton};
 use crate::ghost::GhostBatch;
 use crate::handover::{Parcel, RegionId};
-use crate::world::{Point, World};
+use crate::world::{Point, WorldBox};
 
 /// Key of a point.
 #[inline(always)]
-pub(super) fn key<const D: usize>(world: &World<D>, at: &Point<D>) -> u64 {
+pub(super) fn key<const D: usize>(world: &WorldBox<D>, at: &Point<D>) -> u64 {
     Morton::key(world.place(at))
 }
 
 /// Whether a point's key is outside these keys.
 #[inline(always)]
-pub(super) fn is_beyond<const D: usize>(world: &World<D>, at: &Point<D>, stretch: (u64, u64)) -> bool {
+pub(super) fn is_beyond<const D: usize>(world: &WorldBox<D>, at: &Point<D>, stretch: (u64, u64)) -> bool {
     let key = key(world, at);
     key < stretch.0 || key >= stretch.1
 }

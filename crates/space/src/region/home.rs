@@ -7,12 +7,12 @@ use crate::behaviour::LANES;
 use crate::curve::{Curve, Morton};
 use crate::index::Columns;
 use crate::shape::Aabb;
-use crate::world::{CELL_BITS, GRID_BITS, Point, World};
+use crate::world::{CELL_BITS, GRID_BITS, Point, WorldBox};
 
 /// Marked cells of the region.
 #[derive(Debug)]
 pub(super) struct InteriorCells<const D: usize> {
-    world: World<D>,
+    world: WorldBox<D>,
     cells: Vec<u8>,
     /// Boxes within the own cells, and within the cells that no neighbour sees, where those cells form a box.
     core: Aabb<D>,
@@ -34,7 +34,7 @@ impl<const D: usize> InteriorCells<D> {
     const LEVEL: u32 = if D == 2 { 8 } else { 5 };
 
     /// Marks the cells of a region with keys from the first up to the second.
-    pub(super) fn new(world: World<D>, stretch: (u64, u64), strip: f32) -> InteriorCells<D> {
+    pub(super) fn new(world: WorldBox<D>, stretch: (u64, u64), strip: f32) -> InteriorCells<D> {
         let along = 1_usize << Self::LEVEL;
         let keys = 1_u64 << ((CELL_BITS - Self::LEVEL) as usize * D);
         let is_own = |cell: usize| {
@@ -188,14 +188,14 @@ mod tests {
     use crate::partition::Partition;
 
     struct Trial<const D: usize> {
-        world: World<D>,
+        world: WorldBox<D>,
         stretch: (u64, u64),
         strip: f32,
         home: InteriorCells<D>,
     }
 
     impl<const D: usize> Trial<D> {
-        fn new(world: World<D>, regions: u32, region: u32, strip: f32) -> Trial<D> {
+        fn new(world: WorldBox<D>, regions: u32, region: u32, strip: f32) -> Trial<D> {
             let ids: Vec<RegionId> = (1..=regions).map(RegionId).collect();
             let stretch = Partition::even(D, &ids).stretch(RegionId(region)).unwrap();
             Trial { world, stretch, strip, home: InteriorCells::new(world, stretch, strip) }
@@ -252,7 +252,7 @@ mod tests {
     }
 
     /// Points at the quarters of the world or a sight's distance from them, and a few smallest steps beside.
-    fn beside_borders<const D: usize>(world: World<D>, strip: f32) -> impl Iterator<Item = Point<D>> {
+    fn beside_borders<const D: usize>(world: WorldBox<D>, strip: f32) -> impl Iterator<Item = Point<D>> {
         let beside = move |axis: usize, mut nth: u64| {
             let mut of = |count: u64| {
                 let one = nth % count;
@@ -278,7 +278,7 @@ mod tests {
     /// Counts the points within the core, and those skipped as hidden.
     fn passed_over<const D: usize>(regions: u32, region: u32) -> (usize, usize) {
         const COUNT: usize = 30_000;
-        let trial = Trial::<D>::new(World::new([-30.0; D], [71.3; D]).unwrap(), regions, region, 1.0);
+        let trial = Trial::<D>::new(WorldBox::new([-30.0; D], [71.3; D]).unwrap(), regions, region, 1.0);
         // A path to and fro, so that successive points are near each other.
         let at = |nth: usize, axis: usize| {
             let along = (nth * (axis + 3)) as f32 / 1_000.0 % 2.0;
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn held_points_are_owned_and_hidden_ones_far_from_borders() {
-        let (space, plane) = (World::<3>::cube(100.0).unwrap(), World::<2>::cube(100.0).unwrap());
+        let (space, plane) = (WorldBox::<3>::cube(100.0).unwrap(), WorldBox::<2>::cube(100.0).unwrap());
         for region in 1..=5 {
             let (held, hidden) = Trial::new(space, 5, region, 1.0).look_at((0..20_000).map(anywhere));
             assert!(held > 2_500 && hidden > 1_000 && hidden < held, "{held}, {hidden}");
@@ -328,8 +328,8 @@ mod tests {
     #[test]
     fn point_beside_a_border_is_never_hidden_at_any_origin() {
         for origin in [0.0, -500.0, 3e4, 5e5, -5e6, 1e9] {
-            let world = World::<3>::new([origin; 3], [origin + 1_000.0; 3]).unwrap();
-            let flat = World::<2>::new([origin; 2], [origin + 1_000.0; 2]).unwrap();
+            let world = WorldBox::<3>::new([origin; 3], [origin + 1_000.0; 3]).unwrap();
+            let flat = WorldBox::<2>::new([origin; 2], [origin + 1_000.0; 2]).unwrap();
             for (regions, region) in [(1, 1), (2, 1), (2, 2), (4, 1), (4, 3), (5, 4)] {
                 let (held, hidden) =
                     Trial::new(world, regions, region, 10.0).look_at(beside_borders(world, 10.0));

@@ -3,8 +3,8 @@
 use super::crossing::is_beyond;
 use super::home::InteriorCells;
 use crate::behaviour::{LANES, Lanes, Motion, OwnEntity, OwnEntityLanes};
-use crate::store::{Rows, row_of};
-use crate::world::{Point, World};
+use crate::store::{StoreRows, row_of};
+use crate::world::{Point, WorldBox};
 
 /// Rows with a new velocity are listed if they are at most one in this many. Otherwise all velocities are
 /// sent.
@@ -57,8 +57,8 @@ impl TickChanges {
 
 /// Moves rows of a store.
 pub(super) struct Mover<'a, const D: usize> {
-    pub(super) rows: Rows<'a, D>,
-    world: World<D>,
+    pub(super) rows: StoreRows<'a, D>,
+    world: WorldBox<D>,
     stretch: (u64, u64),
     home: &'a InteriorCells<D>,
     noted: &'a mut TickChanges,
@@ -67,8 +67,8 @@ pub(super) struct Mover<'a, const D: usize> {
 
 impl<'a, const D: usize> Mover<'a, D> {
     pub(super) fn new(
-        rows: Rows<'a, D>,
-        (world, stretch): (World<D>, (u64, u64)),
+        rows: StoreRows<'a, D>,
+        (world, stretch): (WorldBox<D>, (u64, u64)),
         home: &'a InteriorCells<D>,
         noted: &'a mut TickChanges,
     ) -> Mover<'a, D> {
@@ -78,7 +78,7 @@ impl<'a, const D: usize> Mover<'a, D> {
 
     #[inline(always)]
     pub(super) fn own(&self, row: usize) -> OwnEntity<D> {
-        let Rows { ids, kinds, position, velocity, .. } = &self.rows;
+        let StoreRows { ids, kinds, position, velocity, .. } = &self.rows;
         OwnEntity {
             id: ids[row],
             kind: kinds[row],
@@ -90,7 +90,7 @@ impl<'a, const D: usize> Mover<'a, D> {
     /// Loads adjacent rows, if enough are left and all of them may move.
     #[inline(always)]
     pub(super) fn own_lanes(&self, row: usize) -> Option<OwnEntityLanes<D>> {
-        let Rows { ids, kinds, flags, position, velocity } = &self.rows;
+        let StoreRows { ids, kinds, flags, position, velocity } = &self.rows;
         let flags: &[u8; LANES] = flags.get(row..)?.first_chunk()?;
         if u64::from_le_bytes(*flags) != 0 {
             return None;

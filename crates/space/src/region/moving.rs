@@ -2,9 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::asking::{BehaviourRun, Progress};
+use super::asking::{BehaviourRun, TickProgress};
 use super::mover::Mover;
-use super::{Authority, Outputs, RecordSection, Region, RegionReport, StepError};
+use super::{Outputs, RecordSection, Region, RegionAuthority, RegionReport, StepError};
 use crate::behaviour::{Behaviour, TickContext};
 use crate::handover::StandbyMode;
 use crate::store::SortWindow;
@@ -50,7 +50,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             self.view.look(self.state.store(), &self.ghosts, tick - 1, seconds, ticks_max);
         }
         self.noted.clear();
-        let mut progress = Progress::default();
+        let mut progress = TickProgress::default();
         while let Err(row) = self.run_until_panic(sees, &moment, &mut progress) {
             if let Some(row) = row {
                 self.freeze(row, true, out);
@@ -68,7 +68,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         &mut self,
         sees: bool,
         moment: &TickContext<D>,
-        progress: &mut Progress,
+        progress: &mut TickProgress,
     ) -> Result<(), Option<usize>> {
         let place = (self.setup.world, self.stretch());
         let mover = Mover::new(self.state.store_mut().rows_mut(), place, &self.home, &mut self.noted);
@@ -98,7 +98,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// The current lease.
-    pub fn authority(&self) -> Option<Authority> {
+    pub fn authority(&self) -> Option<RegionAuthority> {
         self.authority
     }
 

@@ -3,7 +3,7 @@
 use crate::handover::{HandoverTiming, RegionId, StandbyMode};
 use crate::limits::RegionLimits;
 use crate::store::Schema;
-use crate::world::World;
+use crate::world::WorldBox;
 
 /// Settings that all regions of a world share, and the region's id.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,7 +11,7 @@ pub struct RegionSetup<const D: usize> {
     /// Id of the region.
     pub region: RegionId,
     /// The world.
-    pub world: World<D>,
+    pub world: WorldBox<D>,
     /// Components of entities.
     pub schema: Schema,
     /// Length of a tick, nanoseconds.
@@ -41,7 +41,7 @@ pub struct RegionSetup<const D: usize> {
 
 impl<const D: usize> RegionSetup<D> {
     /// Default settings: 50 ticks a second, lock-step, no cool-down, hysteresis or standby.
-    pub fn new(region: RegionId, world: World<D>, strip: f32) -> RegionSetup<D> {
+    pub fn new(region: RegionId, world: WorldBox<D>, strip: f32) -> RegionSetup<D> {
         RegionSetup {
             region,
             world,

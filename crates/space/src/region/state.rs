@@ -16,15 +16,15 @@
 
 use crate::entity::EntityId;
 use crate::handover::{Handover, HandoverEffect, HandoverEntry, HandoverMessage, Parcel};
-use crate::layout::{DecodeError, Fields, put_bytes, put_u32, put_u64};
-use crate::store::{SortWindow, Store, StoreError};
-use crate::world::World;
+use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
+use crate::store::{EntityStore, SortWindow, StoreError};
+use crate::world::WorldBox;
 
 /// A region's entities and handovers.
 #[derive(Debug, Clone)]
 pub struct RegionState<const D: usize> {
-    world: World<D>,
-    store: Store<D>,
+    world: WorldBox<D>,
+    store: EntityStore<D>,
     handover: Handover,
     tick: u64,
 }
@@ -56,7 +56,7 @@ pub enum RecordSection {
 pub enum RecordError {
     /// The record cannot be decoded.
     #[error(transparent)]
-    Decode(#[from] DecodeError),
+    Decode(#[from] SpaceDecodeError),
     /// The record contains an invalid change, such as one of an entity that does not exist.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -130,12 +130,12 @@ impl RecordSection {
 
 impl<const D: usize> RegionState<D> {
     /// Creates a state from its parts.
-    pub fn new(world: World<D>, store: Store<D>, handover: Handover) -> RegionState<D> {
+    pub fn new(world: WorldBox<D>, store: EntityStore<D>, handover: Handover) -> RegionState<D> {
         RegionState { world, store, handover, tick: 0 }
     }
 
     /// The entities.
-    pub fn store(&self) -> &Store<D> {
+    pub fn store(&self) -> &EntityStore<D> {
         &self.store
     }
 
@@ -155,7 +155,7 @@ impl<const D: usize> RegionState<D> {
         (RegionState { world: self.world, store: self.store.clone(), handover, tick: self.tick }, entries)
     }
 
-    pub(super) fn store_mut(&mut self) -> &mut Store<D> {
+    pub(super) fn store_mut(&mut self) -> &mut EntityStore<D> {
         &mut self.store
     }
 
@@ -278,16 +278,16 @@ impl<const D: usize> RegionState<D> {
             }
         }
         self.tick = moved.tick;
-        if finite { Ok(()) } else { Err(DecodeError::NotFinite.into()) }
+        if finite { Ok(()) } else { Err(SpaceDecodeError::NotFinite.into()) }
     }
 
-    pub(crate) fn world(&self) -> &World<D> {
+    pub(crate) fn world(&self) -> &WorldBox<D> {
         &self.world
     }
 
     pub(crate) fn restored(
-        world: World<D>,
-        store: Store<D>,
+        world: WorldBox<D>,
+        store: EntityStore<D>,
         handover: Handover,
         tick: u64,
     ) -> RegionState<D> {
@@ -320,12 +320,12 @@ pub(super) struct Moved<'a> {
 }
 
 impl<'a> Moved<'a> {
-    fn read<const D: usize>(fields: &mut Fields<'a>) -> Result<Moved<'a>, DecodeError> {
+    fn read<const D: usize>(fields: &mut Fields<'a>) -> Result<Moved<'a>, SpaceDecodeError> {
         let (tick, rows, choice) = (fields.u64()?, fields.u32()? as usize, fields.u8()?);
         let columns = match choice {
             TURNED_NONE | TURNED_SOME => D,
             TURNED_ALL => 2 * D,
-            number => return Err(DecodeError::Unknown { what: "choice of velocities", number }),
+            number => return Err(SpaceDecodeError::Unknown { what: "choice of velocities", number }),
         };
         let columns = fields.take(rows.saturating_mul(4 * columns))?;
         let some = if choice == TURNED_SOME { fields.count(4 + 4 * D)? } else { 0 };
@@ -341,7 +341,7 @@ impl<'a> Moved<'a> {
             numbers.iter().fold(true, |finite, bytes| finite & f32::from_le_bytes(*bytes).is_finite())
         };
         let finite = finite(self.columns) && finite(self.turned_columns);
-        if finite { Ok(()) } else { Err(DecodeError::NotFinite.into()) }
+        if finite { Ok(()) } else { Err(SpaceDecodeError::NotFinite.into()) }
     }
 
     fn check_rows(&self, held: usize) -> Result<(), RecordError> {
@@ -376,7 +376,7 @@ impl<'a> Sections<'a> {
         self.fields.is_empty()
     }
 
-    pub(super) fn next<const D: usize>(&mut self) -> Result<Option<Step<'a>>, DecodeError> {
+    pub(super) fn next<const D: usize>(&mut self) -> Result<Option<Step<'a>>, SpaceDecodeError> {
         let fields = &mut self.fields;
         if fields.is_empty() {
             return Ok(None);
@@ -391,12 +391,12 @@ impl<'a> Sections<'a> {
             FROZEN => Step::Frozen(EntityId(fields.u64()?), fields.u8()? != 0),
             TICK => Step::Tick(fields.u64()?),
             WHOLE => Step::Whole(fields.bytes()?),
-            number => return Err(DecodeError::Unknown { what: "section", number }),
+            number => return Err(SpaceDecodeError::Unknown { what: "section", number }),
         }))
     }
 }
 
-fn parcel(fields: &mut Fields<'_>) -> Result<Parcel, DecodeError> {
+fn parcel(fields: &mut Fields<'_>) -> Result<Parcel, SpaceDecodeError> {
     let (id, generation) = (EntityId(fields.u64()?), fields.u32()?);
     Ok(Parcel { id, generation, state: fields.bytes()?.into() })
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use super::state::{RecordError, RegionState, Sections, Step, check_window};
 use crate::entity::EntityId;
 use crate::handover::{Handover, HandoverEffect, HandoverEntry, Parcel};
-use crate::store::{Entity, Store, StoreError};
+use crate::store::{Entity, EntityStore, StoreError};
 
 /// Records on trial.
 pub(crate) struct RecordTrial<'a, const D: usize> {
@@ -69,7 +69,7 @@ impl<const D: usize> RecordTrial<'_, D> {
         Ok(())
     }
 
-    fn store(&self) -> &Store<D> {
+    fn store(&self) -> &EntityStore<D> {
         self.state.store()
     }
 

@@ -10,10 +10,10 @@ use std::ops::Range;
 use crate::behaviour::{NearbyEntities, OtherEntity};
 use crate::entity::EntityId;
 use crate::ghost::{Ghost, Ghosts};
-use crate::index::{Grid, Index};
+use crate::index::{Grid, SpatialIndex};
 use crate::shape::Aabb;
-use crate::store::Store;
-use crate::world::{Point, World};
+use crate::store::EntityStore;
+use crate::world::{Point, WorldBox};
 
 pub(super) use lanes::{LaneSlots, LanesInSight};
 
@@ -26,7 +26,7 @@ struct SeenState<const D: usize> {
 
 /// All visible entities. The region's own stay in the store; only their grid slots are copied.
 #[derive(Debug)]
-pub(super) struct View<const D: usize> {
+pub(super) struct VisibleEntities<const D: usize> {
     sight: f32,
     grid: Grid<D>,
     /// Ghosts, whose items come after all rows.
@@ -36,9 +36,9 @@ pub(super) struct View<const D: usize> {
     room: Vec<(EntityId, u32, Point<D>)>,
 }
 
-impl<const D: usize> View<D> {
-    pub(super) fn new(world: World<D>, sight: f32) -> View<D> {
-        View {
+impl<const D: usize> VisibleEntities<D> {
+    pub(super) fn new(world: WorldBox<D>, sight: f32) -> VisibleEntities<D> {
+        VisibleEntities {
             sight,
             grid: Grid::for_sight(world, if sight > 0.0 { sight } else { f32::MAX }),
             others: Vec::new(),
@@ -50,7 +50,7 @@ impl<const D: usize> View<D> {
     /// Rebuilds the view after `tick`, with ticks of this many `seconds`.
     pub(super) fn look(
         &mut self,
-        store: &Store<D>,
+        store: &EntityStore<D>,
         ghosts: &Ghosts<D>,
         tick: u64,
         seconds: f32,
@@ -130,7 +130,7 @@ impl<const D: usize> View<D> {
 
 /// Entities within sight of one entity.
 pub(super) struct SlotsInSight<'a, const D: usize> {
-    view: &'a View<D>,
+    view: &'a VisibleEntities<D>,
     own: usize,
     position: Point<D>,
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{Outputs, Region, StepError};
 use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
-use crate::interest::{EntityCommand, InterestError, Interests, ViewerId, Watch};
+use crate::interest::{EntityCommand, InterestError, Interests, SurroundingsWatch, ViewerId};
 use crate::store::{Entity, StoreError};
 use crate::world::Point;
 
@@ -36,7 +36,7 @@ pub enum CommandError {
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Adds a viewer. In a world of several regions the radius is at most the strip's width.
-    pub fn watch(&mut self, viewer: ViewerId, watch: Watch) -> Result<(), InterestError> {
+    pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
         let (radius, strip) = (watch.radius, self.setup.strip);
         if self.partition.regions().len() > 1 && radius > strip {
             return Err(InterestError::Far { radius, strip });

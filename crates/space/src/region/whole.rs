@@ -9,8 +9,8 @@ use crate::handover::{Handover, HandoverTiming, StandbyMode};
 use crate::layout::{Fields, VERSION, put_u64};
 use crate::limits::RegionLimits;
 use crate::region::RegionSetup;
-use crate::store::{Schema, Store};
-use crate::world::World;
+use crate::store::{EntityStore, Schema};
+use crate::world::WorldBox;
 
 impl<const D: usize> RegionState<D> {
     /// Appends the snapshot.
@@ -33,7 +33,7 @@ impl<const D: usize> RegionState<D> {
     /// Builds the state from a [whole](RegionState::whole) record.
     pub fn read_whole(setup: &RegionSetup<D>, record: &[u8]) -> Result<RegionState<D>, RecordError> {
         let handover = Handover::new(setup.region, 0, setup.standby, setup.timing);
-        let store = Store::new(setup.schema.clone(), setup.limits);
+        let store = EntityStore::new(setup.schema.clone(), setup.limits);
         let handover = handover.with_limits(setup.limits.handover);
         let mut state = RegionState::new(setup.world, store, handover);
         state.follow(record)?;
@@ -48,7 +48,7 @@ impl<const D: usize> RegionState<D> {
 }
 
 fn read<const D: usize>(
-    world: &World<D>,
+    world: &WorldBox<D>,
     schema: &Schema,
     limits: RegionLimits,
     (standby, timing): (StandbyMode, HandoverTiming),
@@ -57,7 +57,7 @@ fn read<const D: usize>(
     let mut fields = Fields::versioned(snapshot)?;
     let tick = fields.u64()?;
     let handover = Handover::read_snapshot(&mut fields, standby, timing)?.with_limits(limits.handover);
-    let store = Store::read_snapshot(&mut fields, schema, limits)?;
+    let store = EntityStore::read_snapshot(&mut fields, schema, limits)?;
     fields.end()?;
     Ok(RegionState::restored(*world, store, handover, tick))
 }

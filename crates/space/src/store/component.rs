@@ -110,42 +110,42 @@ impl Schema {
 
 /// One component of all rows.
 #[derive(Debug, Clone)]
-pub(super) enum Column {
+pub(super) enum ComponentColumn {
     F32(Vec<f32>),
     Bytes { each: usize, bytes: Vec<u8> },
 }
 
-impl Column {
-    pub(super) fn new(kind: ComponentKind) -> Column {
+impl ComponentColumn {
+    pub(super) fn new(kind: ComponentKind) -> ComponentColumn {
         match kind {
-            ComponentKind::F32 => Column::F32(Vec::new()),
-            ComponentKind::Bytes(each) => Column::Bytes { each: each as usize, bytes: Vec::new() },
+            ComponentKind::F32 => ComponentColumn::F32(Vec::new()),
+            ComponentKind::Bytes(each) => ComponentColumn::Bytes { each: each as usize, bytes: Vec::new() },
         }
     }
 
     pub(super) fn f32s(&self) -> Option<&[f32]> {
         match self {
-            Column::F32(column) => Some(column),
-            Column::Bytes { .. } => None,
+            ComponentColumn::F32(column) => Some(column),
+            ComponentColumn::Bytes { .. } => None,
         }
     }
 
     pub(super) fn bytes_of(&self, row: usize) -> Option<&[u8]> {
         match self {
-            Column::F32(_) => None,
-            Column::Bytes { each, bytes } => Some(&bytes[row * each..(row + 1) * each]),
+            ComponentColumn::F32(_) => None,
+            ComponentColumn::Bytes { each, bytes } => Some(&bytes[row * each..(row + 1) * each]),
         }
     }
 
     /// Appends a row from the front of the bytes and returns the rest.
     pub(super) fn push<'a>(&mut self, given: &'a [u8]) -> &'a [u8] {
         match self {
-            Column::F32(column) => {
+            ComponentColumn::F32(column) => {
                 let (number, rest) = given.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
                 column.push(f32::from_le_bytes(*number));
                 rest
             }
-            Column::Bytes { each, bytes } => {
+            ComponentColumn::Bytes { each, bytes } => {
                 let (own, rest) = given.split_at(*each);
                 bytes.extend_from_slice(own);
                 rest
@@ -155,20 +155,22 @@ impl Column {
 
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) {
         match self {
-            Column::F32(column) => out.extend_from_slice(&column[row].to_le_bytes()),
-            Column::Bytes { each, bytes } => out.extend_from_slice(&bytes[row * each..(row + 1) * each]),
+            ComponentColumn::F32(column) => out.extend_from_slice(&column[row].to_le_bytes()),
+            ComponentColumn::Bytes { each, bytes } => {
+                out.extend_from_slice(&bytes[row * each..(row + 1) * each])
+            }
         }
     }
 
     /// Replaces a row from the front of the bytes and returns the rest.
     pub(super) fn set<'a>(&mut self, row: usize, given: &'a [u8]) -> &'a [u8] {
         match self {
-            Column::F32(column) => {
+            ComponentColumn::F32(column) => {
                 let (number, rest) = given.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
                 column[row] = f32::from_le_bytes(*number);
                 rest
             }
-            Column::Bytes { each, bytes } => {
+            ComponentColumn::Bytes { each, bytes } => {
                 let (own, rest) = given.split_at(*each);
                 bytes[row * *each..(row + 1) * *each].copy_from_slice(own);
                 rest
@@ -178,10 +180,10 @@ impl Column {
 
     pub(super) fn swap_remove(&mut self, row: usize) {
         match self {
-            Column::F32(column) => {
+            ComponentColumn::F32(column) => {
                 column.swap_remove(row);
             }
-            Column::Bytes { each, bytes } => {
+            ComponentColumn::Bytes { each, bytes } => {
                 let last = bytes.len() - *each;
                 bytes.copy_within(last.., row * *each);
                 bytes.truncate(last);
@@ -191,8 +193,8 @@ impl Column {
 
     pub(super) fn permute(&mut self, moves: &[RowMove]) {
         match self {
-            Column::F32(column) => permute(column, moves),
-            Column::Bytes { each, bytes } => {
+            ComponentColumn::F32(column) => permute(column, moves),
+            ComponentColumn::Bytes { each, bytes } => {
                 let each = *each;
                 let place = |row: u32| row as usize * each..(row as usize + 1) * each;
                 let taken: Vec<u8> = moves.iter().flat_map(|one| &bytes[place(one.from)]).copied().collect();
@@ -205,8 +207,8 @@ impl Column {
 
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Column::F32(column) => column.capacity() * 4,
-            Column::Bytes { bytes, .. } => bytes.capacity(),
+            ComponentColumn::F32(column) => column.capacity() * 4,
+            ComponentColumn::Bytes { bytes, .. } => bytes.capacity(),
         }
     }
 }

@@ -6,10 +6,10 @@
 //! with the windows shifted by half. Three sweeps nearly sort any order. The order affects only memory
 //! locality.
 
-use super::{Store, hash};
+use super::{EntityStore, hash};
 use crate::curve::{Curve, Morton};
-use crate::layout::{DecodeError, Fields, put_u32};
-use crate::world::World;
+use crate::layout::{Fields, SpaceDecodeError, put_u32};
+use crate::world::WorldBox;
 
 /// Smallest window, if there are enough rows.
 const ROWS_MIN: usize = 512;
@@ -56,10 +56,10 @@ impl SortWindow {
         [self.first, self.step, self.count].into_iter().for_each(|number| put_u32(out, number));
     }
 
-    pub(crate) fn read(fields: &mut Fields<'_>) -> Result<SortWindow, DecodeError> {
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Result<SortWindow, SpaceDecodeError> {
         let window = SortWindow { first: fields.u32()?, step: fields.u32()?, count: fields.u32()? };
         if window.step == 0 {
-            Err(DecodeError::Unknown { what: "step of rows", number: 0 })
+            Err(SpaceDecodeError::Unknown { what: "step of rows", number: 0 })
         } else {
             Ok(window)
         }
@@ -73,9 +73,9 @@ pub(super) struct RowMove {
     pub(super) to: u32,
 }
 
-impl<const D: usize> Store<D> {
+impl<const D: usize> EntityStore<D> {
     /// Sorts the rows of a window, which must exist.
-    pub(crate) fn sort(&mut self, window: SortWindow, world: &World<D>) {
+    pub(crate) fn sort(&mut self, window: SortWindow, world: &WorldBox<D>) {
         // Frees its memory afterwards, which is as large as the rows' own.
         let rows = (0..window.count as usize).map(|nth| window.row(nth));
         let mut order: Vec<(u64, u32)> =
@@ -122,11 +122,11 @@ mod tests {
     use crate::limits::RegionLimits;
     use crate::store::{ComponentKind, Entity, Schema};
 
-    fn scattered(count: u64) -> Store<3> {
+    fn scattered(count: u64) -> EntityStore<3> {
         let mut schema = Schema::default();
         schema.register("number", ComponentKind::F32).unwrap();
         schema.register("name", ComponentKind::Bytes(3)).unwrap();
-        let mut store = Store::new(schema, RegionLimits::default());
+        let mut store = EntityStore::new(schema, RegionLimits::default());
         for id in 0..count {
             let along = |axis: u64| ((id + 1) * (7 + axis) * 40_503 % 10_007) as f32 / 101.0;
             let components = [&(id as f32).to_le_bytes()[..], &id.to_le_bytes()[..3]].concat();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     /// Mean distance of rows from their sorted place.
-    fn disorder(store: &Store<3>, world: &World<3>) -> f64 {
+    fn disorder(store: &EntityStore<3>, world: &WorldBox<3>) -> f64 {
         let key = |row: &usize| (Morton::key(world.place(&store.position(*row))), store.ids[*row]);
         let mut order: Vec<usize> = (0..store.len()).collect();
         order.sort_by_key(key);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn three_sweeps_nearly_sort_scattered_rows() {
-        let (mut store, world) = (scattered(20_000), World::cube(100.0).unwrap());
+        let (mut store, world) = (scattered(20_000), WorldBox::cube(100.0).unwrap());
         let (before, far) = (store.ledger(), disorder(&store, &world));
         for tick in 0..96 {
             if let Some(window) = SortWindow::of_tick(tick, 32, store.len()) {

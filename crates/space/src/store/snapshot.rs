@@ -5,16 +5,16 @@
 //!  components by row
 //! ```
 
-use super::{FROZEN, STILL, Store, StoreError};
+use super::{EntityStore, FROZEN, STILL, StoreError};
 use crate::entity::EntityId;
-use crate::layout::{DecodeError, Fields, put_u32, put_u64};
+use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 use crate::limits::RegionLimits;
 use crate::region::put_column;
 use crate::store::component::Schema;
 use crate::store::state::{Entity, StateError};
 use crate::world::Point;
 
-impl<const D: usize> Store<D> {
+impl<const D: usize> EntityStore<D> {
     pub(crate) fn write_snapshot(&self, out: &mut Vec<u8>) {
         out.push(D as u8);
         put_u32(out, self.schema_hash);
@@ -37,7 +37,7 @@ impl<const D: usize> Store<D> {
         fields: &mut Fields<'_>,
         schema: &Schema,
         limits: RegionLimits,
-    ) -> Result<Store<D>, StoreError> {
+    ) -> Result<EntityStore<D>, StoreError> {
         let dimensions = fields.u8().map_err(StateError::from)?;
         if usize::from(dimensions) != D {
             return Err(StateError::Dimensions { dimensions, wanted: D }.into());
@@ -45,7 +45,7 @@ impl<const D: usize> Store<D> {
         if fields.u32().map_err(StateError::from)? != schema.hash() {
             return Err(StateError::Schema.into());
         }
-        let mut store = Store::new(schema.clone(), limits);
+        let mut store = EntityStore::new(schema.clone(), limits);
         let rows = Rows::<D>::read(fields, schema.size()).map_err(StateError::from)?;
         for row in 0..rows.ids.len() {
             let point =
@@ -79,13 +79,13 @@ struct Rows<'a, const D: usize> {
 }
 
 impl<'a, const D: usize> Rows<'a, D> {
-    fn read(fields: &mut Fields<'a>, component_bytes: usize) -> Result<Rows<'a, D>, DecodeError> {
+    fn read(fields: &mut Fields<'a>, component_bytes: usize) -> Result<Rows<'a, D>, SpaceDecodeError> {
         let count = fields.count(17 + 8 * D + component_bytes)?;
         let ids = (0..count).map(|_| fields.u64().map(EntityId)).collect::<Result<_, _>>()?;
         let generations = (0..count).map(|_| fields.u32()).collect::<Result<_, _>>()?;
         let kinds = (0..count).map(|_| fields.u32()).collect::<Result<_, _>>()?;
         let flags = fields.take(count)?;
-        let mut columns = || -> Result<[Vec<f32>; D], DecodeError> {
+        let mut columns = || -> Result<[Vec<f32>; D], SpaceDecodeError> {
             let mut columns = std::array::from_fn(|_| Vec::new());
             for column in &mut columns {
                 let (numbers, _) = fields.take(count * 4)?.as_chunks::<4>();

@@ -12,12 +12,12 @@
 
 use std::sync::Arc;
 
-use super::{Store, StoreError};
+use super::{EntityStore, StoreError};
 use crate::entity::EntityId;
 use crate::handover::Parcel;
-use crate::layout::{DecodeError, Fields, VERSION, put_point, put_u32};
+use crate::layout::{Fields, SpaceDecodeError, VERSION, put_point, put_u32};
 use crate::store::component::Schema;
-use crate::world::{Point, World};
+use crate::world::{Point, WorldBox};
 
 /// A whole entity.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,7 +44,7 @@ pub struct Entity<'a, const D: usize> {
 pub enum StateError {
     /// The bytes cannot be decoded.
     #[error(transparent)]
-    Decode(#[from] DecodeError),
+    Decode(#[from] SpaceDecodeError),
     /// The state has another number of dimensions.
     #[error("the entity has {dimensions} dimensions, its world has {wanted}")]
     Dimensions {
@@ -97,7 +97,7 @@ impl<'a, const D: usize> Entity<'a, D> {
     }
 }
 
-impl<const D: usize> Store<D> {
+impl<const D: usize> EntityStore<D> {
     /// Appends a row's state.
     pub fn write_state(&self, row: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(&[VERSION, D as u8, u8::from(self.is_frozen(row)), 0]);
@@ -134,7 +134,11 @@ impl<const D: usize> Store<D> {
     }
 
     /// Inserts an entity if its position is in the world.
-    pub fn insert_within(&mut self, entity: &Entity<'_, D>, world: &World<D>) -> Result<usize, StoreError> {
+    pub fn insert_within(
+        &mut self,
+        entity: &Entity<'_, D>,
+        world: &WorldBox<D>,
+    ) -> Result<usize, StoreError> {
         super::finite(entity.id, "its position", &entity.position)?;
         if world.holds(&entity.position) { self.insert(entity) } else { Err(StoreError::Outside(entity.id)) }
     }

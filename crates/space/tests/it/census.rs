@@ -17,9 +17,9 @@ impl Pair {
     fn new() -> Pair {
         let behaviour = dunlin_space::behaviour::Oscillate { low: 1.0, high: 99.0 };
         let made = |id| {
-            let setup = RegionSetup::new(RegionId(id), World::cube(EDGE).unwrap(), 5.0);
+            let setup = RegionSetup::new(RegionId(id), WorldBox::cube(EDGE).unwrap(), 5.0);
             let partition = Partition::even(3, &[RegionId(1), RegionId(2)]);
-            Region::new(setup, behaviour, partition, Authority { epoch: 1, until_ns: u64::MAX })
+            Region::new(setup, behaviour, partition, RegionAuthority { epoch: 1, until_ns: u64::MAX })
         };
         let mut pair =
             Pair { regions: [made(1), made(2)], outs: Default::default(), now: 0, read: Default::default() };

@@ -26,9 +26,9 @@ fn parcels() -> Vec<Parcel> {
     vec![parcel(7, b"state"), parcel(8, b"")]
 }
 
-fn refused() -> Vec<Refused> {
+fn refused() -> Vec<RefusedEntity> {
     let whys = [EntityRefusal::Held, EntityRefusal::Full, EntityRefusal::Unreadable, EntityRefusal::Busy];
-    (0..).zip(whys).map(|(index, why)| Refused { index, why }).collect()
+    (0..).zip(whys).map(|(index, why)| RefusedEntity { index, why }).collect()
 }
 
 fn messages() -> Vec<(&'static str, HandoverMessage)> {
@@ -78,12 +78,12 @@ fn messages_keep_their_bytes() {
         for end in 0..bytes.len() {
             assert_eq!(
                 HandoverMessage::decode(&bytes[..end]),
-                Err(DecodeError::Short),
+                Err(SpaceDecodeError::Short),
                 "{name} cut at {end}"
             );
         }
         bytes[0] = 2;
-        assert_eq!(HandoverMessage::decode(&bytes), Err(DecodeError::Version(2)));
+        assert_eq!(HandoverMessage::decode(&bytes), Err(SpaceDecodeError::Version(2)));
     }
 }
 
@@ -97,11 +97,11 @@ fn entries_keep_their_bytes() {
     }
 }
 
-fn entity() -> Store<3> {
+fn entity() -> EntityStore<3> {
     let mut schema = Schema::default();
     schema.register("heat", ComponentKind::F32).unwrap();
     schema.register("name", ComponentKind::Bytes(5)).unwrap();
-    let mut store = Store::new(schema, RegionLimits::default());
+    let mut store = EntityStore::new(schema, RegionLimits::default());
     let components = [&1.5_f32.to_le_bytes()[..], b"dunes"].concat();
     let entity = Entity {
         id: EntityId(7),
@@ -121,7 +121,7 @@ fn entities_keep_their_bytes() {
     let store = entity();
     let parcel = store.parcel(0);
     check("entity", &parcel.state);
-    let mut other = Store::<3>::new(store.schema().clone(), RegionLimits::default());
+    let mut other = EntityStore::<3>::new(store.schema().clone(), RegionLimits::default());
     other.insert_parcel(&parcel).unwrap();
     assert_eq!(other.ledger(), store.ledger());
     assert_eq!((other.f32s(0), other.bytes_of(1, 0)), (Some(&[1.5][..]), Some(&b"dunes"[..])));
@@ -130,16 +130,16 @@ fn entities_keep_their_bytes() {
 #[test]
 fn entities_of_another_schema_are_refused_with_the_reason() {
     let parcel = entity().parcel(0);
-    let mut plain = Store::<3>::new(Schema::default(), RegionLimits::default());
+    let mut plain = EntityStore::<3>::new(Schema::default(), RegionLimits::default());
     assert_eq!(plain.insert_parcel(&parcel), Err(StoreError::State(StateError::Schema)));
-    let mut flat = Store::<2>::new(entity().schema().clone(), RegionLimits::default());
+    let mut flat = EntityStore::<2>::new(entity().schema().clone(), RegionLimits::default());
     let wrong = StateError::Dimensions { dimensions: 3, wanted: 2 };
     assert_eq!(flat.insert_parcel(&parcel), Err(StoreError::State(wrong)));
     assert_eq!(flat.refusal(&parcel, 0), Some(EntityRefusal::Unreadable));
     let mut endless = parcel.state.to_vec();
     endless[12..16].copy_from_slice(&f32::NAN.to_le_bytes());
     let endless = Parcel { state: endless.into(), ..parcel };
-    let mut own = Store::<3>::new(entity().schema().clone(), RegionLimits::default());
+    let mut own = EntityStore::<3>::new(entity().schema().clone(), RegionLimits::default());
     assert_eq!(own.insert_parcel(&endless), Err(StoreError::State(StateError::NotFinite)));
     assert_eq!(own.len(), 0);
 }

@@ -26,13 +26,13 @@ fn columns<const D: usize>(points: &[Point<D>]) -> [Vec<f32>; D] {
     std::array::from_fn(|axis| points.iter().map(|point| point[axis]).collect())
 }
 
-fn built<const D: usize, I: Index<D>>(mut index: I, points: &[Point<D>]) -> I {
+fn built<const D: usize, I: SpatialIndex<D>>(mut index: I, points: &[Point<D>]) -> I {
     let columns = columns(points);
     index.rebuild(std::array::from_fn(|axis| &columns[axis][..]));
     index
 }
 
-fn found<const D: usize>(index: &impl Index<D>, shape: &impl Shape<D>) -> Vec<u32> {
+fn found<const D: usize>(index: &impl SpatialIndex<D>, shape: &impl Shape<D>) -> Vec<u32> {
     let mut found = Vec::new();
     index.within(shape, &mut found);
     found.sort_unstable();
@@ -58,8 +58,8 @@ fn questions<const D: usize>() -> impl Strategy<Value = Questions<D>> {
 }
 
 fn agrees<const D: usize>(
-    index: &impl Index<D>,
-    scan: &Scan<D>,
+    index: &impl SpatialIndex<D>,
+    scan: &LinearScan<D>,
     q: &Questions<D>,
 ) -> Result<(), TestCaseError> {
     prop_assert_eq!(index.len(), scan.len());
@@ -91,8 +91,8 @@ fn agrees<const D: usize>(
 }
 
 fn nearest_agree<const D: usize>(
-    index: &impl Index<D>,
-    scan: &Scan<D>,
+    index: &impl SpatialIndex<D>,
+    scan: &LinearScan<D>,
     q: &Questions<D>,
 ) -> Result<(), TestCaseError> {
     let (mut nearest, mut all) = (Vec::new(), Vec::new());
@@ -117,11 +117,11 @@ fn all_agree<const D: usize>(
     later: &[Point<D>],
     q: &Questions<D>,
 ) -> Result<(), TestCaseError> {
-    let world = World::cube(100.0).unwrap();
+    let world = WorldBox::cube(100.0).unwrap();
     let mut octree = built(Octree::new(world), points);
     let mut tetree = built(Tetree::new(world), points);
     let mut grid = built(Grid::new(world, 7.0), points);
-    let mut scan = built(Scan::new(), points);
+    let mut scan = built(LinearScan::new(), points);
     for moved in [points, later] {
         (octree, tetree) = (built(octree, moved), built(tetree, moved));
         (grid, scan) = (built(grid, moved), built(scan, moved));
@@ -156,8 +156,8 @@ fn nan_points_are_found_by_no_index_and_harm_no_other() {
     points[17] = [f32::NAN; 3];
     points[18] = [f32::NAN, 1.0, 2.0];
     let q = Questions { at: [8.0, 50.0, 50.0], to: [9.5, 51.0, 50.0], size: 5.0, count: 7 };
-    let world = World::cube(100.0).unwrap();
-    let scan = built(Scan::new(), &points);
+    let world = WorldBox::cube(100.0).unwrap();
+    let scan = built(LinearScan::new(), &points);
     let ball = Ball { center: q.at, radius: q.size };
     assert_eq!(found(&built(Octree::new(world), &points), &ball), found(&scan, &ball));
     assert_eq!(found(&built(Grid::new(world, 5.0), &points), &ball), found(&scan, &ball));
@@ -169,8 +169,8 @@ fn nan_points_are_found_by_no_index_and_harm_no_other() {
 fn neighbouring_queries_get_their_own_results() {
     let mut dice = Dice(7);
     let points: Vec<Point<3>> = (0..2_000).map(|_| std::array::from_fn(|_| dice.unit() * 100.0)).collect();
-    let index = built(Tetree::new(World::cube(100.0).unwrap()), &points);
-    let scan = built(Scan::new(), &points);
+    let index = built(Tetree::new(WorldBox::cube(100.0).unwrap()), &points);
+    let scan = built(LinearScan::new(), &points);
     let (mut nearest, mut all) = (Vec::new(), Vec::new());
     for _ in 0..200 {
         let at = std::array::from_fn(|_| dice.unit() * 100.0);

@@ -6,8 +6,8 @@ use super::*;
 
 const VIEWER: ViewerId = ViewerId(1);
 
-fn store(dice: &mut Dice, count: u64) -> Store<2> {
-    let mut store = Store::new(Schema::default(), RegionLimits::default());
+fn store(dice: &mut Dice, count: u64) -> EntityStore<2> {
+    let mut store = EntityStore::new(Schema::default(), RegionLimits::default());
     for id in 0..count {
         let at = [dice.unit() * 100.0, dice.unit() * 100.0];
         let entity = Entity { kind: (id % 3) as u32, velocity: [1.0, -1.0], ..Entity::at(id, at) };
@@ -42,11 +42,11 @@ impl Knows {
     }
 }
 
-fn watch(rule: VisibilityRule, bytes_per_tick: u32) -> Watch {
-    Watch { rule, bytes_per_tick, ..Watch::around(EntityId(0), 25.0) }
+fn watch(rule: VisibilityRule, bytes_per_tick: u32) -> SurroundingsWatch {
+    SurroundingsWatch { rule, bytes_per_tick, ..SurroundingsWatch::around(EntityId(0), 25.0) }
 }
 
-fn in_sight(store: &Store<2>, rule: impl Fn(u32) -> bool) -> Vec<EntityId> {
+fn in_sight(store: &EntityStore<2>, rule: impl Fn(u32) -> bool) -> Vec<EntityId> {
     let Some(row) = store.row(EntityId(0)) else { return vec![] };
     let center = store.position(row);
     let near = |row: &usize| {
@@ -59,8 +59,8 @@ fn in_sight(store: &Store<2>, rule: impl Fn(u32) -> bool) -> Vec<EntityId> {
 }
 
 /// Moves every entity.
-fn shuffle(store: &Store<2>, dice: &mut Dice, step: f32) -> Store<2> {
-    let mut moved = Store::new(Schema::default(), RegionLimits::default());
+fn shuffle(store: &EntityStore<2>, dice: &mut Dice, step: f32) -> EntityStore<2> {
+    let mut moved = EntityStore::new(Schema::default(), RegionLimits::default());
     for row in 0..store.len() {
         let at = store.position(row).map(|along| (along + (dice.unit() - 0.5) * step).clamp(0.0, 100.0));
         let (id, kind) = (store.ids()[row].0, store.kinds()[row]);
@@ -71,7 +71,7 @@ fn shuffle(store: &Store<2>, dice: &mut Dice, step: f32) -> Store<2> {
 
 #[test]
 fn viewer_knows_exactly_the_visible_entities_in_sight() {
-    let world = World::<2>::cube(100.0).unwrap();
+    let world = WorldBox::<2>::cube(100.0).unwrap();
     for (rule, shown) in [
         (VisibilityRule::All, (|_| true) as fn(u32) -> bool),
         (VisibilityRule::OfKind(1), |kind| kind == 1),
@@ -98,7 +98,7 @@ fn viewer_knows_exactly_the_visible_entities_in_sight() {
 fn near_entities_are_updated_more_often_but_all_in_turn() {
     let mut dice = Dice(6);
     let store = store(&mut dice, 400);
-    let mut interests = Interests::new(World::<2>::cube(100.0).unwrap(), 25.0, 10);
+    let mut interests = Interests::new(WorldBox::<2>::cube(100.0).unwrap(), 25.0, 10);
     interests.watch(VIEWER, watch(VisibilityRule::All, 10 * 25)).unwrap();
     let mut knows = Knows::default();
     interests.tell(&store, 1, |_, bytes| _ = knows.take(bytes, 1));
@@ -130,8 +130,8 @@ fn near_entities_are_updated_more_often_but_all_in_turn() {
 
 #[test]
 fn excess_viewers_and_invalid_radii_are_refused() {
-    let mut interests = Interests::new(World::<2>::cube(100.0).unwrap(), 25.0, 1);
-    let blind = Watch { radius: f32::NAN, ..watch(VisibilityRule::All, 1) };
+    let mut interests = Interests::new(WorldBox::<2>::cube(100.0).unwrap(), 25.0, 1);
+    let blind = SurroundingsWatch { radius: f32::NAN, ..watch(VisibilityRule::All, 1) };
     assert!(matches!(interests.watch(VIEWER, blind), Err(InterestError::Radius(_))));
     interests.watch(VIEWER, watch(VisibilityRule::All, 1)).unwrap();
     assert_eq!(
@@ -161,10 +161,10 @@ fn hear(scene: &mut Scene<2>, region: u32, tick: u64, said: &Said) -> Vec<SceneC
 
 /// An update of a region with these entities, for a viewer that starts anew.
 fn anew(epoch: u64, ids: &[u64]) -> Said {
-    let mut store = Store::<2>::new(Schema::default(), RegionLimits::default());
+    let mut store = EntityStore::<2>::new(Schema::default(), RegionLimits::default());
     ids.iter().for_each(|id| _ = store.insert(&Entity::at(*id, [50.0, *id as f32])).unwrap());
-    let mut interests = Interests::new(World::cube(100.0).unwrap(), 90.0, 1);
-    interests.watch(VIEWER, Watch::around(EntityId(ids[0]), 90.0)).unwrap();
+    let mut interests = Interests::new(WorldBox::cube(100.0).unwrap(), 90.0, 1);
+    interests.watch(VIEWER, SurroundingsWatch::around(EntityId(ids[0]), 90.0)).unwrap();
     let mut glimpses = Vec::new();
     interests.tell(&store, 1, |_, bytes| glimpses = bytes.to_vec());
     Said { epoch, glimpses }
@@ -193,7 +193,7 @@ fn entity_seen_by_two_regions_follows_the_newer_report() {
 #[test]
 fn viewer_crossing_borders_sees_exactly_its_surroundings() {
     const RADIUS: f32 = 9.0;
-    let world = World::<2>::cube(100.0).unwrap();
+    let world = WorldBox::<2>::cube(100.0).unwrap();
     let oscillate = dunlin_space::behaviour::Oscillate { low: 0.0, high: 100.0 };
     let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world, 10.0), &oscillate, 4);
     let mut dice = Dice(11);
@@ -203,10 +203,10 @@ fn viewer_crossing_borders_sees_exactly_its_surroundings() {
         let kind = (nth % 3) as u32;
         stage.spawn(&Entity { kind, velocity: [speed, 0.0], ..Entity::at(nth, at) }).unwrap();
     }
-    let watch = Watch {
+    let watch = SurroundingsWatch {
         rule: VisibilityRule::NotOfKind(2),
         allowed: VisibilityRule::Where(|id, _| id.0 % 7 != 3),
-        ..Watch::around(EntityId(0), RADIUS)
+        ..SurroundingsWatch::around(EntityId(0), RADIUS)
     };
     stage.regions_mut().for_each(|(region, _)| region.watch(VIEWER, watch).unwrap());
     let (mut scene, mut homes, mut changes) = (Scene::<2>::new(Schema::default()), Vec::new(), Vec::new());

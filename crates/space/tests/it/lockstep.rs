@@ -26,7 +26,7 @@ fn run<const D: usize, B: Behaviour<D> + Clone>(
     strip: f32,
     regions: u32,
 ) -> Vec<Vec<(EntityId, u32, u64)>> {
-    let world = World::<D>::cube(100.0).unwrap();
+    let world = WorldBox::<D>::cube(100.0).unwrap();
     let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world, strip), behaviour, regions);
     populate(&mut stage, 400, 100.0, 42);
     let mut handed_over = 0;
@@ -136,7 +136,7 @@ fn too_narrow_strip_changes_the_result() {
 
 #[test]
 fn standby_that_reads_the_records_equals_its_owner() {
-    let world = World::<3>::cube(100.0).unwrap();
+    let world = WorldBox::<3>::cube(100.0).unwrap();
     let walk = Sees(Walk { speed_max: 40.0, turn: 6.0 });
     let mut setup = RegionSetup::new(RegionId(0), world, 1.0);
     setup.sort_every = 7;
@@ -144,7 +144,7 @@ fn standby_that_reads_the_records_equals_its_owner() {
     let fresh = |id: u32| {
         RegionState::new(
             world,
-            Store::new(Schema::default(), RegionLimits::default()),
+            EntityStore::new(Schema::default(), RegionLimits::default()),
             Handover::new(RegionId(id), 1, StandbyMode::None, HandoverTiming::default()),
         )
     };

@@ -39,7 +39,7 @@ fn splits_and_merges_leave_no_region_empty() {
 
 /// Keys of a crowd and of scattered entities.
 fn crowd(dice: &mut Dice) -> Vec<u64> {
-    let world = World::<2>::cube(100.0).unwrap();
+    let world = WorldBox::<2>::cube(100.0).unwrap();
     let mut keys: Vec<u64> = (0..20_000)
         .map(|who| {
             let spread = if who % 5 == 0 { 100.0 } else { 8.0 };
@@ -94,7 +94,7 @@ fn small_differences_move_no_border() {
 /// Entities change their regions, but none is lost or changed.
 #[test]
 fn moving_borders_changes_no_entity() {
-    let world = World::<3>::cube(100.0).unwrap();
+    let world = WorldBox::<3>::cube(100.0).unwrap();
     let flock = dunlin_space::behaviour::Flock { sight: 4.0, ..Default::default() };
     let run = |cut_anew: bool| {
         let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world, 4.0), &flock, 4);
@@ -167,10 +167,10 @@ fn rebalance_waits_until_strayed_entities_have_moved() {
 
 #[test]
 fn region_weighs_strayed_entities_separately() {
-    let world = World::<2>::cube(100.0).unwrap();
+    let world = WorldBox::<2>::cube(100.0).unwrap();
     let walk = dunlin_space::behaviour::Walk { speed_max: 0.0, turn: 0.0 };
     let setup = RegionSetup::new(RegionId(1), world, 5.0);
-    let authority = Authority { epoch: 1, until_ns: u64::MAX };
+    let authority = RegionAuthority { epoch: 1, until_ns: u64::MAX };
     let mut region = Region::new(setup, walk, Partition::even(2, &ids(2)), authority);
     let mut out = Outputs::default();
     for nth in 0..3_000_u64 {

@@ -6,7 +6,7 @@ use dunlin_topic::{Frame, Reducer};
 use super::*;
 
 fn reducer(region: u32) -> RegionReducer<3> {
-    let world = World::cube(100.0).unwrap();
+    let world = WorldBox::cube(100.0).unwrap();
     let (schema, limits) = (Schema::default(), RegionLimits::default());
     RegionReducer::new(RegionId(region), world, schema, limits, StandbyMode::None, HandoverTiming::default())
 }
@@ -28,7 +28,7 @@ fn apply(reducer: &mut RegionReducer<3>, payload: &[u8]) -> Result<(), String> {
 }
 
 fn stage() -> Lockstep<3, Walk> {
-    let world = World::<3>::cube(100.0).unwrap();
+    let world = WorldBox::<3>::cube(100.0).unwrap();
     let mut stage =
         Lockstep::new(&RegionSetup::new(RegionId(0), world, 1.0), &Walk { speed_max: 40.0, turn: 6.0 }, 2);
     let mut dice = Dice(9);
@@ -71,7 +71,7 @@ fn reducer_restored_from_a_snapshot_equals_the_owner() {
 /// Entities that fly straight are written without velocities, and rows are sorted in parts.
 #[test]
 fn reducer_follows_partial_turns_and_partial_sorting() {
-    let world = World::<3>::cube(100.0).unwrap();
+    let world = WorldBox::<3>::cube(100.0).unwrap();
     let setup = RegionSetup { sort_every: 4, ..RegionSetup::new(RegionId(0), world, 1.0) };
     let (mut reducers, mut dice) = ([reducer(1), reducer(2)], Dice(3));
     let mut stage = Lockstep::new(&setup, &Sees(Oscillate { low: 0.0, high: 100.0 }), 2);

@@ -50,15 +50,15 @@ impl Behaviour<3> for FailsTogether {
     }
 }
 
-fn world() -> World<3> {
-    World::cube(100.0).unwrap()
+fn world() -> WorldBox<3> {
+    WorldBox::cube(100.0).unwrap()
 }
 
 fn lone<B: Behaviour<3>>(behaviour: B, change: impl FnOnce(&mut RegionSetup<3>)) -> (Region<3, B>, Outputs) {
     let mut setup = RegionSetup::new(RegionId(1), world(), 5.0);
     change(&mut setup);
     let partition = Partition::even(3, &[RegionId(1)]);
-    let authority = Authority { epoch: 1, until_ns: 1_000 };
+    let authority = RegionAuthority { epoch: 1, until_ns: 1_000 };
     (Region::new(setup, behaviour, partition, authority), Outputs::default())
 }
 
@@ -155,7 +155,7 @@ fn invalid_entities_are_refused_and_change_nothing() {
 
 #[test]
 fn velocity_that_a_coordinate_cannot_hold_is_refused() {
-    let world = World::cube(4.0e7).unwrap();
+    let world = WorldBox::cube(4.0e7).unwrap();
     let (mut region, mut out) = lone(Fails, |setup| setup.world = world);
     region.spawn(&flying(1), &mut out).unwrap();
     let far = [3.9e7; 3];
@@ -183,10 +183,10 @@ fn region_without_a_lease_neither_ticks_nor_sends() {
     let refused = Err(StepError::NoAuthority { region: RegionId(1), now_ns: 1_000 });
     assert_eq!(region.tick(1_000, &mut out), refused);
     assert_eq!(region.elapse(1_000, &mut out), refused);
-    region.set_authority(Some(Authority { epoch: 2, until_ns: 9_000 }));
+    region.set_authority(Some(RegionAuthority { epoch: 2, until_ns: 9_000 }));
     assert!(region.tick(1_000, &mut out).is_err(), "a lease of another epoch belongs to another owner");
     assert_eq!((region.store().ledger(), out.record.len()), (before, bytes));
-    region.set_authority(Some(Authority { epoch: 1, until_ns: 9_000 }));
+    region.set_authority(Some(RegionAuthority { epoch: 1, until_ns: 9_000 }));
     region.tick(1_000, &mut out).unwrap();
 }
 
@@ -220,7 +220,7 @@ fn standby_takes_over_at_its_last_known_tick() {
     assert_ne!(owner.store().ledger(), known);
     let mut setup = RegionSetup::new(RegionId(1), world(), 5.0);
     (setup.standby, setup.sort_every) = (StandbyMode::Required, 3);
-    let authority = Authority { epoch: 2, until_ns: 1_000 };
+    let authority = RegionAuthority { epoch: 2, until_ns: 1_000 };
     let succession = Takeover { authority, peers: &[], now_ns: 11 };
     let partition = Partition::even(3, &[RegionId(1)]);
     let mut heir = Region::take_over(setup, walk, partition, twin, &succession, &mut out);
@@ -238,10 +238,10 @@ fn malformed_messages_are_refused_and_change_nothing() {
     let (mut region, mut out) = lone(Fails, |_| {});
     region.spawn(&flying(1), &mut out).unwrap();
     let before = region.store().ledger();
-    assert_eq!(region.receive(&[], 1, &mut out), Err(DecodeError::Short.into()));
+    assert_eq!(region.receive(&[], 1, &mut out), Err(SpaceDecodeError::Short.into()));
     assert_eq!(region.receive(&[9, 1], 1, &mut out), Err(StepError::Channel(9)));
     for channel in [1, 2] {
-        assert_eq!(region.receive(&[channel, 7], 1, &mut out), Err(DecodeError::Version(7).into()));
+        assert_eq!(region.receive(&[channel, 7], 1, &mut out), Err(SpaceDecodeError::Version(7).into()));
         for length in 0..60 {
             assert!(
                 region
@@ -260,7 +260,7 @@ fn ghosts_of_a_replaced_owner_are_ignored() {
     let partition = Partition::even(3, &ids);
     let setup = |region| RegionSetup::new(region, world(), 20.0);
     let owner = |region, epoch| {
-        Region::new(setup(region), Fails, partition.clone(), Authority { epoch, until_ns: u64::MAX })
+        Region::new(setup(region), Fails, partition.clone(), RegionAuthority { epoch, until_ns: u64::MAX })
     };
     let (mut seer, mut out) = (owner(RegionId(1), 1), Outputs::default());
     seer.meet(RegionId(2), 2, 0, &mut out).unwrap();
@@ -288,7 +288,7 @@ fn ghosts_of_a_replaced_owner_are_ignored() {
 fn ghost_age_counts_from_its_reception_in_local_ticks() {
     let partition = Partition::even(3, &[RegionId(1), RegionId(2)]);
     let owner = |region| {
-        let authority = Authority { epoch: 1, until_ns: u64::MAX };
+        let authority = RegionAuthority { epoch: 1, until_ns: u64::MAX };
         Region::new(RegionSetup::new(region, world(), 20.0), Fails, partition.clone(), authority)
     };
     let (mut early, mut late, mut out) = (owner(RegionId(1)), owner(RegionId(2)), Outputs::default());

@@ -1,7 +1,7 @@
 //! Rebuilds derived data that snapshots do not contain: names, pools' classes, lanes, timers, counts.
 
 use super::restoring::check;
-use crate::error::DecodeError;
+use crate::error::TaskDecodeError;
 use crate::group::{self, GroupKey};
 use crate::quota::Amounts;
 use crate::slab::NONE;
@@ -10,7 +10,7 @@ use crate::task::{NEVER_MS, TaskStage};
 
 impl SchedulerState {
     /// Rebuilds the maps from names to numbers.
-    pub(super) fn rebuild_names(&mut self) -> Result<(), DecodeError> {
+    pub(super) fn rebuild_names(&mut self) -> Result<(), TaskDecodeError> {
         let of_classes = self.classes.iter().flat_map(|class| [class.queue, class.kind]);
         let of_pools = self.pools.iter().flat_map(|pool| pool.serves.kinds.iter().chain(&pool.serves.queues));
         let names: Vec<u32> = of_classes.chain(of_pools.copied()).collect();
@@ -60,7 +60,7 @@ impl SchedulerState {
     }
 
     /// Rebuilds lanes, idle workers and free capacity.
-    pub(super) fn rebuild_order(&mut self) -> Result<(), DecodeError> {
+    pub(super) fn rebuild_order(&mut self) -> Result<(), TaskDecodeError> {
         for (at, lane) in self.lanes.iter().enumerate() {
             let class = &mut self.classes[lane.class as usize];
             class.ready += u64::from(lane.len);
@@ -105,7 +105,7 @@ impl SchedulerState {
     }
 
     /// Rebuilds counts of bytes and groups, and compares the use of tenants and workers with the written one.
-    pub(super) fn rebuild_counts(&mut self) -> Result<(), DecodeError> {
+    pub(super) fn rebuild_counts(&mut self) -> Result<(), TaskDecodeError> {
         let groups = self.groups.keys().map(|key| (key.0, group::bytes(key)));
         let schedules = self.schedules.iter_from(0).map(|(_, found)| (found.tenant, found.bytes()));
         let others: Vec<(u32, u64)> = groups.chain(schedules).collect();
@@ -138,7 +138,7 @@ impl SchedulerState {
             }
             if stage == TaskStage::Limited {
                 let key = self.groups_of(at).into_iter().find(|key| key.1 == limited_by);
-                let key = key.ok_or(DecodeError::Inconsistent("limits"))?;
+                let key = key.ok_or(TaskDecodeError::Inconsistent("limits"))?;
                 self.group(&key).waiting.insert(member);
             }
         }

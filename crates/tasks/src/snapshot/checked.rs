@@ -1,7 +1,7 @@
 //! Checks that blocks fit together: all references exist, and each task is in one list.
 
 use super::restoring::check;
-use crate::error::DecodeError;
+use crate::error::TaskDecodeError;
 use crate::shard::shard_of_id;
 use crate::slab::NONE;
 use crate::state::SchedulerState;
@@ -9,7 +9,7 @@ use crate::task::{Task, TaskList, TaskStage};
 
 impl SchedulerState {
     /// Checks that all referenced numbers exist.
-    pub(super) fn check_references(&self) -> Result<(), DecodeError> {
+    pub(super) fn check_references(&self) -> Result<(), TaskDecodeError> {
         let is = |at: u32, len: usize| (at as usize) < len;
         let (names, tenants, lanes) = (self.names.len(), self.tenants.len(), self.lanes.len());
         for class in self.classes.iter() {
@@ -71,7 +71,7 @@ impl SchedulerState {
     }
 
     /// Checks that each task is once in the list of its stage.
-    pub(super) fn check_lists(&self) -> Result<(), DecodeError> {
+    pub(super) fn check_lists(&self) -> Result<(), TaskDecodeError> {
         let mut seen = vec![false; self.tasks.slots_len() as usize];
         let lanes = self.lanes.iter().enumerate();
         for (at, lane) in lanes {
@@ -110,7 +110,7 @@ impl SchedulerState {
         list: &TaskList,
         seen: &mut [bool],
         fits: impl Fn(&Task) -> bool,
-    ) -> Result<(), DecodeError> {
+    ) -> Result<(), TaskDecodeError> {
         let (mut at, mut prev, mut len) = (list.head, NONE, 0);
         while at != NONE {
             let is_new = self.tasks.has(at) && !std::mem::replace(&mut seen[at as usize], true);

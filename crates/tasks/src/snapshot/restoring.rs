@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use super::{
     AHEAD, AheadEntry, BUCKETS, BucketEntry, CLASSES, ClassEntry, ENLISTED, EnlistedEntry, HEAD, HEAD_AHEAD,
-    Head, HeadAhead, LANES, NAMES, NEEDS, NeedsEntry, POLICIES, POOLS, PoolEntry, RESERVED, ReservedEntry,
-    SCHEDULES, TASKS, TENANTS, TRAITS, TraitsEntry, WORKERS, counts,
+    HeadAhead, LANES, NAMES, NEEDS, NeedsEntry, POLICIES, POOLS, PoolEntry, RESERVED, ReservedEntry,
+    SCHEDULES, SnapshotHeader, TASKS, TENANTS, TRAITS, TraitsEntry, WORKERS, counts,
 };
-use crate::error::DecodeError;
-use crate::group::Group;
+use crate::error::TaskDecodeError;
+use crate::group::TaskGroup;
 use crate::lane::{Class, Lane};
 use crate::layout::{Fields, Later, Layout};
-use crate::limits::Limits;
-use crate::retry::Retry;
+use crate::limits::SchedulerLimits;
+use crate::retry::RetryPolicy;
 use crate::schedule::Schedule;
 use crate::slab::Slot;
 use crate::state::SchedulerState;
 use crate::task::Task;
 use crate::tenant::Tenant;
-use crate::worker::{Pool, ServedSet, Worker};
+use crate::worker::{ServedSet, Worker, WorkerPool};
 
 /// A state that is rebuilt block by block.
 #[derive(Debug, Default)]
@@ -31,18 +31,21 @@ pub struct StateRestore {
 impl StateRestore {
     /// Starts a state of this shard.
     pub fn of_shard(shard: u8) -> StateRestore {
-        StateRestore { state: SchedulerState::of_shard(Limits::default(), shard), ..StateRestore::default() }
+        StateRestore {
+            state: SchedulerState::of_shard(SchedulerLimits::default(), shard),
+            ..StateRestore::default()
+        }
     }
 
     /// Reads the next block.
-    pub fn take(&mut self, block: &[u8]) -> Result<(), DecodeError> {
+    pub fn take(&mut self, block: &[u8]) -> Result<(), TaskDecodeError> {
         let mut fields = Fields { rest: block };
         let (version, kind) = (u8::read(&mut fields)?, u8::read(&mut fields)?);
         if version != crate::VERSION {
-            return Err(DecodeError::Version(version));
+            return Err(TaskDecodeError::Version(version));
         }
         if kind < self.last || matches!(kind, HEAD | HEAD_AHEAD) != self.head.is_none() {
-            return Err(DecodeError::Order("blocks"));
+            return Err(TaskDecodeError::Order("blocks"));
         }
         self.last = kind;
         while !fields.rest.is_empty() {
@@ -51,12 +54,14 @@ impl StateRestore {
         Ok(())
     }
 
-    fn take_one(&mut self, kind: u8, fields: &mut Fields<'_>) -> Result<(), DecodeError> {
+    fn take_one(&mut self, kind: u8, fields: &mut Fields<'_>) -> Result<(), TaskDecodeError> {
         let state = &mut self.state;
         match kind {
-            HEAD | HEAD_AHEAD if self.head.is_some() => return Err(DecodeError::Trailing(fields.rest.len())),
+            HEAD | HEAD_AHEAD if self.head.is_some() => {
+                return Err(TaskDecodeError::Trailing(fields.rest.len()));
+            }
             HEAD => {
-                let head = Head::read(fields)?;
+                let head = SnapshotHeader::read(fields)?;
                 self.head = Some(HeadAhead { head, ahead: 0, needs: 0, traits: 0 });
             }
             HEAD_AHEAD => {
@@ -79,13 +84,13 @@ impl StateRestore {
             POOLS => {
                 let PoolEntry { kinds, queues } = PoolEntry::read(fields)?;
                 let (kinds, queues) = (kinds.into_iter().collect(), queues.into_iter().collect());
-                state.pools.push_back(Pool::new(Arc::new(ServedSet {
+                state.pools.push_back(WorkerPool::new(Arc::new(ServedSet {
                     kinds,
                     queues,
                     ..ServedSet::default()
                 })));
             }
-            POLICIES => state.policies.push(Retry::read(fields)?),
+            POLICIES => state.policies.push(RetryPolicy::read(fields)?),
             TASKS => state.tasks.push_slot(Slot::<Task>::read(fields)?),
             WORKERS => state.workers.push_slot(Slot::<Worker>::read(fields)?),
             SCHEDULES => state.schedules.push_slot(Slot::<Schedule>::read(fields)?),
@@ -95,7 +100,7 @@ impl StateRestore {
             }
             BUCKETS => {
                 let BucketEntry { tenant, limit, value, bucket } = BucketEntry::read(fields)?;
-                let group = Group { bucket, ..Group::default() };
+                let group = TaskGroup { bucket, ..TaskGroup::default() };
                 check(state.groups.insert((tenant, limit, value), group).is_none(), "rates")?;
             }
             AHEAD => {
@@ -105,7 +110,7 @@ impl StateRestore {
             NEEDS => {
                 let NeedsEntry { class, needs } = NeedsEntry::read(fields)?;
                 let found = state.classes.get_mut(class as usize).filter(|class| class.needs.is_empty());
-                let found = found.ok_or(DecodeError::Inconsistent("classes"))?;
+                let found = found.ok_or(TaskDecodeError::Inconsistent("classes"))?;
                 check(!needs.is_empty() && needs.is_sorted_by(|a, b| a < b), "classes")?;
                 found.needs = needs.into();
                 state.demands += 1;
@@ -115,14 +120,14 @@ impl StateRestore {
                 let EnlistedEntry { worker, id } = EnlistedEntry::read(fields)?;
                 check(state.enlisted.insert(worker, id), "workers of other shards")?;
             }
-            number => return Err(DecodeError::Unknown { what: "kind of block", number }),
+            number => return Err(TaskDecodeError::Unknown { what: "kind of block", number }),
         }
         Ok(())
     }
 
-    fn take_traits(&mut self, entry: TraitsEntry) -> Result<(), DecodeError> {
+    fn take_traits(&mut self, entry: TraitsEntry) -> Result<(), TaskDecodeError> {
         let TraitsEntry { pool, labels, tenants } = entry;
-        let found = self.state.pools.get_mut(pool as usize).ok_or(DecodeError::Inconsistent("pools"))?;
+        let found = self.state.pools.get_mut(pool as usize).ok_or(TaskDecodeError::Inconsistent("pools"))?;
         let serves = Arc::make_mut(&mut found.serves);
         let is_new = serves.labels.is_empty() && serves.tenants.is_empty();
         check(is_new && (!labels.is_empty() || !tenants.is_empty()), "pools")?;
@@ -132,12 +137,12 @@ impl StateRestore {
     }
 
     /// Returns the state, if it is complete.
-    pub fn end(self) -> Result<SchedulerState, DecodeError> {
-        let HeadAhead { head, ahead, needs, traits } = self.head.ok_or(DecodeError::Short)?;
+    pub fn end(self) -> Result<SchedulerState, TaskDecodeError> {
+        let HeadAhead { head, ahead, needs, traits } = self.head.ok_or(TaskDecodeError::Short)?;
         let mut state = self.state;
         let is_all = state.demands == needs && super::traits(&state).count() == traits as usize;
         if counts(&state) != head.counts || state.ahead.len() != ahead as usize || !is_all {
-            return Err(DecodeError::Short);
+            return Err(TaskDecodeError::Short);
         }
         state.limits = head.limits;
         (state.now_ms, state.unix_offset_ms) = (head.now_ms, head.unix_offset_ms);
@@ -159,6 +164,6 @@ impl StateRestore {
     }
 }
 
-pub(super) fn check(is_so: bool, what: &'static str) -> Result<(), DecodeError> {
-    if is_so { Ok(()) } else { Err(DecodeError::Inconsistent(what)) }
+pub(super) fn check(is_so: bool, what: &'static str) -> Result<(), TaskDecodeError> {
+    if is_so { Ok(()) } else { Err(TaskDecodeError::Inconsistent(what)) }
 }

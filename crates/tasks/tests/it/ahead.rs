@@ -6,7 +6,7 @@ use super::*;
 /// Adds a worker with this many slots and tasks ahead.
 fn worker(scene: &mut Scene, slots: u32, ahead: u32) -> u64 {
     let worker = scene.join(0);
-    scene.done(Command::Slots { worker, slots, ahead });
+    scene.done(TaskCommand::Slots { worker, slots, ahead });
     worker
 }
 
@@ -65,18 +65,18 @@ fn repeated_slots_command_sets_the_same_number_of_tasks() {
     let first = scene.one_start();
     scene.complete(&first, 1_000).unwrap();
     assert_eq!(held(&scene, worker), (3, 0));
-    scene.done(Command::Slots { worker, slots: 1, ahead: 2 });
+    scene.done(TaskCommand::Slots { worker, slots: 1, ahead: 2 });
     assert_eq!(held(&scene, worker), (3, 0), "a repeated command changes nothing");
-    scene.done(Command::Slots { worker, slots: 5, ahead: 0 });
+    scene.done(TaskCommand::Slots { worker, slots: 5, ahead: 0 });
     assert_eq!(held(&scene, worker), (5, 0));
-    scene.done(Command::Slots { worker, slots: 2, ahead: 0 });
+    scene.done(TaskCommand::Slots { worker, slots: 2, ahead: 0 });
     for start in scene.starts() {
         scene.complete(&start, 1_000).unwrap();
         assert!(held(&scene, worker).0 >= 2 || scene.state.signals().startable == 0);
     }
     assert!(held(&scene, worker).0 <= 2, "tasks beyond the limit are not replaced");
-    let refused = scene.ask(Command::Slots { worker, slots: 10_000, ahead: 1 });
-    let count_max = u64::from(Limits::default().credit_max);
+    let refused = scene.ask(TaskCommand::Slots { worker, slots: 10_000, ahead: 1 });
+    let count_max = u64::from(SchedulerLimits::default().credit_max);
     assert_eq!(refused, Err(TaskRefusal::TooMany { limit: Limit::Credit, count: 10_001, count_max }));
 }
 
@@ -91,9 +91,9 @@ fn prefetched_tasks_of_a_departed_worker_go_to_others() {
     let again = restored(&kept).unwrap();
     assert_eq!((blocks(&again), again.held(gone).unwrap().starts.len()), (kept.clone(), 3));
     let cut = restored(&kept[..kept.len() - 1]);
-    assert_eq!(cut.map(|_| ()), Err(DecodeError::Short), "without tasks ahead the state is incomplete");
+    assert_eq!(cut.map(|_| ()), Err(TaskDecodeError::Short), "without tasks ahead the state is incomplete");
     scene.starts();
-    scene.done(Command::Leave { worker: gone });
+    scene.done(TaskCommand::Leave { worker: gone });
     scene.join(9);
     assert_eq!(scene.starts().len(), 5);
 }
@@ -170,7 +170,7 @@ fn worker_that_leaves_about_to_finish_loses_no_task() {
     scene.advance(began_ms + TASK_MS - 1);
     given(&mut scene).unwrap();
     assert_eq!(given(&mut scene), Some(first));
-    scene.done(Command::Leave { worker: first });
+    scene.done(TaskCommand::Leave { worker: first });
     scene.join(9);
     assert_eq!(scene.starts().len(), 2, "what it did, and what it had at hand");
     assert_eq!(given(&mut scene).map(|worker| worker == first), Some(false));

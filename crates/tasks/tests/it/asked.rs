@@ -5,7 +5,7 @@ use super::*;
 fn both_ways<T: PartialEq + std::fmt::Debug>(
     whole: &T,
     encode: impl Fn(&T, &mut Vec<u8>),
-    decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+    decode: impl Fn(&[u8]) -> Result<T, TaskDecodeError>,
 ) {
     let mut bytes = Vec::new();
     encode(whole, &mut bytes);
@@ -26,24 +26,24 @@ fn every_query_and_its_result_are_read_back_as_written() {
     scene.complete(&start, 1_000).unwrap();
     let filter = ListFilter { tenant: b"a", kind: b"work", ..ListFilter::default() };
     for query in [
-        Query::Get { task: first },
-        Query::List { filter: filter.clone(), from: 0, limit: 0, whole: true },
-        Query::Why { task: first },
-        Query::Queues { tenant: b"" },
-        Query::Tenants { tenant: b"a" },
-        Query::Workers,
-        Query::Signals,
-        Query::Status,
+        TaskQuery::Get { task: first },
+        TaskQuery::List { filter: filter.clone(), from: 0, limit: 0, whole: true },
+        TaskQuery::Why { task: first },
+        TaskQuery::Queues { tenant: b"" },
+        TaskQuery::Tenants { tenant: b"a" },
+        TaskQuery::Workers,
+        TaskQuery::Signals,
+        TaskQuery::Status,
     ] {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
-        assert_eq!(Query::decode(&bytes).as_ref(), Ok(&query));
+        assert_eq!(TaskQuery::decode(&bytes).as_ref(), Ok(&query));
         let found = scene.state.answer(&query).unwrap();
-        both_ways(&found, Found::encode, Found::decode);
+        both_ways(&found, TaskQueryResult::encode, TaskQueryResult::decode);
     }
-    assert_eq!(scene.state.answer(&Query::Get { task: 9 }), Err(TaskRefusal::NoTask { task: 9 }));
-    let none = scene.state.answer(&Query::Tenants { tenant: b"nobody" }).unwrap();
-    assert_eq!(none, Found::Tenants { tenants: vec![] });
+    assert_eq!(scene.state.answer(&TaskQuery::Get { task: 9 }), Err(TaskRefusal::NoTask { task: 9 }));
+    let none = scene.state.answer(&TaskQuery::Tenants { tenant: b"nobody" }).unwrap();
+    assert_eq!(none, TaskQueryResult::Tenants { tenants: vec![] });
 }
 
 #[test]
@@ -54,8 +54,10 @@ fn list_is_paged_and_has_payloads_only_on_request() {
     let mut from = Some(0);
     while let Some(at) = from {
         let query =
-            Query::List { filter: ListFilter::default(), from: at, limit: 10, whole: found.is_empty() };
-        let Ok(Found::Tasks { tasks, next, .. }) = scene.state.answer(&query) else { panic!("{query:?}") };
+            TaskQuery::List { filter: ListFilter::default(), from: at, limit: 10, whole: found.is_empty() };
+        let Ok(TaskQueryResult::Tasks { tasks, next, .. }) = scene.state.answer(&query) else {
+            panic!("{query:?}")
+        };
         assert!(tasks.len() <= 10);
         found.extend(tasks);
         from = next;
@@ -72,7 +74,7 @@ fn workers_held_tasks_and_stops_are_returned_unchanged() {
     let starts = scene.starts();
     let held = scene.state.held(worker).unwrap();
     assert_eq!((&held.starts, held.credit, held.is_draining), (&starts, 2, false));
-    scene.done(Command::Cancel { task: starts[1].task });
+    scene.done(TaskCommand::Cancel { task: starts[1].task });
     let stop = WorkerOrder::Stop { worker, task: starts[1].task, token: starts[1].token };
     assert_eq!(scene.state.held(worker).unwrap().stops, std::slice::from_ref(&stop));
     assert_eq!(scene.state.held(worker + 1), Err(TaskRefusal::NoWorker { worker: worker + 1 }));
@@ -97,17 +99,17 @@ fn attach_messages_are_read_back_as_written() {
     assert_eq!(Attach::decode(&bytes), Ok(attach));
     let attached = Attached { worker: 1, life: 2, lost: vec![(3, 4)] };
     both_ways(&attached, Attached::encode, Attached::decode);
-    let answered = CommandOutcome::from(Err(TaskRefusal::NoTenant));
-    both_ways(&answered, CommandOutcome::encode, CommandOutcome::decode);
+    let answered = TaskCommandOutcome::from(Err(TaskRefusal::NoTenant));
+    both_ways(&answered, TaskCommandOutcome::encode, TaskCommandOutcome::decode);
 }
 
 #[test]
 fn existing_tenant_keeps_its_settings_when_found_again() {
     let mut scene = Scene::default();
-    scene.done(Command::Found { tenant: b"new" });
-    scene.tenant(Tenant { weight: 7, ..Tenant::new(b"new") });
-    scene.done(Command::Found { tenant: b"new" });
+    scene.done(TaskCommand::Found { tenant: b"new" });
+    scene.tenant(TenantSettings { weight: 7, ..TenantSettings::new(b"new") });
+    scene.done(TaskCommand::Found { tenant: b"new" });
     let tenants: Vec<_> = scene.state.tenants().collect();
     assert_eq!((tenants.len(), tenants[0].weight), (1, 7));
-    assert_eq!(scene.ask(Command::Found { tenant: b"" }), Err(TaskRefusal::EmptyName));
+    assert_eq!(scene.ask(TaskCommand::Found { tenant: b"" }), Err(TaskRefusal::EmptyName));
 }

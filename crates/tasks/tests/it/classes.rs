@@ -4,15 +4,15 @@ use super::snapshots::{blocks, restored};
 use super::*;
 
 /// A scene that forgets tasks as soon as they are over.
-fn small(limits: Limits) -> Scene {
-    let mut scene = Scene::with(Limits { finished_max: 0, ..limits });
-    ["a", "b"].iter().for_each(|tenant| scene.tenant(Tenant::new(tenant.as_bytes())));
+fn small(limits: SchedulerLimits) -> Scene {
+    let mut scene = Scene::with(SchedulerLimits { finished_max: 0, ..limits });
+    ["a", "b"].iter().for_each(|tenant| scene.tenant(TenantSettings::new(tenant.as_bytes())));
     scene
 }
 
 fn submit(scene: &mut Scene, tenant: &str, kind: &str) -> Result<u64, TaskRefusal> {
     let task = NewTask::new(kind.as_bytes(), b"");
-    match scene.ask(Command::Submit { tenant: tenant.as_bytes(), tasks: vec![task] })? {
+    match scene.ask(TaskCommand::Submit { tenant: tenant.as_bytes(), tasks: vec![task] })? {
         CommandReply::Submitted { tasks, .. } => Ok(tasks[0].task),
         other => panic!("{other:?}"),
     }
@@ -34,10 +34,10 @@ fn restore(scene: &mut Scene) {
 
 #[test]
 fn lanes_without_tasks_are_freed() {
-    let mut scene = small(Limits { lanes_max: 3, ..Limits::default() });
+    let mut scene = small(SchedulerLimits { lanes_max: 3, ..SchedulerLimits::default() });
     for number in 0..100 {
         let task = submit(&mut scene, "a", &format!("kind-{number}")).unwrap();
-        scene.done(Command::Cancel { task });
+        scene.done(TaskCommand::Cancel { task });
         if number % 10 == 0 {
             restore(&mut scene);
         }
@@ -48,19 +48,19 @@ fn lanes_without_tasks_are_freed() {
     assert_eq!(limit_of(submit(&mut scene, "a", "4")), Limit::Lanes);
     submit(&mut scene, "a", "3").unwrap();
     submit(&mut scene, "b", "4").unwrap();
-    scene.done(Command::Cancel { task: own[0] });
+    scene.done(TaskCommand::Cancel { task: own[0] });
     submit(&mut scene, "a", "4").unwrap();
     assert_eq!(limit_of(submit(&mut scene, "a", "1")), Limit::Lanes);
 }
 
 #[test]
 fn unused_lanes_that_a_batch_reuses_are_counted() {
-    let mut scene = small(Limits { lanes_max: 2, classes_max: 2, ..Limits::default() });
+    let mut scene = small(SchedulerLimits { lanes_max: 2, classes_max: 2, ..SchedulerLimits::default() });
     for kind in ["1", "2"] {
         let task = submit(&mut scene, "a", kind).unwrap();
-        scene.done(Command::Cancel { task });
+        scene.done(TaskCommand::Cancel { task });
     }
-    let batch = |kinds: &[&'static str]| Command::Submit {
+    let batch = |kinds: &[&'static str]| TaskCommand::Submit {
         tenant: b"a",
         tasks: kinds.iter().map(|kind| NewTask::new(kind.as_bytes(), b"")).collect(),
     };
@@ -74,12 +74,12 @@ fn unused_lanes_that_a_batch_reuses_are_counted() {
 
 #[test]
 fn classes_without_tasks_are_freed_for_other_tenants() {
-    let mut scene = small(Limits { classes_max: 4, ..Limits::default() });
+    let mut scene = small(SchedulerLimits { classes_max: 4, ..SchedulerLimits::default() });
     let kinds: Vec<&[u8]> = vec![b"b-0", b"b-9"];
     scene.join_with(NewWorker { kinds, credit: 100, ttl_ms: 10_000, ..NewWorker::default() });
     let own: Vec<u64> = (0..4).map(|n| submit(&mut scene, "a", &format!("a-{n}")).unwrap()).collect();
     assert_eq!(limit_of(submit(&mut scene, "b", "b-0")), Limit::Classes);
-    own.into_iter().for_each(|task| scene.done(Command::Cancel { task }));
+    own.into_iter().for_each(|task| scene.done(TaskCommand::Cancel { task }));
     restore(&mut scene);
     assert_eq!(scene.state.queues().count(), 0, "no queue of another tenant is shown");
     for number in 0..20 {
@@ -90,7 +90,7 @@ fn classes_without_tasks_are_freed_for_other_tenants() {
                 assert_eq!((start.task, text(&start.kind)), (task, format!("b-{number}")));
                 scene.complete(&start, 1).unwrap();
             }
-            _ => scene.done(Command::Cancel { task }),
+            _ => scene.done(TaskCommand::Cancel { task }),
         }
         assert!(scene.starts().is_empty());
     }
@@ -100,24 +100,25 @@ fn classes_without_tasks_are_freed_for_other_tenants() {
 
 #[test]
 fn classes_with_needed_labels_are_freed() {
-    let mut scene = small(Limits { lanes_max: 10_000, ..Limits::default() });
+    let mut scene = small(SchedulerLimits { lanes_max: 10_000, ..SchedulerLimits::default() });
     for number in 0..3_000_u32 {
         let value = number.to_le_bytes();
         let needs = vec![dunlin_tasks::Label { key: b"gpu", value: &value }];
         let tasks = vec![NewTask { needs, ..NewTask::new(b"k", b"") }];
         let CommandReply::Submitted { tasks, .. } =
-            scene.ask(Command::Submit { tenant: b"a", tasks }).unwrap()
+            scene.ask(TaskCommand::Submit { tenant: b"a", tasks }).unwrap()
         else {
             panic!()
         };
-        scene.done(Command::Cancel { task: tasks[0].task });
+        scene.done(TaskCommand::Cancel { task: tasks[0].task });
     }
     restore(&mut scene);
 }
 
 #[test]
 fn unused_names_are_dropped_from_snapshots() {
-    let mut scene = small(Limits { classes_max: 4, lanes_max: 4, pools_max: 2, ..Limits::default() });
+    let mut scene =
+        small(SchedulerLimits { classes_max: 4, lanes_max: 4, pools_max: 2, ..SchedulerLimits::default() });
     let mut sizes = Vec::new();
     for number in 100..1_000 {
         let kind = format!("kind-{number}");
@@ -131,7 +132,7 @@ fn unused_names_are_dropped_from_snapshots() {
         let start = scene.one_start();
         assert_eq!(text(&start.kind), kind);
         scene.complete(&start, 1).unwrap();
-        scene.done(Command::Leave { worker });
+        scene.done(TaskCommand::Leave { worker });
         sizes.push(blocks(&scene.state).concat().len());
         if number % 100 == 0 {
             restore(&mut scene);
@@ -143,11 +144,11 @@ fn unused_names_are_dropped_from_snapshots() {
 
 #[test]
 fn workers_of_one_tenant_leave_pools_for_others() {
-    let mut scene = small(Limits { pools_max: 8, ..Limits::default() });
+    let mut scene = small(SchedulerLimits { pools_max: 8, ..SchedulerLimits::default() });
     let mut join = |kind: &str, tenants: Vec<&[u8]>| {
         let kinds = vec![kind.as_bytes()];
         let worker = NewWorker { kinds, tenants, credit: 1, ttl_ms: 10_000, ..NewWorker::default() };
-        match scene.ask(Command::Join { worker })? {
+        match scene.ask(TaskCommand::Join { worker })? {
             CommandReply::Joined { worker } => Ok(worker),
             other => panic!("{other:?}"),
         }
@@ -159,7 +160,7 @@ fn workers_of_one_tenant_leave_pools_for_others() {
     assert_eq!(limit_of(join("3", vec![b"a", b"b"])), Limit::PoolsOfTenant);
     join("3", vec![b"b"]).unwrap();
     join("3", vec![]).unwrap();
-    scene.done(Command::Leave { worker: first });
+    scene.done(TaskCommand::Leave { worker: first });
     let kinds: Vec<&[u8]> = vec![b"3"];
     scene.join_with(NewWorker { kinds, tenants: vec![b"a"], ttl_ms: 10_000, ..NewWorker::default() });
 }

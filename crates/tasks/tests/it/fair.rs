@@ -20,7 +20,7 @@ fn run(
         ..NewWorker::default()
     });
     // End of each running task.
-    let mut running: BTreeMap<(u64, u64), Start> = BTreeMap::new();
+    let mut running: BTreeMap<(u64, u64), TaskStart> = BTreeMap::new();
     for _ in 0..rounds {
         let now_ms = scene.state.now_ms();
         for start in scene.starts() {
@@ -41,7 +41,7 @@ fn run(
 
 fn tenants(scene: &mut Scene, weights: &[(&'static str, u32)], each: usize) {
     for (name, weight) in weights {
-        scene.tenant(Tenant { weight: *weight, ..Tenant::new(name.as_bytes()) });
+        scene.tenant(TenantSettings { weight: *weight, ..TenantSettings::new(name.as_bytes()) });
         scene.submit_all(name, vec![work(); each]);
     }
 }
@@ -63,7 +63,7 @@ fn thousand_tenants_get_equal_shares() {
     let mut scene = Scene::default();
     let names: Vec<String> = (0..1_000).map(|at| format!("t{at}")).collect();
     for name in &names {
-        scene.tenant(Tenant::new(name.as_bytes()));
+        scene.tenant(TenantSettings::new(name.as_bytes()));
         scene.submit_all(name, vec![work(); 40]);
     }
     let done = run(&mut scene, 64, 20_000, |tenant| 1_000 + tenant.len() as u64 * 1_000);
@@ -76,12 +76,12 @@ fn thousand_tenants_get_equal_shares() {
 fn returning_tenant_gets_its_share_without_arrears() {
     let mut scene = Scene::default();
     tenants(&mut scene, &[("a", 1)], 4_000);
-    scene.tenant(Tenant::new(b"b"));
+    scene.tenant(TenantSettings::new(b"b"));
     run(&mut scene, 4, 2_000, |_| 10_000);
     scene.submit_all("b", vec![work(); 2_000]);
     scene.effects.clear();
     let held = scene.state.workers().next().unwrap().worker;
-    scene.done(Command::Leave { worker: held });
+    scene.done(TaskCommand::Leave { worker: held });
     let done = run(&mut scene, 4, 1_000, |_| 10_000);
     let (a, b) = (done["a"].0 as i64, done["b"].0 as i64);
     assert!((a - b).abs() <= 8, "{done:?}");
@@ -89,8 +89,8 @@ fn returning_tenant_gets_its_share_without_arrears() {
 
 #[test]
 fn higher_priorities_run_first_and_ageing_prevents_starving() {
-    let mut scene = Scene::with(Limits { ageing_ms: 1_000, ..Limits::default() });
-    scene.tenant(Tenant::new(b"a"));
+    let mut scene = Scene::with(SchedulerLimits { ageing_ms: 1_000, ..SchedulerLimits::default() });
+    scene.tenant(TenantSettings::new(b"a"));
     let task = |priority| NewTask { priority, ..work() };
     let low = scene.submit(task(2));
     scene.advance(500);
@@ -113,10 +113,10 @@ fn weights_change_while_tasks_run() {
     let mut scene = Scene::default();
     tenants(&mut scene, &[("a", 1), ("b", 1)], 9_000);
     run(&mut scene, 4, 1_000, |_| 10_000);
-    scene.tenant(Tenant { weight: 3, ..Tenant::new(b"b") });
+    scene.tenant(TenantSettings { weight: 3, ..TenantSettings::new(b"b") });
     scene.effects.clear();
     let held = scene.state.workers().next().unwrap().worker;
-    scene.done(Command::Leave { worker: held });
+    scene.done(TaskCommand::Leave { worker: held });
     let done = run(&mut scene, 4, 2_000, |_| 10_000);
     assert!((done["b"].0 as i64 - 1_500).abs() < 10, "{done:?}");
 }

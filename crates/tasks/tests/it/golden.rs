@@ -17,9 +17,9 @@ fn check(name: &str, bytes: &[u8]) {
     assert_eq!(hex, std::fs::read_to_string(&file).unwrap_or_default(), "{name}");
 }
 
-fn commands() -> Vec<(&'static str, Command<'static>)> {
+fn commands() -> Vec<(&'static str, TaskCommand<'static>)> {
     let quota = Quota { reserved: 1, soft: 2, hard: 3, burst: 4 };
-    let tenant = Tenant {
+    let tenant = TenantSettings {
         name: b"tenant",
         weight: 5,
         queued_max: 6,
@@ -41,7 +41,7 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         not_before_ms: 2,
         deadline_ms: 3,
         timeout_ms: 4,
-        retry: Some(Retry { retries: 5, backoff: Backoff::Exponential { base_ms: 6, cap_ms: 7 } }),
+        retry: Some(RetryPolicy { retries: 5, backoff: Backoff::Exponential { base_ms: 6, cap_ms: 7 } }),
         idempotency_key: b"key",
         after: vec![TaskDependency::Task { task: 8 }, TaskDependency::Batch { index: 9 }],
         labels: vec![Label { key: b"user", value: b"ann" }],
@@ -50,8 +50,9 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         subject: b"subject",
         needs: vec![],
     };
-    let fixed = Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms: 2 } });
-    let decorrelated = Some(Retry { retries: 1, backoff: Backoff::Decorrelated { base_ms: 2, cap_ms: 3 } });
+    let fixed = Some(RetryPolicy { retries: 1, backoff: Backoff::Fixed { delay_ms: 2 } });
+    let decorrelated =
+        Some(RetryPolicy { retries: 1, backoff: Backoff::Decorrelated { base_ms: 2, cap_ms: 3 } });
     let retries = vec![NewTask { retry: fixed, ..work() }, NewTask { retry: decorrelated, ..work() }];
     let worker = NewWorker {
         name: b"w1",
@@ -70,41 +71,41 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
     let answer =
         AttemptReport { worker: 1, task: 2, token: 3, run_us: 4, cpu_us: 5, memory_bytes: 6, credit: 7 };
     vec![
-        ("tenant", Command::Tenant { tenant }),
-        ("submit", Command::Submit { tenant: b"tenant", tasks: vec![task.clone()] }),
-        ("submit_retries", Command::Submit { tenant: b"tenant", tasks: retries }),
-        ("cancel", Command::Cancel { task: 1 }),
-        ("retry", Command::Retry { task: 2 }),
-        ("redrive", Command::Redrive { tenant: b"tenant", count: 3 }),
-        ("discard", Command::Discard { tenant: b"tenant", count: 4 }),
-        ("join", Command::Join { worker }),
-        ("pull", Command::Pull { worker: 5, credit: 6 }),
-        ("beat", Command::Beat { workers: vec![7, 8] }),
-        ("complete", Command::Complete { answer, result: b"result" }),
-        ("fail", Command::Fail { answer, error: b"error", retry: true }),
-        ("progress", Command::Progress { worker: 1, task: 2, token: 3, permille: 4, note: b"note" }),
-        ("extend", Command::Extend { worker: 1, task: 2, token: 3, timeout_ms: 4 }),
-        ("drain", Command::Drain { worker: 1 }),
-        ("leave", Command::Leave { worker: 2 }),
-        ("schedule", Command::Schedule { tenant: b"tenant", name: b"name", cron: b"* * * * *", task }),
-        ("unschedule", Command::Unschedule { tenant: b"tenant", name: b"name" }),
-        ("published", Command::Published { tasks: vec![1, 2] }),
-        ("unpublished", Command::Unpublished { task: 1, error: b"error" }),
-        ("clock", Command::Clock { unix_ms: 3 }),
-        ("begin_restored", Command::BeginRestored { unix_ms: 4 }),
-        ("limit", Command::Limit { limits: Limits::default() }),
-        ("found", Command::Found { tenant: b"tenant" }),
-        ("submit_needs", Command::Submit { tenant: b"tenant", tasks: vec![needing.clone(), work()] }),
-        ("join_labels", Command::Join { worker: labelled }),
+        ("tenant", TaskCommand::Tenant { tenant }),
+        ("submit", TaskCommand::Submit { tenant: b"tenant", tasks: vec![task.clone()] }),
+        ("submit_retries", TaskCommand::Submit { tenant: b"tenant", tasks: retries }),
+        ("cancel", TaskCommand::Cancel { task: 1 }),
+        ("retry", TaskCommand::Retry { task: 2 }),
+        ("redrive", TaskCommand::Redrive { tenant: b"tenant", count: 3 }),
+        ("discard", TaskCommand::Discard { tenant: b"tenant", count: 4 }),
+        ("join", TaskCommand::Join { worker }),
+        ("pull", TaskCommand::Pull { worker: 5, credit: 6 }),
+        ("beat", TaskCommand::Beat { workers: vec![7, 8] }),
+        ("complete", TaskCommand::Complete { answer, result: b"result" }),
+        ("fail", TaskCommand::Fail { answer, error: b"error", retry: true }),
+        ("progress", TaskCommand::Progress { worker: 1, task: 2, token: 3, permille: 4, note: b"note" }),
+        ("extend", TaskCommand::Extend { worker: 1, task: 2, token: 3, timeout_ms: 4 }),
+        ("drain", TaskCommand::Drain { worker: 1 }),
+        ("leave", TaskCommand::Leave { worker: 2 }),
+        ("schedule", TaskCommand::Schedule { tenant: b"tenant", name: b"name", cron: b"* * * * *", task }),
+        ("unschedule", TaskCommand::Unschedule { tenant: b"tenant", name: b"name" }),
+        ("published", TaskCommand::Published { tasks: vec![1, 2] }),
+        ("unpublished", TaskCommand::Unpublished { task: 1, error: b"error" }),
+        ("clock", TaskCommand::Clock { unix_ms: 3 }),
+        ("begin_restored", TaskCommand::BeginRestored { unix_ms: 4 }),
+        ("limit", TaskCommand::Limit { limits: SchedulerLimits::default() }),
+        ("found", TaskCommand::Found { tenant: b"tenant" }),
+        ("submit_needs", TaskCommand::Submit { tenant: b"tenant", tasks: vec![needing.clone(), work()] }),
+        ("join_labels", TaskCommand::Join { worker: labelled }),
         (
             "schedule_needs",
-            Command::Schedule { tenant: b"tenant", name: b"name", cron: b"* * * * *", task: needing },
+            TaskCommand::Schedule { tenant: b"tenant", name: b"name", cron: b"* * * * *", task: needing },
         ),
-        ("redrive_safe", Command::RedriveSafe { tenant: b"tenant", count: 3 }),
-        ("slots", Command::Slots { worker: 1, slots: 2, ahead: 3 }),
+        ("redrive_safe", TaskCommand::RedriveSafe { tenant: b"tenant", count: 3 }),
+        ("slots", TaskCommand::Slots { worker: 1, slots: 2, ahead: 3 }),
         (
             "enlist",
-            Command::Enlist {
+            TaskCommand::Enlist {
                 id: 4,
                 worker: NewWorker { name: b"w", kinds: vec![b"kind"], ..NewWorker::default() },
             },
@@ -117,7 +118,7 @@ fn commands_keep_their_bytes() {
     for (name, command) in commands() {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
-        assert_eq!(Command::decode(&bytes).as_ref(), Ok(&command));
+        assert_eq!(TaskCommand::decode(&bytes).as_ref(), Ok(&command));
         check(name, &bytes);
     }
 }
@@ -157,7 +158,7 @@ fn replies_refusals_events_and_snapshots_keep_their_bytes() {
     check("event", &bytes);
     let mut scene = Scene::new();
     let limits = vec![KeyLimit::starting(b"queue", Rate::per_second(2))];
-    scene.tenant(Tenant { limits, ..Tenant::new(b"b") });
+    scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"b") });
     scene.submit_all("b", vec![work(), work()]);
     scene.join(1);
     scene.starts();
@@ -188,7 +189,7 @@ fn snapshot_from_before_needed_labels_is_read_unchanged() {
     // of each other kind.
     let mut scene = Scene::new();
     let limits = vec![KeyLimit::starting(b"queue", Rate::per_second(2))];
-    scene.tenant(Tenant { limits, ..Tenant::new(b"b") });
+    scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"b") });
     scene.submit_all("b", vec![work(), work()]);
     scene.join(1);
     scene.starts();

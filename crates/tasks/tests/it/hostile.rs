@@ -10,13 +10,13 @@ proptest! {
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in prop_oneof![0..26u8, 128..150u8]) {
         for start in [vec![], vec![VERSION, kind]] {
             let bytes = [start, bytes.clone()].concat();
-            let _ = Command::decode(&bytes);
+            let _ = TaskCommand::decode(&bytes);
             let _ = CommandReply::decode(&bytes);
             let _ = TaskRefusal::decode(&bytes);
             let _ = TaskEvent::decode(&bytes);
-            let _ = Query::decode(&bytes);
-            let _ = Found::decode(&bytes);
-            let _ = CommandOutcome::decode(&bytes);
+            let _ = TaskQuery::decode(&bytes);
+            let _ = TaskQueryResult::decode(&bytes);
+            let _ = TaskCommandOutcome::decode(&bytes);
             let _ = Attach::decode(&bytes);
             let _ = Attached::decode(&bytes);
             let _ = WorkerOrder::decode_all(&bytes);
@@ -34,11 +34,11 @@ proptest! {
         if let Ok(state) = restored(&kept) {
             let mut scene = Scene { state, ..Scene::default() };
             let worker = NewWorker { kinds: vec![b"work"], credit: 3, ttl_ms: 10_000, ..NewWorker::default() };
-            let _ = scene.ask(Command::Join { worker });
+            let _ = scene.ask(TaskCommand::Join { worker });
             for start in scene.starts() {
                 let _ = scene.complete(&start, 10);
             }
-            let _ = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work(); 3] });
+            let _ = scene.ask(TaskCommand::Submit { tenant: b"a", tasks: vec![work(); 3] });
         }
     }
 }
@@ -55,16 +55,19 @@ fn small() -> Vec<Vec<u8>> {
 #[test]
 fn list_count_beyond_its_bytes_is_refused() {
     let bytes = [&[VERSION, 9][..], &u32::MAX.to_le_bytes()].concat();
-    assert_eq!(Command::decode(&bytes), Err(DecodeError::Short));
+    assert_eq!(TaskCommand::decode(&bytes), Err(TaskDecodeError::Short));
 }
 
 #[test]
 fn unknown_version_is_named_in_the_error() {
-    let refused = Command::decode(&[9, 1]).unwrap_err();
+    let refused = TaskCommand::decode(&[9, 1]).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "version 9 of the encoding is not known here; this build writes version 1"
     );
-    assert_eq!(Command::decode(&[VERSION, 200]), Err(DecodeError::Unknown { what: "Command", number: 200 }));
+    assert_eq!(
+        TaskCommand::decode(&[VERSION, 200]),
+        Err(TaskDecodeError::Unknown { what: "TaskCommand", number: 200 })
+    );
     assert!(blocks(&full().state)[0].starts_with(&[VERSION, 0]));
 }

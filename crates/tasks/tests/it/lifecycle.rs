@@ -39,7 +39,7 @@ fn idle_worker_gets_a_new_task_at_once() {
 #[test]
 fn failed_task_is_retried_with_delay_then_is_a_dead_letter() {
     let mut scene = Scene::new();
-    let retry = Retry { retries: 2, backoff: Backoff::Fixed { delay_ms: 500 } };
+    let retry = RetryPolicy { retries: 2, backoff: Backoff::Fixed { delay_ms: 500 } };
     let task = scene.submit(NewTask { retry: Some(retry), ..work() });
     scene.join(1);
     for attempt in 1..=3 {
@@ -64,7 +64,7 @@ fn restore_skips_fencing_tokens() {
     scene.join(2);
     scene.plain();
     let before = scene.one_start();
-    scene.ask(Command::BeginRestored { unix_ms: 1 }).unwrap();
+    scene.ask(TaskCommand::BeginRestored { unix_ms: 1 }).unwrap();
     scene.plain();
     let after = scene.one_start();
     assert_eq!(after.token, before.token + 1_000_000_001);
@@ -73,7 +73,8 @@ fn restore_skips_fencing_tokens() {
 
 #[test]
 fn retry_delays_grow_with_deterministic_jitter() {
-    let exponential = Retry { retries: 20, backoff: Backoff::Exponential { base_ms: 100, cap_ms: 5_000 } };
+    let exponential =
+        RetryPolicy { retries: 20, backoff: Backoff::Exponential { base_ms: 100, cap_ms: 5_000 } };
     let delays = |task| (1..=10).map(move |attempt| exponential.delay_ms(task, attempt, 0));
     assert!(delays(1).eq(delays(1)));
     assert!(!delays(1).eq(delays(2)));
@@ -86,7 +87,8 @@ fn retry_delays_grow_with_deterministic_jitter() {
     for (mean, most) in means.zip([100, 200, 400]) {
         assert!((most * 45 / 100..most * 55 / 100).contains(&mean), "{mean} of {most}");
     }
-    let decorrelated = Retry { retries: 20, backoff: Backoff::Decorrelated { base_ms: 50, cap_ms: 2_000 } };
+    let decorrelated =
+        RetryPolicy { retries: 20, backoff: Backoff::Decorrelated { base_ms: 50, cap_ms: 2_000 } };
     let mut last_ms = 0;
     for attempt in 1..100 {
         let delay_ms = decorrelated.delay_ms(3, attempt, last_ms);
@@ -108,8 +110,8 @@ fn worker_can_refuse_further_retries() {
 #[test]
 fn spent_retry_budget_makes_retries_use_the_longest_delay() {
     let mut scene = Scene::default();
-    scene.tenant(Tenant { retry_percent: 1, ..Tenant::new(b"a") });
-    let retry = Retry { retries: 9, backoff: Backoff::Exponential { base_ms: 10, cap_ms: 60_000 } };
+    scene.tenant(TenantSettings { retry_percent: 1, ..TenantSettings::new(b"a") });
+    let retry = RetryPolicy { retries: 9, backoff: Backoff::Exponential { base_ms: 10, cap_ms: 60_000 } };
     scene.submit_all("a", vec![NewTask { retry: Some(retry), ..work() }; 50]);
     scene.join(50);
     for start in scene.starts() {
@@ -129,14 +131,14 @@ fn timed_out_task_is_stopped_and_its_late_result_refused() {
     let task = scene.submit(NewTask { timeout_ms: 1_000, ..work() });
     let worker = scene.join(1);
     let start = scene.one_start();
-    scene.done(Command::Extend { worker, task, token: start.token, timeout_ms: 2_000 });
+    scene.done(TaskCommand::Extend { worker, task, token: start.token, timeout_ms: 2_000 });
     scene.advance(1_500);
     assert_eq!(scene.stage(task), TaskStage::Running);
     scene.advance(2_000);
     let stop = WorkerOrder::Stop { worker, task, token: start.token };
     assert_eq!(scene.effects.orders, [stop]);
     assert_eq!(scene.stage(task), TaskStage::Delayed);
-    scene.done(Command::Pull { worker, credit: 1 });
+    scene.done(TaskCommand::Pull { worker, credit: 1 });
     scene.advance(9_000);
     let again = scene.one_start();
     assert_eq!((again.task, again.attempt), (task, 2));
@@ -160,14 +162,14 @@ fn task_waits_for_its_start_time_and_dies_at_its_deadline() {
     scene.advance(5_000);
     assert_eq!(scene.one_start().task, later);
     // A restarted dead letter has no deadline.
-    scene.done(Command::Retry { task: hurried });
+    scene.done(TaskCommand::Retry { task: hurried });
     assert_eq!(scene.stage(hurried), TaskStage::Ready);
 }
 
 #[test]
 fn retry_beyond_the_deadline_is_not_scheduled() {
     let mut scene = Scene::new();
-    let retry = Retry { retries: 5, backoff: Backoff::Fixed { delay_ms: 4_000 } };
+    let retry = RetryPolicy { retries: 5, backoff: Backoff::Fixed { delay_ms: 4_000 } };
     let task = scene.submit(NewTask { deadline_ms: 4_000, retry: Some(retry), ..work() });
     scene.join(1);
     let start = scene.one_start();
@@ -216,13 +218,13 @@ fn dependents_of_a_dead_letter_await_redrive_or_discard() {
         scene.fail(&start, false).unwrap();
         assert_eq!((scene.stage(tasks[0]), scene.stage(tasks[1])), (TaskStage::Dead, TaskStage::Blocked));
         if redriven {
-            let changed = scene.ask(Command::Redrive { tenant: b"a", count: 0 });
+            let changed = scene.ask(TaskCommand::Redrive { tenant: b"a", count: 0 });
             assert_eq!(changed, Ok(CommandReply::Changed { tasks: 1, more: false }));
             let start = scene.one_start();
             scene.complete(&start, 1_000).unwrap();
             assert_eq!(scene.one_start().task, tasks[1]);
         } else {
-            scene.done(Command::Discard { tenant: b"a", count: 0 });
+            scene.done(TaskCommand::Discard { tenant: b"a", count: 0 });
             assert_eq!(scene.state.get(tasks[0]), Err(TaskRefusal::NoTask { task: tasks[0] }));
             assert_eq!(
                 (scene.stage(tasks[1]), scene.stage(far)),
@@ -239,14 +241,14 @@ fn cancelled_task_counts_until_its_worker_confirms() {
     let next = scene.submit(NewTask { after: vec![TaskDependency::Task { task }], ..work() });
     let worker = scene.join(1);
     let start = scene.one_start();
-    scene.done(Command::Cancel { task });
+    scene.done(TaskCommand::Cancel { task });
     assert_eq!(scene.effects.orders, [WorkerOrder::Stop { worker, task, token: start.token }]);
     assert_eq!((scene.stage(task), scene.stage(next)), (TaskStage::Stopping, TaskStage::Blocked));
     assert_eq!(scene.state.tenants().next().unwrap().used[0], 1);
     scene.fail(&start, true).unwrap();
     assert_eq!((scene.stage(task), scene.stage(next)), (TaskStage::Cancelled, TaskStage::Cancelled));
     assert_eq!(scene.state.tenants().next().unwrap().used[0], 0);
-    assert_eq!(scene.ask(Command::Cancel { task }), Err(TaskRefusal::Over { task }));
+    assert_eq!(scene.ask(TaskCommand::Cancel { task }), Err(TaskRefusal::Over { task }));
 }
 
 #[test]
@@ -255,7 +257,7 @@ fn unconfirmed_cancellation_completes_at_the_timeout() {
     let task = scene.submit(NewTask { timeout_ms: 1_000, ..work() });
     scene.join(1);
     scene.starts();
-    scene.done(Command::Cancel { task });
+    scene.done(TaskCommand::Cancel { task });
     scene.advance(999);
     assert_eq!(scene.stage(task), TaskStage::Stopping);
     scene.advance(1_000);
@@ -264,12 +266,12 @@ fn unconfirmed_cancellation_completes_at_the_timeout() {
 
 #[test]
 fn idempotency_key_returns_the_same_task_while_it_is_kept() {
-    let mut scene = Scene::with(Limits { finished_ms: 10_000, ..Limits::default() });
-    scene.tenant(Tenant::new(b"a"));
-    scene.tenant(Tenant::new(b"b"));
+    let mut scene = Scene::with(SchedulerLimits { finished_ms: 10_000, ..SchedulerLimits::default() });
+    scene.tenant(TenantSettings::new(b"a"));
+    scene.tenant(TenantSettings::new(b"b"));
     let keyed = || NewTask { idempotency_key: b"order 7", ..work() };
     let first = scene.submit(keyed());
-    let reply = scene.ask(Command::Submit { tenant: b"a", tasks: vec![keyed(), work(), keyed()] });
+    let reply = scene.ask(TaskCommand::Submit { tenant: b"a", tasks: vec![keyed(), work(), keyed()] });
     let Ok(CommandReply::Submitted { tasks, .. }) = reply else { panic!("{reply:?}") };
     assert_eq!([tasks[0], tasks[2]], [SubmittedTask { task: first, known: true }; 2]);
     assert!(!tasks[1].known);
@@ -294,11 +296,12 @@ fn publishing_task_is_repeated_until_it_is_confirmed() {
     scene.advance(2_999);
     assert_eq!(scene.effects.publishes, []);
     scene.advance(3_000);
-    let publish = Publish { task, subject: b"orders.late"[..].into(), payload: b"payload"[..].into() };
+    let publish =
+        TaskPublication { task, subject: b"orders.late"[..].into(), payload: b"payload"[..].into() };
     assert_eq!(scene.effects.publishes, std::slice::from_ref(&publish));
     scene.advance(8_000);
     assert_eq!(scene.effects.publishes, [publish.clone(), publish]);
-    scene.done(Command::Published { tasks: vec![task, 77] });
+    scene.done(TaskCommand::Published { tasks: vec![task, 77] });
     assert_eq!(scene.stage(task), TaskStage::Completed);
     scene.advance(50_000);
     assert_eq!(scene.effects.publishes.len(), 2);
@@ -308,28 +311,28 @@ fn publishing_task_is_repeated_until_it_is_confirmed() {
 fn refused_publish_makes_a_dead_letter() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { kind: PUBLISH, subject: b"orders.late", ..work() });
-    scene.done(Command::Unpublished { task, error: b"no permission" });
+    scene.done(TaskCommand::Unpublished { task, error: b"no permission" });
     assert_eq!(scene.stage(task), TaskStage::Dead);
     assert_eq!(text(&scene.state.get(task).unwrap().outcome.unwrap().bytes), "no permission");
     scene.advance(50_000);
     assert_eq!(scene.effects.publishes.len(), 1, "the publication is not repeated");
-    scene.done(Command::Unpublished { task: 77, error: b"" });
+    scene.done(TaskCommand::Unpublished { task: 77, error: b"" });
 }
 
 #[test]
 fn dependency_is_a_task_of_the_same_tenant() {
     let mut scene = Scene::new();
     let others = scene.plain();
-    scene.tenant(Tenant::new(b"b"));
+    scene.tenant(TenantSettings::new(b"b"));
     let after = |task| vec![NewTask { after: vec![TaskDependency::Task { task }], ..work() }];
     let submit = |scene: &mut Scene, task| {
-        scene.ask(Command::Submit { tenant: b"b", tasks: after(task) }).unwrap_err()
+        scene.ask(TaskCommand::Submit { tenant: b"b", tasks: after(task) }).unwrap_err()
     };
     let unknown = |task| TaskRefusal::DependencyUnknown { index: 0, task };
     for task in [others + 7, others] {
         assert_eq!(submit(&mut scene, task), unknown(task));
     }
-    scene.done(Command::Cancel { task: others });
+    scene.done(TaskCommand::Cancel { task: others });
     assert_eq!(submit(&mut scene, others), unknown(others));
 }
 
@@ -339,7 +342,7 @@ fn progress_is_shown_and_published_as_an_event() {
     let task = scene.plain();
     let worker = scene.join(1);
     let token = scene.one_start().token;
-    scene.done(Command::Progress { worker, task, token, permille: 420, note: b"page 42" });
+    scene.done(TaskCommand::Progress { worker, task, token, permille: 420, note: b"page 42" });
     let (permille, note) = scene.state.get(task).unwrap().progress;
     assert_eq!((permille, text(&note.unwrap())), (420, "page 42".into()));
     assert_eq!(scene.happened(task).last(), Some(&TaskEventKind::Progressed { permille: 420 }));
@@ -347,16 +350,16 @@ fn progress_is_shown_and_published_as_an_event() {
 
 #[test]
 fn dead_letters_and_finished_tasks_are_bounded() {
-    let limits = Limits { dead_max: 3, finished_max: 2, ..Limits::default() };
+    let limits = SchedulerLimits { dead_max: 3, finished_max: 2, ..SchedulerLimits::default() };
     let mut scene = Scene::with(limits);
-    scene.tenant(Tenant::new(b"a"));
+    scene.tenant(TenantSettings::new(b"a"));
     scene.join(20);
     scene.submit_all("a", vec![NewTask { labels: vec![Label { key: b"k", value: b"v" }], ..work() }; 20]);
     for (at, start) in scene.starts().into_iter().enumerate() {
         let _ = if at % 2 == 0 { scene.complete(&start, 9) } else { scene.fail(&start, false) };
     }
     assert_eq!(scene.state.len(), 5);
-    scene.done(Command::Discard { tenant: b"a", count: 0 });
+    scene.done(TaskCommand::Discard { tenant: b"a", count: 0 });
     scene.advance(1 << 40);
     assert_eq!((scene.state.len(), scene.state.bytes()), (0, 0));
 }
@@ -365,7 +368,7 @@ fn dead_letters_and_finished_tasks_are_bounded() {
 fn key_of_a_different_or_cancelled_task_is_refused() {
     let mut scene = Scene::new();
     let keyed = || NewTask { idempotency_key: b"order 7", ..work() };
-    let submit = |tasks| Command::Submit { tenant: b"a", tasks };
+    let submit = |tasks| TaskCommand::Submit { tenant: b"a", tasks };
     let task = scene.submit(keyed());
     for other in [
         NewTask { payload: b"another", ..keyed() },
@@ -382,7 +385,7 @@ fn key_of_a_different_or_cancelled_task_is_refused() {
     ];
     assert_eq!(scene.ask(submit(together)), Err(TaskRefusal::KeyInBatch { index: 2, before: 0 }));
     assert_eq!(scene.submit(NewTask { priority: 9, ..keyed() }), task, "what is to be done is the same");
-    scene.done(Command::Cancel { task });
+    scene.done(TaskCommand::Cancel { task });
     assert_eq!(scene.ask(submit(vec![keyed()])), Err(TaskRefusal::KeyCancelled { index: 0, task }));
 }
 
@@ -390,11 +393,11 @@ fn key_of_a_different_or_cancelled_task_is_refused() {
 fn time_in_a_wrong_unit_is_refused() {
     let mut scene = Scene::new();
     let now_ms = 1_795_000_000_000;
-    scene.done(Command::Clock { unix_ms: now_ms });
+    scene.done(TaskCommand::Clock { unix_ms: now_ms });
     for at_ms in [now_ms / 1_000, now_ms * 1_000, 1] {
         let refused = Err(TaskRefusal::TimeFar { at_ms, now_ms });
         for task in [NewTask { not_before_ms: at_ms, ..work() }, NewTask { deadline_ms: at_ms, ..work() }] {
-            assert_eq!(scene.ask(Command::Submit { tenant: b"a", tasks: vec![task] }), refused);
+            assert_eq!(scene.ask(TaskCommand::Submit { tenant: b"a", tasks: vec![task] }), refused);
         }
     }
     let year_ms = 365 * 86_400_000;
@@ -403,21 +406,21 @@ fn time_in_a_wrong_unit_is_refused() {
 
 #[test]
 fn safe_redrive_leaves_out_poisoned_dead_letters() {
-    let mut scene = Scene::with(Limits { poison_max: 1, ..Limits::default() });
-    scene.tenant(Tenant::new(b"a"));
+    let mut scene = Scene::with(SchedulerLimits { poison_max: 1, ..SchedulerLimits::default() });
+    scene.tenant(TenantSettings::new(b"a"));
     let poisoned = scene.plain();
     let worker = scene.join(1);
     assert_eq!(scene.one_start().task, poisoned);
-    scene.done(Command::Leave { worker });
+    scene.done(TaskCommand::Leave { worker });
     scene.join(1);
     let failed = scene.plain();
     let start = scene.one_start();
     scene.fail(&start, false).unwrap();
     assert_eq!([poisoned, failed].map(|task| scene.stage(task)), [TaskStage::Dead; 2]);
-    let safe = scene.ask(Command::RedriveSafe { tenant: b"a", count: 0 });
+    let safe = scene.ask(TaskCommand::RedriveSafe { tenant: b"a", count: 0 });
     assert_eq!(safe, Ok(CommandReply::Changed { tasks: 1, more: false }));
     assert_eq!([poisoned, failed].map(|task| scene.stage(task)), [TaskStage::Dead, TaskStage::Running]);
-    let all = scene.ask(Command::Redrive { tenant: b"a", count: 0 });
+    let all = scene.ask(TaskCommand::Redrive { tenant: b"a", count: 0 });
     assert_eq!(all, Ok(CommandReply::Changed { tasks: 1, more: false }));
     assert_eq!(scene.stage(poisoned), TaskStage::Ready);
 }
@@ -425,8 +428,8 @@ fn safe_redrive_leaves_out_poisoned_dead_letters() {
 #[test]
 fn task_view_shows_every_submitted_setting() {
     let mut scene = Scene::new();
-    scene.done(Command::Clock { unix_ms: 1_795_000_000_000 });
-    let retry = Retry { retries: 7, backoff: Backoff::Fixed { delay_ms: 250 } };
+    scene.done(TaskCommand::Clock { unix_ms: 1_795_000_000_000 });
+    let retry = RetryPolicy { retries: 7, backoff: Backoff::Fixed { delay_ms: 250 } };
     let task = scene.submit(NewTask {
         not_before_ms: 1_795_000_060_000,
         timeout_ms: 90_000,

@@ -9,17 +9,17 @@ fn running(scene: &Scene, tenant: &str) -> u64 {
 #[test]
 fn hard_quota_caps_a_tenant_and_others_take_the_rest() {
     let mut scene = Scene::default();
-    scene.tenant(Tenant { concurrency: Quota::at_most(3), ..Tenant::new(b"a") });
-    scene.tenant(Tenant::new(b"b"));
+    scene.tenant(TenantSettings { concurrency: Quota::at_most(3), ..TenantSettings::new(b"a") });
+    scene.tenant(TenantSettings::new(b"b"));
     scene.submit_all("a", vec![work(); 20]);
     scene.submit_all("b", vec![work(); 20]);
     scene.join(10);
     assert_eq!((running(&scene, "a"), running(&scene, "b")), (3, 7));
-    scene.tenant(Tenant { concurrency: Quota::at_most(5), ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings { concurrency: Quota::at_most(5), ..TenantSettings::new(b"a") });
     scene.join(10);
     assert_eq!((running(&scene, "a"), running(&scene, "b")), (5, 15));
     // A lowered quota takes no task away. No further task starts until the use is below the quota.
-    scene.tenant(Tenant { concurrency: Quota::at_most(2), ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings { concurrency: Quota::at_most(2), ..TenantSettings::new(b"a") });
     for start in scene.starts() {
         scene.complete(&start, 1_000).unwrap();
         assert!(running(&scene, "a") <= 5);
@@ -30,8 +30,11 @@ fn hard_quota_caps_a_tenant_and_others_take_the_rest() {
 #[test]
 fn other_tenants_go_before_one_beyond_its_soft_quota() {
     let mut scene = Scene::default();
-    scene.tenant(Tenant { concurrency: Quota { soft: 2, ..Quota::default() }, ..Tenant::new(b"a") });
-    scene.tenant(Tenant::new(b"b"));
+    scene.tenant(TenantSettings {
+        concurrency: Quota { soft: 2, ..Quota::default() },
+        ..TenantSettings::new(b"a")
+    });
+    scene.tenant(TenantSettings::new(b"b"));
     scene.submit_all("a", vec![work(); 20]);
     scene.submit_all("b", vec![work(); 5]);
     scene.join(7);
@@ -43,8 +46,11 @@ fn other_tenants_go_before_one_beyond_its_soft_quota() {
 #[test]
 fn reserved_quota_stays_free_for_its_tenant() {
     let mut scene = Scene::default();
-    scene.tenant(Tenant { concurrency: Quota { reserved: 4, ..Quota::default() }, ..Tenant::new(b"a") });
-    scene.tenant(Tenant::new(b"b"));
+    scene.tenant(TenantSettings {
+        concurrency: Quota { reserved: 4, ..Quota::default() },
+        ..TenantSettings::new(b"a")
+    });
+    scene.tenant(TenantSettings::new(b"b"));
     scene.submit_all("b", vec![work(); 50]);
     scene.join(10);
     assert_eq!(running(&scene, "b"), 6);
@@ -57,7 +63,7 @@ fn reserved_quota_stays_free_for_its_tenant() {
         .filter(|start| start.token <= 6)
         .for_each(|start| scene.complete(start, 1_000).map(drop).unwrap());
     assert!(running(&scene, "a") >= 4);
-    scene.tenant(Tenant::new(b"a"));
+    scene.tenant(TenantSettings::new(b"a"));
     assert_eq!(running(&scene, "a") + running(&scene, "b"), 10);
 }
 
@@ -65,7 +71,7 @@ fn reserved_quota_stays_free_for_its_tenant() {
 fn burst_lasts_as_long_as_its_saved_quota() {
     let mut scene = Scene::default();
     let quota = Quota { hard: 4, burst: 2, ..Quota::default() };
-    scene.tenant(Tenant { concurrency: quota, ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings { concurrency: quota, ..TenantSettings::new(b"a") });
     scene.advance(10_000); // Saves 4 unused × 10 s = 40,000; the maximum is 2 × 60 s.
     scene.submit_all("a", vec![NewTask { timeout_ms: 3_600_000, ..work() }; 500]);
     scene.join_with(NewWorker { kinds: vec![b"work"], credit: 50, ttl_ms: 600_000, ..NewWorker::default() });
@@ -93,10 +99,10 @@ fn burst_lasts_as_long_as_its_saved_quota() {
 #[test]
 fn memory_and_cpu_quotas_cap_running_tasks() {
     let mut scene = Scene::default();
-    scene.tenant(Tenant {
+    scene.tenant(TenantSettings {
         memory_bytes: Quota::at_most(1_000),
         cpu_milli: Quota::at_most(4_000),
-        ..Tenant::new(b"a")
+        ..TenantSettings::new(b"a")
     });
     scene.submit_all("a", vec![NewTask { memory_bytes: 300, cpu_milli: 1_000, ..work() }; 10]);
     scene.join(10);
@@ -112,7 +118,7 @@ fn memory_and_cpu_quotas_cap_running_tasks() {
 fn limited_key_value_delays_only_its_own_tasks() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 2), KeyLimit::running(b"tenant", 6)];
-    scene.tenant(Tenant { limits: limits.clone(), ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings { limits: limits.clone(), ..TenantSettings::new(b"a") });
     let of = |value| NewTask { labels: vec![Label { key: b"user", value }], ..work() };
     let ann = scene.submit_all("a", vec![of(b"ann"); 5]);
     let bob = scene.submit_all("a", vec![of(b"bob"); 5]);
@@ -126,14 +132,14 @@ fn limited_key_value_delays_only_its_own_tasks() {
     assert_eq!(scene.one_start().task, ann[2]);
     // Lowered and raised while tasks run, which stay counted.
     let limits = vec![KeyLimit::running(b"user", 1)];
-    scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
     let rest: Vec<_> = scene.starts().iter().map(|start| start.task).collect();
     assert_eq!(rest, nobody[2..]);
     scene.complete(&starts[1], 1_000).unwrap();
     assert_eq!(scene.starts(), [], "another task of ann still runs");
-    scene.done(Command::Cancel { task: ann[3] });
+    scene.done(TaskCommand::Cancel { task: ann[3] });
     let limits = vec![KeyLimit::running(b"user", 3)];
-    scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
     let rest: Vec<_> = scene.starts().iter().map(|start| start.task).collect();
     assert_eq!(rest, [ann[4], bob[2]]);
 }
@@ -142,33 +148,33 @@ fn limited_key_value_delays_only_its_own_tasks() {
 fn key_limit_is_released_however_its_task_ends() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"kind", 1)];
-    scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
-    let retry = Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms: 100_000 } });
+    scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
+    let retry = Some(RetryPolicy { retries: 1, backoff: Backoff::Fixed { delay_ms: 100_000 } });
     let tasks = scene.submit_all("a", vec![NewTask { retry, timeout_ms: 2_000, ..work() }; 6]);
     let worker = scene.join(1);
     let start = scene.one_start();
     scene.fail(&start, true).unwrap(); // The task fails, and waits for its retry.
     assert_eq!(scene.one_start().task, tasks[1]);
     scene.advance(2_000); // The task exceeds its timeout.
-    scene.done(Command::Pull { worker, credit: 1 });
+    scene.done(TaskCommand::Pull { worker, credit: 1 });
     let start = scene.starts().pop().unwrap();
     assert_eq!(start.task, tasks[2]);
-    scene.done(Command::Cancel { task: tasks[2] });
+    scene.done(TaskCommand::Cancel { task: tasks[2] });
     scene.fail(&start, true).unwrap(); // A cancelled task stops.
     assert_eq!(scene.starts().pop().unwrap().task, tasks[3]);
-    scene.done(Command::Leave { worker }); // The task's worker leaves, and the task keeps its place.
+    scene.done(TaskCommand::Leave { worker }); // The task's worker leaves, and the task keeps its place.
     assert_eq!((scene.stage(tasks[3]), scene.stage(tasks[4])), (TaskStage::Ready, TaskStage::Limited));
-    scene.done(Command::Cancel { task: tasks[3] }); // The task is cancelled while it waits.
+    scene.done(TaskCommand::Cancel { task: tasks[3] }); // The task is cancelled while it waits.
     assert_eq!(scene.stage(tasks[4]), TaskStage::Ready);
 }
 
 #[test]
 fn filling_queue_slows_down_then_refuses_low_then_all() {
     let mut scene = Scene::default();
-    scene.tenant(Tenant { queued_max: 100, ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings { queued_max: 100, ..TenantSettings::new(b"a") });
     let mut submit = |count, priority| {
         let tasks = vec![NewTask { priority, ..work() }; count];
-        scene.ask(Command::Submit { tenant: b"a", tasks }).map(|reply| match reply {
+        scene.ask(TaskCommand::Submit { tenant: b"a", tasks }).map(|reply| match reply {
             CommandReply::Submitted { slow_down_ms, .. } => slow_down_ms,
             other => panic!("{other:?}"),
         })
@@ -188,10 +194,10 @@ fn filling_queue_slows_down_then_refuses_low_then_all() {
         scene.complete(&start, 100_000).unwrap();
     }
     let worker = scene.state.workers().next().unwrap().worker;
-    scene.done(Command::Beat { workers: vec![worker] });
+    scene.done(TaskCommand::Beat { workers: vec![worker] });
     let tasks = vec![work(); 81];
     let Err(TaskRefusal::QueueFull { retry_after_ms, queued: 39, .. }) =
-        scene.ask(Command::Submit { tenant: b"a", tasks })
+        scene.ask(TaskCommand::Submit { tenant: b"a", tasks })
     else {
         panic!()
     };
@@ -200,23 +206,23 @@ fn filling_queue_slows_down_then_refuses_low_then_all() {
 
 #[test]
 fn submission_beyond_the_state_limit_is_refused() {
-    let mut scene = Scene::with(Limits { state_bytes_max: 10_000, ..Limits::default() });
-    scene.tenant(Tenant::new(b"a"));
-    let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work(); 100] });
+    let mut scene = Scene::with(SchedulerLimits { state_bytes_max: 10_000, ..SchedulerLimits::default() });
+    scene.tenant(TenantSettings::new(b"a"));
+    let refused = scene.ask(TaskCommand::Submit { tenant: b"a", tasks: vec![work(); 100] });
     assert!(matches!(refused, Err(TaskRefusal::NoRoom { bytes_max: 10_000, .. })));
     assert_eq!(scene.state.len(), 0);
 }
 
 fn in_small_room() -> Scene {
-    let mut scene = Scene::with(Limits { state_bytes_max: 20_000, ..Limits::default() });
-    ["a", "b", "c"].iter().for_each(|tenant| scene.tenant(Tenant::new(tenant.as_bytes())));
+    let mut scene = Scene::with(SchedulerLimits { state_bytes_max: 20_000, ..SchedulerLimits::default() });
+    ["a", "b", "c"].iter().for_each(|tenant| scene.tenant(TenantSettings::new(tenant.as_bytes())));
     scene
 }
 
 /// Submits until a task is refused; returns the number of accepted tasks.
 fn fill(scene: &mut Scene, tenant: &[u8]) -> usize {
-    let full = (0..1_000).find(|_| scene.ask(Command::Submit { tenant, tasks: vec![work()] }).is_err());
-    let refused = scene.ask(Command::Submit { tenant, tasks: vec![work()] }).unwrap_err();
+    let full = (0..1_000).find(|_| scene.ask(TaskCommand::Submit { tenant, tasks: vec![work()] }).is_err());
+    let refused = scene.ask(TaskCommand::Submit { tenant, tasks: vec![work()] }).unwrap_err();
     assert!(refused.to_string().contains("tasks.bytes_max"), "{refused}");
     full.expect("the tenant has a limit")
 }
@@ -226,9 +232,9 @@ fn one_tenants_tasks_leave_room_for_others() {
     let mut scene = in_small_room();
     let (a, b) = (fill(&mut scene, b"a"), fill(&mut scene, b"b"));
     assert!(a > 20 && a > 3 * b && b > 3, "{a}, {b}");
-    let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work()] });
+    let refused = scene.ask(TaskCommand::Submit { tenant: b"a", tasks: vec![work()] });
     assert!(matches!(refused, Err(TaskRefusal::NoShare { .. })), "{refused:?}");
-    scene.done(Command::Submit { tenant: b"c", tasks: vec![work()] });
+    scene.done(TaskCommand::Submit { tenant: b"c", tasks: vec![work()] });
     let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
     let counted =
         |state: &SchedulerState| (state.bytes(), [0, 1, 2].map(|tenant| state.bytes_of_tenant(tenant)));
@@ -243,7 +249,7 @@ fn tasks_of_a_full_state_finish_and_free_room() {
     scene.join(1);
     for _ in 0..count {
         let start = scene.one_start();
-        scene.ask(Command::Complete { answer: answer(&start, 1), result: &[b'x'; 4_000] }).unwrap();
+        scene.ask(TaskCommand::Complete { answer: answer(&start, 1), result: &[b'x'; 4_000] }).unwrap();
         assert!(scene.state.bytes() <= bytes_max, "{}", scene.state.bytes());
     }
     assert_eq!(scene.state.bytes_of_tenant(0), 0);
@@ -260,14 +266,14 @@ fn errors_and_notes_of_a_full_state_are_truncated() {
     let long = [b'x'; 10_000];
     for _ in 0..5 {
         let start = scene.one_start();
-        let Start { worker, task, token, .. } = start;
-        scene.done(Command::Progress { worker, task, token, permille: 1, note: &long });
-        scene.done(Command::Fail { answer: answer(&start, 1), error: &long, retry: false });
+        let TaskStart { worker, task, token, .. } = start;
+        scene.done(TaskCommand::Progress { worker, task, token, permille: 1, note: &long });
+        scene.done(TaskCommand::Fail { answer: answer(&start, 1), error: &long, retry: false });
         assert_eq!(scene.stage(task), TaskStage::Dead);
     }
     let bytes = scene.state.bytes();
     assert!(bytes < 20_000 + 2 * long.len() as u64, "one of each filled it, the others were cut: {bytes}");
-    scene.done(Command::Discard { tenant: b"a", count: 0 });
+    scene.done(TaskCommand::Discard { tenant: b"a", count: 0 });
     scene.plain();
 }
 
@@ -276,12 +282,14 @@ fn schedules_use_room_and_free_it_when_removed() {
     let mut scene = in_small_room();
     let payload = [b'x'; 4_000];
     let task = || NewTask::new(b"work", &payload);
-    let schedule = |name| Command::Schedule { tenant: b"a", name, cron: b"* * * * *", task: task() };
+    let schedule = |name| TaskCommand::Schedule { tenant: b"a", name, cron: b"* * * * *", task: task() };
     [b"1", b"2", b"3"].iter().for_each(|name| scene.done(schedule(*name)));
     assert!(matches!(scene.ask(schedule(b"4")), Err(TaskRefusal::NoShare { .. })));
     scene.done(schedule(b"3"));
     let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
     assert_eq!((again.bytes(), again.bytes_of_tenant(0)), (scene.state.bytes(), scene.state.bytes()));
-    [b"1", b"2", b"3"].iter().for_each(|name| scene.done(Command::Unschedule { tenant: b"a", name: *name }));
+    [b"1", b"2", b"3"]
+        .iter()
+        .for_each(|name| scene.done(TaskCommand::Unschedule { tenant: b"a", name: *name }));
     assert_eq!(scene.state.bytes(), 0);
 }

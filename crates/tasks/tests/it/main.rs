@@ -30,36 +30,36 @@ use dunlin_tasks::*;
 #[derive(Default)]
 struct Scene {
     state: SchedulerState,
-    effects: Effects,
+    effects: TaskEffects,
 }
 
 impl Scene {
-    fn with(limits: Limits) -> Scene {
-        Scene { state: SchedulerState::new(limits), effects: Effects::default() }
+    fn with(limits: SchedulerLimits) -> Scene {
+        Scene { state: SchedulerState::new(limits), effects: TaskEffects::default() }
     }
 
     /// Creates a state with one tenant, `a`.
     fn new() -> Scene {
         let mut scene = Scene::default();
-        scene.tenant(Tenant::new(b"a"));
+        scene.tenant(TenantSettings::new(b"a"));
         scene
     }
 
-    fn ask(&mut self, command: Command<'_>) -> Result<CommandReply, TaskRefusal> {
+    fn ask(&mut self, command: TaskCommand<'_>) -> Result<CommandReply, TaskRefusal> {
         self.state.apply(&command, &mut self.effects)
     }
 
-    fn done(&mut self, command: Command<'_>) {
+    fn done(&mut self, command: TaskCommand<'_>) {
         let asked = format!("{command:?}");
         assert!(self.ask(command).is_ok(), "{asked}");
     }
 
-    fn tenant(&mut self, tenant: Tenant<'_>) {
-        self.done(Command::Tenant { tenant });
+    fn tenant(&mut self, tenant: TenantSettings<'_>) {
+        self.done(TaskCommand::Tenant { tenant });
     }
 
     fn submit_all(&mut self, tenant: &str, tasks: Vec<NewTask<'_>>) -> Vec<u64> {
-        match self.ask(Command::Submit { tenant: tenant.as_bytes(), tasks }) {
+        match self.ask(TaskCommand::Submit { tenant: tenant.as_bytes(), tasks }) {
             Ok(CommandReply::Submitted { tasks, .. }) => tasks.into_iter().map(|taken| taken.task).collect(),
             other => panic!("{other:?}"),
         }
@@ -75,7 +75,7 @@ impl Scene {
     }
 
     fn join_with(&mut self, worker: NewWorker<'_>) -> u64 {
-        match self.ask(Command::Join { worker }) {
+        match self.ask(TaskCommand::Join { worker }) {
             Ok(CommandReply::Joined { worker }) => worker,
             other => panic!("{other:?}"),
         }
@@ -91,7 +91,7 @@ impl Scene {
     }
 
     /// Takes the starts since the last call.
-    fn starts(&mut self) -> Vec<Start> {
+    fn starts(&mut self) -> Vec<TaskStart> {
         let orders = std::mem::take(&mut self.effects.orders);
         orders
             .into_iter()
@@ -102,18 +102,18 @@ impl Scene {
             .collect()
     }
 
-    fn one_start(&mut self) -> Start {
+    fn one_start(&mut self) -> TaskStart {
         let starts = self.starts();
         assert_eq!(starts.len(), 1, "{starts:?}");
         starts.into_iter().next().unwrap()
     }
 
-    fn complete(&mut self, start: &Start, run_us: u64) -> Result<CommandReply, TaskRefusal> {
-        self.ask(Command::Complete { answer: answer(start, run_us), result: b"done" })
+    fn complete(&mut self, start: &TaskStart, run_us: u64) -> Result<CommandReply, TaskRefusal> {
+        self.ask(TaskCommand::Complete { answer: answer(start, run_us), result: b"done" })
     }
 
-    fn fail(&mut self, start: &Start, retry: bool) -> Result<CommandReply, TaskRefusal> {
-        self.ask(Command::Fail { answer: answer(start, 1_000), error: b"no luck", retry })
+    fn fail(&mut self, start: &TaskStart, retry: bool) -> Result<CommandReply, TaskRefusal> {
+        self.ask(TaskCommand::Fail { answer: answer(start, 1_000), error: b"no luck", retry })
     }
 
     fn stage(&self, task: u64) -> TaskStage {
@@ -135,8 +135,8 @@ fn work() -> NewTask<'static> {
 }
 
 /// A report with one credit.
-fn answer(start: &Start, run_us: u64) -> AttemptReport {
-    let Start { worker, task, token, .. } = *start;
+fn answer(start: &TaskStart, run_us: u64) -> AttemptReport {
+    let TaskStart { worker, task, token, .. } = *start;
     AttemptReport { worker, task, token, run_us, cpu_us: run_us / 2, memory_bytes: 1_000_000, credit: 1 }
 }
 

@@ -20,7 +20,7 @@ fn of_tenants(tenants: &[&'static [u8]]) -> NewWorker<'static> {
 
 fn tenants(names: &[&str]) -> Scene {
     let mut scene = Scene::default();
-    names.iter().for_each(|name| scene.tenant(Tenant::new(name.as_bytes())));
+    names.iter().for_each(|name| scene.tenant(TenantSettings::new(name.as_bytes())));
     scene
 }
 
@@ -113,7 +113,7 @@ fn tenant_bound_worker_takes_no_other_tenants_tasks() {
         "waiting: all workers that could do it, 1, are for other tenants; 3 ahead of it"
     );
     // A tenant that was created after the worker joined.
-    scene.tenant(Tenant::new(b"later"));
+    scene.tenant(TenantSettings::new(b"later"));
     scene.submit_all("later", vec![work()]);
     assert_eq!(scene.one_start().worker, worker);
     let view = scene.state.workers().next().unwrap();
@@ -126,10 +126,10 @@ fn tenant_bound_worker_prefetches_only_its_tenants_tasks() {
     scene.submit_all("b", vec![work(); 50]);
     scene.submit_all("a", vec![work(); 2]);
     let worker = scene.join_with(NewWorker { credit: 0, ..of_tenants(&[b"a"]) });
-    scene.done(Command::Slots { worker, slots: 1, ahead: 3 });
+    scene.done(TaskCommand::Slots { worker, slots: 1, ahead: 3 });
     assert_eq!(scene.starts().len(), 1, "one more task waits, and one worker exists");
     scene.submit_all("a", vec![work(); 4]);
-    scene.done(Command::Slots { worker, slots: 1, ahead: 3 });
+    scene.done(TaskCommand::Slots { worker, slots: 1, ahead: 3 });
     let starts = scene.starts();
     assert_eq!(starts.len(), 3);
     assert!(starts.iter().all(|start| *start.tenant == *b"a"));
@@ -194,21 +194,21 @@ fn needed_label_sets_are_bounded_per_tenant_and_overall() {
     let values: Vec<String> = (0..2_000).map(|at| at.to_string()).collect();
     let task =
         |at: usize| NewTask { needs: vec![Label { key: b"host", value: values[at].as_bytes() }], ..work() };
-    let of_tenant = Limits::DEMANDS_OF_TENANT_MAX as usize;
+    let of_tenant = SchedulerLimits::DEMANDS_OF_TENANT_MAX as usize;
     scene.submit_all("a", (0..of_tenant).map(task).collect());
-    let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work(), task(of_tenant)] });
+    let refused = scene.ask(TaskCommand::Submit { tenant: b"a", tasks: vec![work(), task(of_tenant)] });
     let count = of_tenant as u64 + 1;
     let limit = Limit::DemandsOfTenant;
     assert_eq!(refused, Err(TaskRefusal::TooMany { limit, count, count_max: count - 1 }));
     scene.submit_all("a", vec![task(3), work()]);
-    let all = Limits::DEMANDS_MAX as usize;
+    let all = SchedulerLimits::DEMANDS_MAX as usize;
     for from in (of_tenant..all).step_by(of_tenant) {
         let tenant = format!("t{from}");
-        scene.tenant(Tenant::new(tenant.as_bytes()));
+        scene.tenant(TenantSettings::new(tenant.as_bytes()));
         scene.submit_all(&tenant, (from..from + of_tenant).map(task).collect());
     }
-    scene.tenant(Tenant::new(b"last"));
-    let refused = scene.ask(Command::Submit { tenant: b"last", tasks: vec![task(all)] });
+    scene.tenant(TenantSettings::new(b"last"));
+    let refused = scene.ask(TaskCommand::Submit { tenant: b"last", tasks: vec![task(all)] });
     let (count, limit) = (all as u64 + 1, Limit::Demands);
     assert_eq!(refused, Err(TaskRefusal::TooMany { limit, count, count_max: count - 1 }));
     // A task may need labels that others need already.
@@ -217,8 +217,8 @@ fn needed_label_sets_are_bounded_per_tenant_and_overall() {
 
 #[test]
 fn workers_with_ever_new_labels_do_not_use_up_pools() {
-    let mut scene = Scene::with(Limits { pools_max: 3, ..Limits::default() });
-    scene.tenant(Tenant::new(b"a"));
+    let mut scene = Scene::with(SchedulerLimits { pools_max: 3, ..SchedulerLimits::default() });
+    scene.tenant(TenantSettings::new(b"a"));
     let kept = scene.join_with(having(&[]));
     let mut others = Vec::new();
     for at in 0..20 {
@@ -228,7 +228,7 @@ fn workers_with_ever_new_labels_do_not_use_up_pools() {
             NewWorker { kinds: vec![b"work"], credit: 1, ttl_ms: 9_000, labels, ..NewWorker::default() };
         others.push(scene.join_with(worker));
         if others.len() > 1 {
-            scene.done(Command::Leave { worker: others.remove(0) });
+            scene.done(TaskCommand::Leave { worker: others.remove(0) });
         }
     }
     let task = |host: &'static [u8]| needing(&[Label { key: b"host", value: host }]);
@@ -239,9 +239,9 @@ fn workers_with_ever_new_labels_do_not_use_up_pools() {
     scene.plain();
     assert_eq!(scene.one_start().worker, kept);
     let third = scene.join_with(having(&[A100]));
-    let refused = scene.ask(Command::Join { worker: having(&[EU]) });
+    let refused = scene.ask(TaskCommand::Join { worker: having(&[EU]) });
     assert_eq!(refused, Err(TaskRefusal::TooMany { limit: Limit::Pools, count: 4, count_max: 3 }));
-    scene.done(Command::Leave { worker: third });
+    scene.done(TaskCommand::Leave { worker: third });
     scene.join_with(having(&[EU]));
     let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
     assert_eq!(snapshots::blocks(&again), snapshots::blocks(&scene.state));
@@ -250,7 +250,12 @@ fn workers_with_ever_new_labels_do_not_use_up_pools() {
 #[test]
 fn schedule_submits_tasks_with_needed_labels() {
     let mut scene = Scene::new();
-    scene.done(Command::Schedule { tenant: b"a", name: b"n", cron: b"* * * * *", task: needing(&[A100]) });
+    scene.done(TaskCommand::Schedule {
+        tenant: b"a",
+        name: b"n",
+        cron: b"* * * * *",
+        task: needing(&[A100]),
+    });
     scene.join_with(having(&[]));
     scene.advance(120_000);
     assert!(scene.starts().is_empty());
@@ -262,12 +267,12 @@ fn schedule_submits_tasks_with_needed_labels() {
 fn empty_or_excessive_labels_are_refused() {
     let mut scene = Scene::new();
     let nameless = Label { key: b"", value: b"x" };
-    let submit = |task| Command::Submit { tenant: b"a", tasks: vec![task] };
+    let submit = |task| TaskCommand::Submit { tenant: b"a", tasks: vec![task] };
     assert_eq!(scene.ask(submit(needing(&[nameless]))), Err(TaskRefusal::EmptyName));
-    assert_eq!(scene.ask(Command::Join { worker: having(&[nameless]) }), Err(TaskRefusal::EmptyName));
-    assert_eq!(scene.ask(Command::Join { worker: of_tenants(&[b""]) }), Err(TaskRefusal::EmptyName));
+    assert_eq!(scene.ask(TaskCommand::Join { worker: having(&[nameless]) }), Err(TaskRefusal::EmptyName));
+    assert_eq!(scene.ask(TaskCommand::Join { worker: of_tenants(&[b""]) }), Err(TaskRefusal::EmptyName));
     let many = vec![A100; 65];
     let refusal = TaskRefusal::TooMany { limit: Limit::Labels, count: 65, count_max: 64 };
     assert_eq!(scene.ask(submit(needing(&many))), Err(refusal));
-    assert_eq!(scene.ask(Command::Join { worker: having(&many) }), Err(refusal));
+    assert_eq!(scene.ask(TaskCommand::Join { worker: having(&many) }), Err(refusal));
 }

@@ -21,7 +21,7 @@ fn doing(kind: &'static [u8], credit: u32) -> NewWorker<'static> {
 
 fn one_of_ann() -> Scene {
     let mut scene = Scene::default();
-    scene.tenant(Tenant { limits: vec![KeyLimit::running(b"user", 1)], ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings { limits: vec![KeyLimit::running(b"user", 1)], ..TenantSettings::new(b"a") });
     scene
 }
 
@@ -62,9 +62,9 @@ fn limit_passes_on_when_the_last_fitting_worker_leaves() {
         scene.why(waiting),
         "waiting: 0 of 1 allowed tasks with user ann are under way, 1 more wait for a worker; 0 ahead of it"
     );
-    scene.done(Command::Leave { worker: first });
+    scene.done(TaskCommand::Leave { worker: first });
     assert_eq!(scene.starts(), [], "another worker could still run it");
-    scene.done(Command::Leave { worker: last });
+    scene.done(TaskCommand::Leave { worker: last });
     assert_eq!((scene.one_start().task, scene.stage(held)), (waiting, TaskStage::Limited));
 }
 
@@ -100,7 +100,10 @@ fn task_of_a_tenant_without_workers_blocks_no_limit() {
 fn unservable_task_takes_no_token_of_a_rate() {
     let mut scene = Scene::default();
     let rate = Rate { count: 1, per_ms: 1_000, burst: 1 };
-    scene.tenant(Tenant { limits: vec![KeyLimit::starting(b"user", rate)], ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings {
+        limits: vec![KeyLimit::starting(b"user", rate)],
+        ..TenantSettings::new(b"a")
+    });
     scene.join_with(doing(b"work", 2));
     let (gpu, plain) = (scene.submit(needing_gpu()), scene.submit(of_ann(work())));
     assert_eq!((scene.one_start().task, scene.stage(gpu)), (plain, TaskStage::Limited));
@@ -113,7 +116,7 @@ fn unservable_task_takes_no_token_of_a_rate() {
 fn task_yielding_one_limit_frees_its_other_limits() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 1), KeyLimit::running(b"site", 1)];
-    scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
     scene.join_with(doing(b"work", 2));
     let site = Label { key: b"site", value: b"x" };
     let mut both = needing_gpu();
@@ -131,9 +134,9 @@ fn members_of_limits_keep_their_order_when_ageing_changes() {
     let mut scene = one_of_ann();
     let tasks: Vec<u64> =
         (0..4_u8).map(|priority| scene.submit(of_ann(NewTask { priority, ..work() }))).collect();
-    let limits = Limits { ageing_ms: 1, ..scene.state.limits() };
-    scene.done(Command::Limit { limits });
-    scene.done(Command::Cancel { task: tasks[3] });
+    let limits = SchedulerLimits { ageing_ms: 1, ..scene.state.limits() };
+    scene.done(TaskCommand::Limit { limits });
+    scene.done(TaskCommand::Cancel { task: tasks[3] });
     scene.join(1);
     let mut got = Vec::new();
     for _ in 0..3 {

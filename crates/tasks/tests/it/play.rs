@@ -23,7 +23,7 @@ struct Ledger {
     /// Submitted tasks.
     known: BTreeSet<u64>,
     /// Tasks that workers hold, with their starts.
-    held: BTreeMap<u64, Start>,
+    held: BTreeMap<u64, TaskStart>,
     workers: BTreeSet<u64>,
     /// Quota of each tenant, and its limit for tasks of one user.
     quotas: BTreeMap<&'static str, (u64, Option<KeyLimit<'static>>)>,
@@ -50,8 +50,8 @@ impl Deed {
         let kind = KINDS[usize::from(bits) % KINDS.len()];
         let label = Label { key: b"user", value: USERS[usize::from(bits >> 2) % 2] };
         let retry = match bits % 4 {
-            0 => Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms: 20 } }),
-            1 => Some(Retry { retries: 2, backoff: Backoff::Decorrelated { base_ms: 5, cap_ms: 60 } }),
+            0 => Some(RetryPolicy { retries: 1, backoff: Backoff::Fixed { delay_ms: 20 } }),
+            1 => Some(RetryPolicy { retries: 2, backoff: Backoff::Decorrelated { base_ms: 5, cap_ms: 60 } }),
             _ => None,
         };
         let after = match (bits / 8 % 4, self.pick(5, known)) {
@@ -78,19 +78,19 @@ impl Deed {
         }
     }
 
-    fn quota(&self) -> (Tenant<'static>, (u64, Option<KeyLimit<'static>>)) {
+    fn quota(&self) -> (TenantSettings<'static>, (u64, Option<KeyLimit<'static>>)) {
         let hard = u64::from(self.0[2] % 5);
         let reserved = hard.min(u64::from(self.0[3] % 3));
         let burst = if hard > 0 { u64::from(self.0[4] % 2) } else { 0 };
         let limited = (!self.0[5].is_multiple_of(3)).then(|| self.limit());
-        let tenant = Tenant {
+        let tenant = TenantSettings {
             weight: 1 + u32::from(self.0[3] % 4),
             queued_max: if self.0[4].is_multiple_of(3) { 12 } else { 0 },
             retry_percent: u32::from(self.0[4] % 2) * 10,
             concurrency: Quota { reserved, soft: 0, hard, burst },
             cpu_milli: Quota::at_most(u64::from(self.0[5] % 2) * 600),
             limits: limited.into_iter().collect(),
-            ..Tenant::new(self.tenant().as_bytes())
+            ..TenantSettings::new(self.tenant().as_bytes())
         };
         let most = if hard == 0 { u64::MAX } else { hard + burst };
         (tenant, (most, limited))
@@ -106,12 +106,12 @@ impl Deed {
         }
     }
 
-    fn command(&self, ledger: &Ledger, now_ms: u64) -> Option<Command<'static>> {
+    fn command(&self, ledger: &Ledger, now_ms: u64) -> Option<TaskCommand<'static>> {
         let known: Vec<u64> = ledger.known.iter().copied().collect();
         let workers: Vec<u64> = ledger.workers.iter().copied().collect();
-        let held: Vec<&Start> = ledger.held.values().collect();
+        let held: Vec<&TaskStart> = ledger.held.values().collect();
         let stale = self.0[4].is_multiple_of(7);
-        let answer = |start: &Start| {
+        let answer = |start: &TaskStart| {
             let mut answer = answer(start, u64::from(self.0[5]) * 100);
             answer.token -= u64::from(stale);
             answer
@@ -119,10 +119,10 @@ impl Deed {
         Some(match self.0[0] % 20 {
             0..=3 => {
                 let tasks = (2..3 + self.byte(3) % 3).map(|at| self.task(at, &known, now_ms)).collect();
-                Command::Submit { tenant: self.tenant().as_bytes(), tasks }
+                TaskCommand::Submit { tenant: self.tenant().as_bytes(), tasks }
             }
-            4 => Command::Tenant { tenant: self.quota().0 },
-            5 | 6 => Command::Join {
+            4 => TaskCommand::Tenant { tenant: self.quota().0 },
+            5 | 6 => TaskCommand::Join {
                 worker: NewWorker {
                     kinds: KINDS[..1 + self.byte(2) % 2].to_vec(),
                     queues: if self.0[3].is_multiple_of(3) { vec![b"q"] } else { vec![] },
@@ -134,24 +134,26 @@ impl Deed {
                     ..NewWorker::default()
                 },
             },
-            7 if self.0[4].is_multiple_of(3) => Command::Slots {
+            7 if self.0[4].is_multiple_of(3) => TaskCommand::Slots {
                 worker: self.pick(2, &workers)?,
                 slots: u32::from(self.0[3] % 4),
                 ahead: u32::from(self.0[5] % 3),
             },
-            7 => Command::Pull { worker: self.pick(2, &workers)?, credit: u32::from(self.0[3] % 3) },
-            8..=10 => Command::Complete { answer: answer(self.pick(2, &held)?), result: b"r" },
-            11 => Command::Fail { answer: answer(self.pick(2, &held)?), error: b"e", retry: self.0[3] > 40 },
-            12 => Command::Beat { workers },
-            13 => Command::Cancel { task: self.pick(2, &known)? },
-            14 => Command::Leave { worker: self.pick(2, &workers)? },
-            15 => Command::Drain { worker: self.pick(2, &workers)? },
-            16 => Command::Redrive { tenant: self.tenant().as_bytes(), count: u32::from(self.0[2] % 3) },
-            17 => Command::Published { tasks: known },
-            18 => Command::Discard { tenant: self.tenant().as_bytes(), count: 1 },
+            7 => TaskCommand::Pull { worker: self.pick(2, &workers)?, credit: u32::from(self.0[3] % 3) },
+            8..=10 => TaskCommand::Complete { answer: answer(self.pick(2, &held)?), result: b"r" },
+            11 => {
+                TaskCommand::Fail { answer: answer(self.pick(2, &held)?), error: b"e", retry: self.0[3] > 40 }
+            }
+            12 => TaskCommand::Beat { workers },
+            13 => TaskCommand::Cancel { task: self.pick(2, &known)? },
+            14 => TaskCommand::Leave { worker: self.pick(2, &workers)? },
+            15 => TaskCommand::Drain { worker: self.pick(2, &workers)? },
+            16 => TaskCommand::Redrive { tenant: self.tenant().as_bytes(), count: u32::from(self.0[2] % 3) },
+            17 => TaskCommand::Published { tasks: known },
+            18 => TaskCommand::Discard { tenant: self.tenant().as_bytes(), count: 1 },
             _ => {
-                let Start { worker, task, token, .. } = *self.pick(2, &held)?;
-                Command::Extend { worker, task, token, timeout_ms: 90 }
+                let TaskStart { worker, task, token, .. } = *self.pick(2, &held)?;
+                TaskCommand::Extend { worker, task, token, timeout_ms: 90 }
             }
         })
     }
@@ -159,22 +161,30 @@ impl Deed {
 
 /// Applies the commands, and checks after each.
 pub fn play(deeds: &[Deed]) {
-    let limits =
-        Limits { reserve_ms: 50, dead_max: 4, finished_max: 6, finished_ms: 2_000, ..Limits::default() };
+    let limits = SchedulerLimits {
+        reserve_ms: 50,
+        dead_max: 4,
+        finished_max: 6,
+        finished_ms: 2_000,
+        ..SchedulerLimits::default()
+    };
     let mut scene = Scene::with(limits);
     let mut replay = SchedulerState::new(limits);
     let mut ledger = Ledger::default();
     for name in TENANTS {
-        scene.tenant(Tenant::new(name.as_bytes()));
+        scene.tenant(TenantSettings::new(name.as_bytes()));
         replay
-            .apply(&Command::Tenant { tenant: Tenant::new(name.as_bytes()) }, &mut Effects::default())
+            .apply(
+                &TaskCommand::Tenant { tenant: TenantSettings::new(name.as_bytes()) },
+                &mut TaskEffects::default(),
+            )
             .unwrap();
         ledger.quotas.insert(name, (u64::MAX, None));
     }
     for (step, deed) in deeds.iter().enumerate() {
         let now_ms = scene.state.now_ms();
         let before = blocks(&scene.state);
-        let mut effects = Effects::default();
+        let mut effects = TaskEffects::default();
         if deed.0[0] >= 230 {
             let later_ms = now_ms + u64::from(deed.0[1]);
             scene.advance(later_ms);
@@ -185,7 +195,7 @@ pub fn play(deeds: &[Deed]) {
             match &reply {
                 Err(_) => assert_eq!(
                     (before, &scene.effects),
-                    (blocks(&scene.state), &Effects::default()),
+                    (blocks(&scene.state), &TaskEffects::default()),
                     "{command:?}"
                 ),
                 Ok(reply) => ledger.note(&command, reply, deed),
@@ -209,7 +219,7 @@ pub fn play(deeds: &[Deed]) {
 }
 
 impl Ledger {
-    fn note(&mut self, command: &Command<'_>, reply: &CommandReply, deed: &Deed) {
+    fn note(&mut self, command: &TaskCommand<'_>, reply: &CommandReply, deed: &Deed) {
         match (command, reply) {
             (_, CommandReply::Submitted { tasks, .. }) => {
                 self.known.extend(tasks.iter().map(|taken| taken.task))
@@ -217,11 +227,11 @@ impl Ledger {
             (_, CommandReply::Joined { worker }) => {
                 self.workers.insert(*worker);
             }
-            (Command::Tenant { .. }, _) => {
+            (TaskCommand::Tenant { .. }, _) => {
                 self.quotas.insert(deed.tenant(), deed.quota().1);
                 self.starts.retain(|(tenant, _), _| *tenant != deed.tenant());
             }
-            (Command::Complete { answer, .. } | Command::Fail { answer, .. }, _) => {
+            (TaskCommand::Complete { answer, .. } | TaskCommand::Fail { answer, .. }, _) => {
                 let given_back = self.held.remove(&answer.task);
                 assert!(given_back.is_some_and(|start| start.token == answer.token), "an old token counted");
             }
@@ -332,7 +342,7 @@ fn gives_places_to_who_can_be_run(state: &SchedulerState) {
 }
 
 /// The worker of a start has the needed labels and capacity, and serves the tenant.
-fn fits(start: &Start, state: &SchedulerState) {
+fn fits(start: &TaskStart, state: &SchedulerState) {
     let worker = state.workers().find(|view| view.worker == start.worker).unwrap();
     let needs = state.get(start.task).map(|view| view.needs).unwrap_or_default();
     assert!(needs.iter().all(|need| worker.labels.contains(need)), "{needs:?} of {:?}", worker.labels);
@@ -356,7 +366,7 @@ fn keeps_rate(starts: &[u64], rate: &Rate) {
 /// In the end every task that can be done is done.
 fn finish(mut scene: Scene, ledger: Ledger) {
     for name in TENANTS {
-        scene.tenant(Tenant::new(name.as_bytes()));
+        scene.tenant(TenantSettings::new(name.as_bytes()));
     }
     for _ in 0..400 {
         let (all, _) = scene.state.list(&TaskFilter::default(), 0, usize::MAX);
@@ -366,7 +376,7 @@ fn finish(mut scene: Scene, ledger: Ledger) {
         }
         scene.effects.clear();
         let tasks = all.iter().map(|view| view.task).collect();
-        scene.done(Command::Published { tasks });
+        scene.done(TaskCommand::Published { tasks });
         let kinds = KINDS.to_vec();
         let labels = vec![GPU, ZONE];
         let worker = NewWorker { kinds, credit: 50, ttl_ms: 10_000, labels, ..NewWorker::default() };
@@ -375,9 +385,9 @@ fn finish(mut scene: Scene, ledger: Ledger) {
             scene.complete(&start, 10).unwrap();
         }
         for name in TENANTS {
-            scene.done(Command::Redrive { tenant: name.as_bytes(), count: 0 });
+            scene.done(TaskCommand::Redrive { tenant: name.as_bytes(), count: 0 });
         }
-        scene.done(Command::Leave { worker });
+        scene.done(TaskCommand::Leave { worker });
         let now_ms = scene.state.now_ms();
         scene.advance(now_ms + 1_000);
     }

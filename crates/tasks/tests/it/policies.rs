@@ -2,20 +2,20 @@
 
 use super::*;
 
-fn retry(delay_ms: u32) -> Option<Retry> {
-    Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms } })
+fn retry(delay_ms: u32) -> Option<RetryPolicy> {
+    Some(RetryPolicy { retries: 1, backoff: Backoff::Fixed { delay_ms } })
 }
 
 fn limited() -> Scene {
-    let mut scene = Scene::with(Limits { policies_max: 3, ..Limits::default() });
-    scene.tenant(Tenant::new(b"a"));
-    scene.tenant(Tenant::new(b"b"));
+    let mut scene = Scene::with(SchedulerLimits { policies_max: 3, ..SchedulerLimits::default() });
+    scene.tenant(TenantSettings::new(b"a"));
+    scene.tenant(TenantSettings::new(b"b"));
     scene
 }
 
 fn submit(scene: &mut Scene, tenant: &str, delay_ms: u32) -> Result<u64, TaskRefusal> {
     let task = NewTask { retry: retry(delay_ms), ..work() };
-    match scene.ask(Command::Submit { tenant: tenant.as_bytes(), tasks: vec![task] })? {
+    match scene.ask(TaskCommand::Submit { tenant: tenant.as_bytes(), tasks: vec![task] })? {
         CommandReply::Submitted { tasks, .. } => Ok(tasks[0].task),
         other => panic!("{other:?}"),
     }
@@ -30,7 +30,7 @@ fn cancelled_tasks_leave_no_policy() {
     let mut scene = limited();
     for delay_ms in 0..5_000 {
         let task = submit(&mut scene, "a", delay_ms).unwrap();
-        scene.done(Command::Cancel { task });
+        scene.done(TaskCommand::Cancel { task });
     }
     scene.join(1);
     for delay_ms in 0..10 {
@@ -50,7 +50,7 @@ fn one_tenant_uses_up_no_policies_of_another() {
     for delay_ms in 10..13 {
         submit(&mut scene, "b", delay_ms).unwrap();
     }
-    scene.done(Command::Cancel { task: own[0] });
+    scene.done(TaskCommand::Cancel { task: own[0] });
     assert!(submit(&mut scene, "a", 3).is_ok());
     assert_eq!(submit(&mut scene, "a", 4), Err(full()));
 }
@@ -67,7 +67,7 @@ fn dead_letter_keeps_its_policy_until_it_is_discarded() {
         submit(&mut scene, "a", delay_ms).unwrap();
     }
     assert_eq!(submit(&mut scene, "a", 3), Err(full()));
-    scene.done(Command::Discard { tenant: b"a", count: 1 });
+    scene.done(TaskCommand::Discard { tenant: b"a", count: 1 });
     assert!(submit(&mut scene, "a", 3).is_ok());
 }
 
@@ -89,7 +89,7 @@ fn finished_task_shows_no_policy_of_another_task() {
 fn snapshot_keeps_used_and_free_policies() {
     let mut scene = limited();
     let own: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
-    scene.done(Command::Cancel { task: own[1] });
+    scene.done(TaskCommand::Cancel { task: own[1] });
     let blocks = |state: &SchedulerState| {
         let mut blocks: Vec<Vec<u8>> = Vec::new();
         let written: Result<(), ()> = state.freeze().write(|block| {
@@ -101,7 +101,7 @@ fn snapshot_keeps_used_and_free_policies() {
     };
     let mut restoring = StateRestore::default();
     blocks(&scene.state).iter().for_each(|block| restoring.take(block).unwrap());
-    let mut again = Scene { state: restoring.end().unwrap(), effects: Effects::default() };
+    let mut again = Scene { state: restoring.end().unwrap(), effects: TaskEffects::default() };
     for delay_ms in [7, 8] {
         assert_eq!(submit(&mut again, "a", delay_ms), submit(&mut scene, "a", delay_ms));
     }
@@ -114,9 +114,9 @@ fn one_tenant_cannot_take_all_schedules() {
     let schedule = |scene: &mut Scene, tenant: &[u8], name: u32| {
         let name = name.to_string();
         let (name, cron) = (name.as_bytes(), &b"0 0 1 1 *"[..]);
-        scene.ask(Command::Schedule { tenant, name, cron, task: work() })
+        scene.ask(TaskCommand::Schedule { tenant, name, cron, task: work() })
     };
-    let most = Limits::SCHEDULES_OF_TENANT_MAX;
+    let most = SchedulerLimits::SCHEDULES_OF_TENANT_MAX;
     (0..most).for_each(|name| drop(schedule(&mut scene, b"a", name).unwrap()));
     assert!(matches!(schedule(&mut scene, b"a", most), Err(TaskRefusal::TooMany { .. })));
     assert!(schedule(&mut scene, b"a", 0).is_ok(), "an existing schedule is changed");

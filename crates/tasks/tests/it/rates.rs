@@ -7,7 +7,10 @@ fn of(user: &'static [u8]) -> NewTask<'static> {
 }
 
 fn limited(scene: &mut Scene, rate: Rate) {
-    scene.tenant(Tenant { limits: vec![KeyLimit::starting(b"user", rate)], ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings {
+        limits: vec![KeyLimit::starting(b"user", rate)],
+        ..TenantSettings::new(b"a")
+    });
 }
 
 /// Starts in order, with each task completed at once, and the time advanced to each timer.
@@ -69,7 +72,7 @@ fn rate_limits_the_backlog_when_workers_arrive() {
 fn retry_takes_a_rate_token_and_cancelling_returns_it() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate::per_second(1));
-    let retry = Some(Retry { retries: 3, backoff: Backoff::Fixed { delay_ms: 10 } });
+    let retry = Some(RetryPolicy { retries: 3, backoff: Backoff::Fixed { delay_ms: 10 } });
     let first = scene.submit(NewTask { retry, ..of(b"ann") });
     let second = scene.submit(of(b"ann"));
     let worker = join_for_long(&mut scene, 1);
@@ -83,11 +86,11 @@ fn retry_takes_a_rate_token_and_cancelling_returns_it() {
     assert_eq!(scene.one_start().task, second, "it came first");
     // After its worker has left, the task's next start counts as well, and comes before starts of later
     // tasks.
-    scene.done(Command::Leave { worker });
+    scene.done(TaskCommand::Leave { worker });
     assert_eq!(scene.stage(second), TaskStage::Limited);
     scene.advance(2_000);
     assert_eq!((scene.stage(second), scene.stage(first)), (TaskStage::Ready, TaskStage::Limited));
-    scene.done(Command::Cancel { task: second });
+    scene.done(TaskCommand::Cancel { task: second });
     assert_eq!(scene.stage(first), TaskStage::Ready, "the token is still free");
     join_for_long(&mut scene, 1);
     assert_eq!(scene.one_start().task, first);
@@ -111,7 +114,7 @@ fn changed_rate_still_counts_earlier_starts() {
     assert_eq!(scene.state.next_due_ms(), Some(30_500));
     limited(&mut scene, Rate { count: 1, per_ms: 1_000, burst: 1 });
     assert_eq!(scene.state.next_due_ms(), Some(31_000), "at most the whole bucket is missing");
-    scene.tenant(Tenant::new(b"a"));
+    scene.tenant(TenantSettings::new(b"a"));
     assert_eq!(scene.starts().len(), 2, "without a limit all start");
 }
 
@@ -127,7 +130,7 @@ fn several_limits_on_the_same_and_other_keys_all_hold() {
             rate: Some(Rate { count: 100, per_ms: 1_000, burst: 100 }),
         },
     ];
-    scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
+    scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
     scene.submit_all("a", vec![of(b"ann"); 20]);
     join_for_long(&mut scene, 20);
     let starts = starts_until(&mut scene, 20_000);
@@ -139,7 +142,7 @@ fn several_limits_on_the_same_and_other_keys_all_hold() {
 
 #[test]
 fn key_value_is_dropped_when_its_bucket_is_full() {
-    let mut scene = Scene::with(Limits { finished_max: 0, ..Limits::default() });
+    let mut scene = Scene::with(SchedulerLimits { finished_max: 0, ..SchedulerLimits::default() });
     limited(&mut scene, Rate { count: 1, per_ms: 5_000, burst: 2 });
     let users: Vec<String> = (0..100).map(|at| format!("user-{at}")).collect();
     let label = |value| vec![Label { key: b"user", value }];
@@ -155,7 +158,7 @@ fn key_value_is_dropped_when_its_bucket_is_full() {
     assert!(scene.state.bytes() > 0);
     scene.advance(5_000);
     assert_eq!(scene.state.bytes(), 0);
-    scene.done(Command::Beat { workers: vec![worker] });
+    scene.done(TaskCommand::Beat { workers: vec![worker] });
 }
 
 #[test]
@@ -215,7 +218,7 @@ fn play_rate(rate: Rate, deeds: &[[u8; 3]]) {
     let mut scene = Scene::default();
     limited(&mut scene, rate);
     let mut references = [Reference::new(rate), Reference::new(rate)];
-    let mut held: Vec<Start> = Vec::new();
+    let mut held: Vec<TaskStart> = Vec::new();
     let mut tasks = Vec::new();
     let mut worker = join_for_long(&mut scene, 9_000);
     for &[deed, which, amount] in deeds {
@@ -235,10 +238,10 @@ fn play_rate(rate: Rate, deeds: &[[u8; 3]]) {
             }
             6 if !tasks.is_empty() => {
                 let task = tasks[usize::from(which) % tasks.len()];
-                let _ = scene.ask(Command::Cancel { task });
+                let _ = scene.ask(TaskCommand::Cancel { task });
             }
             7 if amount < 40 => {
-                scene.done(Command::Leave { worker });
+                scene.done(TaskCommand::Leave { worker });
                 held.clear();
                 worker = join_for_long(&mut scene, 9_000);
             }

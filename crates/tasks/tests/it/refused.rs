@@ -4,31 +4,31 @@ use super::*;
 
 #[test]
 fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
-    let limits = Limits {
+    let limits = SchedulerLimits {
         payload_bytes_max: 100,
         batch_max: 10,
         worker_ttl_ms_max: 10_000,
         name_bytes_max: 50,
-        ..Limits::default()
+        ..SchedulerLimits::default()
     };
     let mut scene = Scene::with(limits);
-    scene.tenant(Tenant::new(b"a"));
+    scene.tenant(TenantSettings::new(b"a"));
     scene.advance(5_000);
     let cancelled = scene.plain();
-    scene.done(Command::Cancel { task: cancelled });
+    scene.done(TaskCommand::Cancel { task: cancelled });
     let long = [b'x'; 101];
-    let submit = |task| Command::Submit { tenant: b"a", tasks: vec![work(), task] };
+    let submit = |task| TaskCommand::Submit { tenant: b"a", tasks: vec![work(), task] };
     let on = |index| vec![TaskDependency::Batch { index }];
     let worker = NewWorker { kinds: vec![b"work"], ttl_ms: 1_000, ..NewWorker::default() };
     let publish = NewTask { kind: PUBLISH, ..work() };
     let quota = Quota { reserved: 5, hard: 4, ..Quota::default() };
-    let cases: Vec<(Command<'_>, &str)> = vec![
-        (Command::Submit { tenant: b"nobody", tasks: vec![work()] }, "the tenant does not exist"),
+    let cases: Vec<(TaskCommand<'_>, &str)> = vec![
+        (TaskCommand::Submit { tenant: b"nobody", tasks: vec![work()] }, "the tenant does not exist"),
         (
-            Command::Submit { tenant: &long, tasks: vec![work()] },
+            TaskCommand::Submit { tenant: &long, tasks: vec![work()] },
             "a name of 101 bytes is longer than name_bytes_max = 50",
         ),
-        (Command::Submit { tenant: b"a", tasks: vec![work(); 11] }, "11 are more than batch_max = 10"),
+        (TaskCommand::Submit { tenant: b"a", tasks: vec![work(); 11] }, "11 are more than batch_max = 10"),
         (
             submit(NewTask { payload: &long, ..work() }),
             "a payload of 101 bytes is longer than payload_bytes_max = 100",
@@ -73,51 +73,53 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
             "65 are more than labels_max = 64",
         ),
         (
-            Command::Tenant { tenant: Tenant { concurrency: quota, ..Tenant::new(b"b") } },
+            TaskCommand::Tenant {
+                tenant: TenantSettings { concurrency: quota, ..TenantSettings::new(b"b") },
+            },
             "a quota needs reserved ≤ soft ≤ hard, and burst only together with hard",
         ),
         (
-            Command::Tenant { tenant: Tenant { weight: 0, ..Tenant::new(b"b") } },
+            TaskCommand::Tenant { tenant: TenantSettings { weight: 0, ..TenantSettings::new(b"b") } },
             "a tenant's weight is 1 to 10,000",
         ),
         (
-            Command::Tenant {
-                tenant: Tenant {
+            TaskCommand::Tenant {
+                tenant: TenantSettings {
                     limits: vec![KeyLimit::starting(b"user", Rate { burst: 0, ..Rate::per_second(1) })],
-                    ..Tenant::new(b"b")
+                    ..TenantSettings::new(b"b")
                 },
             },
             "the count, time and burst of a rate must be at least 1",
         ),
         (
-            Command::Join { worker: NewWorker { kinds: vec![], ..worker.clone() } },
+            TaskCommand::Join { worker: NewWorker { kinds: vec![], ..worker.clone() } },
             "a worker must name at least one kind",
         ),
         (
-            Command::Join { worker: NewWorker { ttl_ms: 10_001, ..worker.clone() } },
+            TaskCommand::Join { worker: NewWorker { ttl_ms: 10_001, ..worker.clone() } },
             "a worker's time to live must be 1 to worker_ttl_ms_max = 10000 ms",
         ),
         (
-            Command::Join { worker: NewWorker { credit: 10_001, ..worker } },
+            TaskCommand::Join { worker: NewWorker { credit: 10_001, ..worker } },
             "10001 are more than credit_max = 10000",
         ),
         (
-            Command::Pull { worker: 7, credit: 1 },
+            TaskCommand::Pull { worker: 7, credit: 1 },
             "worker 7 does not exist: it left, or gave no sign of life for too long, and its tasks went to others",
         ),
-        (Command::Cancel { task: 7 }, "task 7 does not exist, or is no longer known"),
-        (Command::Retry { task: cancelled }, "task 100000000 is not a dead letter"),
-        (Command::Unschedule { tenant: b"a", name: b"n" }, "the schedule does not exist"),
+        (TaskCommand::Cancel { task: 7 }, "task 7 does not exist, or is no longer known"),
+        (TaskCommand::Retry { task: cancelled }, "task 100000000 is not a dead letter"),
+        (TaskCommand::Unschedule { tenant: b"a", name: b"n" }, "the schedule does not exist"),
         (
-            Command::Schedule { tenant: b"a", name: b"n", cron: b"whenever", task: work() },
+            TaskCommand::Schedule { tenant: b"a", name: b"n", cron: b"whenever", task: work() },
             "the cron expression is not valid, or never matches a time",
         ),
         (
-            Command::Schedule { tenant: b"a", name: b"n", cron: b"0 0 30 2 *", task: work() },
+            TaskCommand::Schedule { tenant: b"a", name: b"n", cron: b"0 0 30 2 *", task: work() },
             "the cron expression is not valid, or never matches a time",
         ),
         (
-            Command::Schedule {
+            TaskCommand::Schedule {
                 tenant: b"a",
                 name: b"n",
                 cron: b"* * * * *",
@@ -132,7 +134,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         let refused = scene.ask(command.clone()).expect_err(reason);
         assert_eq!(refused.to_string(), reason);
         assert_eq!(snapshots::blocks(&scene.state), before, "{command:?} left a trace");
-        assert_eq!(scene.effects, Effects::default());
+        assert_eq!(scene.effects, TaskEffects::default());
     }
 }
 
@@ -147,11 +149,11 @@ fn indirect_cycle_is_refused_and_a_long_chain_accepted() {
         };
         (0..count).map(|index| NewTask { after: after(index), ..work() }).collect()
     };
-    let refused = scene.ask(Command::Submit { tenant: b"a", tasks: link(5_000, true) });
+    let refused = scene.ask(TaskCommand::Submit { tenant: b"a", tasks: link(5_000, true) });
     assert_eq!(refused, Err(TaskRefusal::Cycle { index: 0 }));
     let chain = scene.submit_all("a", link(5_000, false));
     // Cancels the chain from its first task to its last.
-    scene.done(Command::Cancel { task: chain[0] });
+    scene.done(TaskCommand::Cancel { task: chain[0] });
     assert!(chain.iter().all(|&task| scene.stage(task) == TaskStage::Cancelled));
 }
 
@@ -160,11 +162,11 @@ fn task_that_depends_on_its_own_duplicate_is_refused() {
     let mut scene = Scene::new();
     let keyed = |after| NewTask { idempotency_key: b"k", after, ..work() };
     let tasks = vec![keyed(vec![TaskDependency::Batch { index: 1 }]), keyed(vec![])];
-    let refused = scene.ask(Command::Submit { tenant: b"a", tasks });
+    let refused = scene.ask(TaskCommand::Submit { tenant: b"a", tasks });
     assert_eq!(refused, Err(TaskRefusal::Cycle { index: 0 }));
     // Dependencies of the repeated task do not count.
     let tasks = vec![keyed(vec![]), keyed(vec![TaskDependency::Batch { index: 0 }])];
-    assert!(scene.ask(Command::Submit { tenant: b"a", tasks }).is_ok());
+    assert!(scene.ask(TaskCommand::Submit { tenant: b"a", tasks }).is_ok());
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn worker() -> NewWorker<'static> {
 /// second on each worker. Returns when the large one was given, in seconds.
 fn flood(scene: &mut Scene, seconds: u64) -> (u64, Option<u64>, u64) {
     let large = scene.submit_all("b", vec![need(4_000)])[0];
-    let mut held: Vec<Start> = scene.starts();
+    let mut held: Vec<TaskStart> = scene.starts();
     let (mut given, mut done) = (None, 0);
     for second in 1..=seconds {
         scene.advance(second * 1_000);
@@ -37,7 +37,7 @@ fn flood(scene: &mut Scene, seconds: u64) -> (u64, Option<u64>, u64) {
 
 fn two_tenants(workers: usize) -> Scene {
     let mut scene = Scene::new();
-    scene.tenant(Tenant::new(b"b"));
+    scene.tenant(TenantSettings::new(b"b"));
     scene.submit_all("a", vec![need(1_000); 50]);
     for _ in 0..workers {
         scene.join_with(worker());
@@ -76,7 +76,7 @@ fn worker_reserved_for_a_cancelled_task_takes_others_again() {
     assert_eq!(scene.starts(), []);
     let why = scene.why(large);
     assert_eq!(why, "waiting: a worker takes nothing else until it has 4000 mCPU and 0 bytes left for it");
-    scene.done(Command::Cancel { task: large });
+    scene.done(TaskCommand::Cancel { task: large });
     assert_eq!(scene.starts().len(), 1, "a small one");
 }
 
@@ -97,7 +97,7 @@ fn reservation_of_a_departed_worker_moves_to_another() {
     let held = scene.starts();
     scene.advance(6_000);
     scene.complete(&held[0], 1_000).unwrap();
-    scene.done(Command::Leave { worker: held[0].worker });
+    scene.done(TaskCommand::Leave { worker: held[0].worker });
     // The other worker is reserved instead.
     let others: Vec<_> = held.iter().filter(|start| start.worker != held[0].worker).collect();
     for start in others {

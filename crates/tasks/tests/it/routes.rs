@@ -6,44 +6,45 @@ const SHARDS: u8 = 3;
 
 fn shards() -> Vec<Scene> {
     let scene = |shard| Scene {
-        state: SchedulerState::of_shard(Limits::default(), shard),
-        effects: Effects::default(),
+        state: SchedulerState::of_shard(SchedulerLimits::default(), shard),
+        effects: TaskEffects::default(),
     };
     (0..SHARDS).map(scene).collect()
 }
 
 /// Sends a command to its shards, as a node does.
-fn ask(shards: &mut [Scene], command: &Command<'_>) -> CommandOutcome {
+fn ask(shards: &mut [Scene], command: &TaskCommand<'_>) -> TaskCommandOutcome {
     let all = 0..shards.len();
     let at = match command.route(SHARDS) {
         ShardRoute::One(shard) => usize::from(shard)..usize::from(shard) + 1,
         ShardRoute::All => all,
     };
     let parts = shards[at].iter_mut().map(|shard| shard.state.apply(command, &mut shard.effects).into());
-    CommandOutcome::join(parts.collect()).unwrap()
+    TaskCommandOutcome::join(parts.collect()).unwrap()
 }
 
-fn answer(shards: &[Scene], query: &Query<'_>) -> Found {
+fn answer(shards: &[Scene], query: &TaskQuery<'_>) -> TaskQueryResult {
     match query.route(SHARDS) {
         ShardRoute::One(shard) => {
             let found = shards[usize::from(shard)].state.answer(&query.clone().within(shard)).unwrap();
             found.from_within(shard, SHARDS, query)
         }
         ShardRoute::All => {
-            Found::join(shards.iter().map(|shard| shard.state.answer(query).unwrap()).collect()).unwrap()
+            TaskQueryResult::join(shards.iter().map(|shard| shard.state.answer(query).unwrap()).collect())
+                .unwrap()
         }
     }
 }
 
-fn done(reply: CommandReply) -> CommandOutcome {
-    CommandOutcome::Done { reply }
+fn done(reply: CommandReply) -> TaskCommandOutcome {
+    TaskCommandOutcome::Done { reply }
 }
 
 fn submit(shards: &mut [Scene], tenant: &str) -> u64 {
     let tenant = tenant.as_bytes();
-    ask(shards, &Command::Found { tenant });
-    match ask(shards, &Command::Submit { tenant, tasks: vec![work()] }) {
-        CommandOutcome::Done { reply: CommandReply::Submitted { tasks, .. } } => tasks[0].task,
+    ask(shards, &TaskCommand::Found { tenant });
+    match ask(shards, &TaskCommand::Submit { tenant, tasks: vec![work()] }) {
+        TaskCommandOutcome::Done { reply: CommandReply::Submitted { tasks, .. } } => tasks[0].task,
         other => panic!("{other:?}"),
     }
 }
@@ -56,20 +57,26 @@ fn task_is_found_by_id_and_by_tenant_in_any_shard() {
     assert!((0..SHARDS).all(|shard| tasks.iter().any(|task| shard_of_id(*task) == shard)));
     for (name, &task) in names.iter().zip(&tasks) {
         assert_eq!(shard_of_id(task), shard_of_tenant(name.as_bytes(), SHARDS));
-        let Found::Task { task: view, .. } = answer(&shards, &Query::Get { task }) else { panic!() };
+        let TaskQueryResult::Task { task: view, .. } = answer(&shards, &TaskQuery::Get { task }) else {
+            panic!()
+        };
         assert_eq!(*view.tenant, *name.as_bytes());
-        let Found::Tenants { tenants } = answer(&shards, &Query::Tenants { tenant: name.as_bytes() }) else {
+        let TaskQueryResult::Tenants { tenants } =
+            answer(&shards, &TaskQuery::Tenants { tenant: name.as_bytes() })
+        else {
             panic!()
         };
         assert_eq!(tenants.len(), 1);
     }
-    let Found::Tenants { tenants } = answer(&shards, &Query::Tenants { tenant: b"" }) else { panic!() };
+    let TaskQueryResult::Tenants { tenants } = answer(&shards, &TaskQuery::Tenants { tenant: b"" }) else {
+        panic!()
+    };
     assert_eq!(tenants.len(), names.len());
-    assert_eq!(ask(&mut shards, &Command::Cancel { task: tasks[7] }), done(CommandReply::Done));
+    assert_eq!(ask(&mut shards, &TaskCommand::Cancel { task: tasks[7] }), done(CommandReply::Done));
     let nowhere = 0x1_f000_0000;
     assert_eq!(
-        ask(&mut shards, &Command::Cancel { task: nowhere }),
-        CommandOutcome::Refused { refusal: TaskRefusal::NoTask { task: nowhere } }
+        ask(&mut shards, &TaskCommand::Cancel { task: nowhere }),
+        TaskCommandOutcome::Refused { refusal: TaskRefusal::NoTask { task: nowhere } }
     );
 }
 
@@ -80,16 +87,16 @@ fn all_tasks_are_listed_once_page_after_page_shard_after_shard() {
         (0..57).map(|number| submit(&mut shards, &format!("t-{}", number % 19))).collect();
     let (mut listed, mut from, mut of_one) = (Vec::new(), Some(0), 0);
     while let Some(at) = from {
-        let query = Query::List { filter: ListFilter::default(), from: at, limit: 5, whole: false };
-        let Found::Tasks { tasks, next, .. } = answer(&shards, &query) else { panic!() };
+        let query = TaskQuery::List { filter: ListFilter::default(), from: at, limit: 5, whole: false };
+        let TaskQueryResult::Tasks { tasks, next, .. } = answer(&shards, &query) else { panic!() };
         listed.extend(tasks.iter().map(|task| task.task));
         from = next;
     }
     let mut from = Some(0);
     while let Some(at) = from {
         let filter = ListFilter { tenant: b"t-3", ..ListFilter::default() };
-        let query = Query::List { filter, from: at, limit: 1, whole: false };
-        let Found::Tasks { tasks, next, .. } = answer(&shards, &query) else { panic!() };
+        let query = TaskQuery::List { filter, from: at, limit: 1, whole: false };
+        let TaskQueryResult::Tasks { tasks, next, .. } = answer(&shards, &query) else { panic!() };
         of_one += tasks.len();
         from = next;
     }
@@ -97,7 +104,7 @@ fn all_tasks_are_listed_once_page_after_page_shard_after_shard() {
     listed.sort_unstable();
     assert_eq!(listed, submitted);
     assert_eq!(of_one, 3);
-    let beyond = Query::List { filter: ListFilter::default(), from: 9 << 28, limit: 5, whole: false };
+    let beyond = TaskQuery::List { filter: ListFilter::default(), from: 9 << 28, limit: 5, whole: false };
     assert_eq!(beyond.route(SHARDS), ShardRoute::One(9), "no such shard: the list is over");
 }
 
@@ -105,17 +112,17 @@ fn all_tasks_are_listed_once_page_after_page_shard_after_shard() {
 fn worker_missing_from_one_shard_is_reported_as_gone() {
     let mut shards = shards();
     let new = || NewWorker { kinds: vec![b"work"], ttl_ms: 10_000, ..NewWorker::default() };
-    let CommandOutcome::Done { reply: CommandReply::Joined { worker: id } } =
-        ask(&mut shards, &Command::Join { worker: new() })
+    let TaskCommandOutcome::Done { reply: CommandReply::Joined { worker: id } } =
+        ask(&mut shards, &TaskCommand::Join { worker: new() })
     else {
         panic!()
     };
-    shards[1..].iter_mut().for_each(|shard| shard.done(Command::Enlist { id, worker: new() }));
-    let beat = Command::Beat { workers: vec![id] };
+    shards[1..].iter_mut().for_each(|shard| shard.done(TaskCommand::Enlist { id, worker: new() }));
+    let beat = TaskCommand::Beat { workers: vec![id] };
     assert_eq!(ask(&mut shards, &beat), done(CommandReply::Beaten { gone: vec![] }));
-    shards[2].done(Command::Leave { worker: id });
+    shards[2].done(TaskCommand::Leave { worker: id });
     assert_eq!(ask(&mut shards, &beat), done(CommandReply::Beaten { gone: vec![id] }));
-    assert_eq!(ask(&mut shards, &Command::Drain { worker: id }), done(CommandReply::Done));
-    assert_eq!(ask(&mut shards, &Command::Leave { worker: id }), done(CommandReply::Done));
+    assert_eq!(ask(&mut shards, &TaskCommand::Drain { worker: id }), done(CommandReply::Done));
+    assert_eq!(ask(&mut shards, &TaskCommand::Leave { worker: id }), done(CommandReply::Done));
     assert!((0..3).all(|shard| shards[shard].state.workers().next().is_none()));
 }

@@ -8,12 +8,12 @@ const HOUR_MS: u64 = 3_600_000;
 fn scene() -> Scene {
     let mut scene = Scene::new();
     scene.advance(1_000);
-    scene.done(Command::Clock { unix_ms: MIDNIGHT_MS });
+    scene.done(TaskCommand::Clock { unix_ms: MIDNIGHT_MS });
     scene
 }
 
 fn hourly(scene: &mut Scene) {
-    scene.done(Command::Schedule { tenant: b"a", name: b"report", cron: b"0 * * * *", task: work() });
+    scene.done(TaskCommand::Schedule { tenant: b"a", name: b"report", cron: b"0 * * * *", task: work() });
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn schedule_submits_a_task_each_time_it_is_due() {
         scene.advance(1_000 + hour * HOUR_MS);
         assert_eq!(scene.state.len(), hour);
     }
-    scene.done(Command::Unschedule { tenant: b"a", name: b"report" });
+    scene.done(TaskCommand::Unschedule { tenant: b"a", name: b"report" });
     scene.advance(1_000 + 10 * HOUR_MS);
     assert_eq!(scene.state.len(), 5);
 }
@@ -45,10 +45,10 @@ fn missed_schedule_times_submit_one_task() {
 fn changed_clock_moves_schedules_without_repeating_a_time() {
     let mut scene = scene();
     hourly(&mut scene);
-    scene.done(Command::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
+    scene.done(TaskCommand::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
     scene.advance(1_010);
     assert_eq!(scene.state.len(), 1, "01:00 has come");
-    scene.done(Command::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
+    scene.done(TaskCommand::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
     scene.advance(1_030);
     assert_eq!(scene.state.len(), 1, "and does not again");
     scene.advance(1_030 + HOUR_MS);
@@ -60,9 +60,9 @@ fn given_times_are_wall_time_and_pending_delays_stay_fixed() {
     let mut scene = scene();
     let task = scene.submit(NewTask { not_before_ms: MIDNIGHT_MS + 500, ..work() });
     let past = NewTask { deadline_ms: MIDNIGHT_MS - 250, ..work() };
-    let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![past] });
+    let refused = scene.ask(TaskCommand::Submit { tenant: b"a", tasks: vec![past] });
     assert_eq!(refused, Err(TaskRefusal::DeadlinePast { by_ms: 250 }));
-    scene.done(Command::Clock { unix_ms: MIDNIGHT_MS - 24 * HOUR_MS });
+    scene.done(TaskCommand::Clock { unix_ms: MIDNIGHT_MS - 24 * HOUR_MS });
     scene.advance(1_499);
     assert_eq!(scene.stage(task), TaskStage::Delayed);
     scene.advance(1_500);
@@ -73,7 +73,7 @@ fn given_times_are_wall_time_and_pending_delays_stay_fixed() {
 fn schedule_can_publish_delayed_messages() {
     let mut scene = scene();
     let task = NewTask { kind: PUBLISH, subject: b"tick", ..work() };
-    scene.done(Command::Schedule { tenant: b"a", name: b"tick", cron: b"*/30 * * * * *", task });
+    scene.done(TaskCommand::Schedule { tenant: b"a", name: b"tick", cron: b"*/30 * * * * *", task });
     scene.advance(1_000 + 60_000);
     assert_eq!(scene.effects.publishes.len(), 1);
     scene.advance(1_000 + 90_000);

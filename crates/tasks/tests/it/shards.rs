@@ -15,13 +15,15 @@ fn new_worker(credit: u32) -> NewWorker<'static> {
 }
 
 fn of_shard(shard: u8) -> Scene {
-    let mut scene =
-        Scene { state: SchedulerState::of_shard(Limits::default(), shard), effects: Effects::default() };
-    scene.tenant(Tenant::new(b"a"));
+    let mut scene = Scene {
+        state: SchedulerState::of_shard(SchedulerLimits::default(), shard),
+        effects: TaskEffects::default(),
+    };
+    scene.tenant(TenantSettings::new(b"a"));
     scene
 }
 
-fn restored_of(shard: u8, state: &SchedulerState) -> Result<SchedulerState, DecodeError> {
+fn restored_of(shard: u8, state: &SchedulerState) -> Result<SchedulerState, TaskDecodeError> {
     let mut restoring = StateRestore::of_shard(shard);
     blocks(state).iter().try_for_each(|block| restoring.take(block))?;
     restoring.end()
@@ -39,9 +41,12 @@ fn ids_encode_their_shard_and_shard_zero_is_unchanged() {
 fn task_of_another_shard_is_unknown_and_no_dependency() {
     let (mut first, mut second) = (of_shard(0), of_shard(1));
     let (elsewhere, here) = (first.plain(), second.plain());
-    assert_eq!(second.ask(Command::Cancel { task: elsewhere }), Err(TaskRefusal::NoTask { task: elsewhere }));
+    assert_eq!(
+        second.ask(TaskCommand::Cancel { task: elsewhere }),
+        Err(TaskRefusal::NoTask { task: elsewhere })
+    );
     let after = |task| NewTask { after: vec![TaskDependency::Task { task }], ..work() };
-    let submit = |task| Command::Submit { tenant: b"a", tasks: vec![after(task)] };
+    let submit = |task| TaskCommand::Submit { tenant: b"a", tasks: vec![after(task)] };
     let refused = TaskRefusal::DependencyElsewhere { index: 0, task: elsewhere };
     assert_eq!(second.ask(submit(elsewhere)), Err(refused));
     assert!(second.ask(submit(here)).is_ok());
@@ -51,28 +56,31 @@ fn task_of_another_shard_is_unknown_and_no_dependency() {
 fn enlisted_worker_keeps_its_home_id_in_another_shard() {
     let (mut home, mut other) = (of_shard(0), of_shard(2));
     let worker = home.join(1);
-    let enlist = || Command::Enlist { id: worker, worker: new_worker(1) };
+    let enlist = || TaskCommand::Enlist { id: worker, worker: new_worker(1) };
     assert_eq!(other.ask(enlist()), Ok(CommandReply::Joined { worker }));
     let task = other.plain();
     let start = other.one_start();
     assert_eq!((start.worker, start.task), (worker, task));
     other.state = restored_of(2, &other.state).unwrap();
     assert_eq!(other.state.held(worker).unwrap().starts, std::slice::from_ref(&start));
-    other.done(Command::Drain { worker });
+    other.done(TaskCommand::Drain { worker });
     other.complete(&start, 1_000).unwrap();
     assert_eq!(other.effects.orders, [WorkerOrder::Drained { worker }]);
     // The worker is known, so its lease is renewed.
     other.advance(9_000);
     assert_eq!(other.ask(enlist()), Ok(CommandReply::Joined { worker }));
     other.advance(18_000);
-    assert_eq!(other.ask(Command::Beat { workers: vec![worker] }), Ok(CommandReply::Beaten { gone: vec![] }));
+    assert_eq!(
+        other.ask(TaskCommand::Beat { workers: vec![worker] }),
+        Ok(CommandReply::Beaten { gone: vec![] })
+    );
     other.advance(40_000);
     assert_eq!(
-        other.ask(Command::Beat { workers: vec![worker] }),
+        other.ask(TaskCommand::Beat { workers: vec![worker] }),
         Ok(CommandReply::Beaten { gone: vec![worker] })
     );
     assert_eq!(
-        home.ask(Command::Enlist { id: worker + 1, worker: new_worker(1) }),
+        home.ask(TaskCommand::Enlist { id: worker + 1, worker: new_worker(1) }),
         Err(TaskRefusal::NoWorker { worker: worker + 1 })
     );
 }
@@ -80,7 +88,7 @@ fn enlisted_worker_keeps_its_home_id_in_another_shard() {
 #[test]
 fn snapshot_is_restored_only_by_its_own_shard() {
     let mut scene = of_shard(3);
-    scene.done(Command::Enlist { id: 0x1_0000_0000, worker: new_worker(2) });
+    scene.done(TaskCommand::Enlist { id: 0x1_0000_0000, worker: new_worker(2) });
     let tasks: Vec<u64> = (0..5).map(|_| scene.plain()).collect();
     let again = restored_of(3, &scene.state).unwrap();
     assert_eq!(blocks(&again), blocks(&scene.state));
@@ -95,12 +103,12 @@ fn snapshot_is_restored_only_by_its_own_shard() {
 fn worker_is_enlisted_with_its_labels_and_tenants() {
     let labels = vec![Label { key: b"gpu", value: b"a100" }];
     let worker = NewWorker { labels, tenants: vec![b"a"], ..new_worker(1) };
-    let command = Command::Enlist { id: 0x1_0000_0000, worker };
+    let command = TaskCommand::Enlist { id: 0x1_0000_0000, worker };
     let mut bytes = Vec::new();
     command.encode(&mut bytes);
-    assert_eq!(Command::decode(&bytes).as_ref(), Ok(&command));
+    assert_eq!(TaskCommand::decode(&bytes).as_ref(), Ok(&command));
     let mut scene = of_shard(1);
-    scene.tenant(Tenant::new(b"b"));
+    scene.tenant(TenantSettings::new(b"b"));
     scene.done(command);
     scene.submit_all("b", vec![work()]);
     assert_eq!(scene.starts(), [], "the worker serves other tenants");
@@ -111,10 +119,10 @@ fn worker_is_enlisted_with_its_labels_and_tenants() {
 #[test]
 fn shard_gets_no_slots_of_workers_for_other_tenants() {
     let (mut home, mut other) = (of_shard(0), of_shard(1));
-    other.tenant(Tenant::new(b"b"));
+    other.tenant(TenantSettings::new(b"b"));
     let new = || NewWorker { tenants: vec![b"a"], ..new_worker(0) };
     let worker = home.join_with(new());
-    other.done(Command::Enlist { id: worker, worker: new() });
+    other.done(TaskCommand::Enlist { id: worker, worker: new() });
     other.submit_all("b", vec![work(); 100]);
     home.submit_all("a", vec![work(); 100]);
     let mut dealing = SlotAllocator::default();
@@ -131,7 +139,7 @@ struct Cluster {
     now_ms: u64,
     /// Running tasks: end, shard and id.
     running: BinaryHeap<Reverse<(u64, usize, u64)>>,
-    starts: BTreeMap<u64, Start>,
+    starts: BTreeMap<u64, TaskStart>,
     /// Tasks and slots of each worker.
     has: BTreeMap<u64, (u32, u32)>,
     /// Workers' time that each tenant has had, ms.
@@ -143,17 +151,17 @@ struct Cluster {
 impl Cluster {
     fn new(shards: u8, workers: u32, slots: u32, memory_bytes: u64) -> Cluster {
         let scene = |shard| Scene {
-            state: SchedulerState::of_shard(Limits::default(), shard),
-            effects: Effects::default(),
+            state: SchedulerState::of_shard(SchedulerLimits::default(), shard),
+            effects: TaskEffects::default(),
         };
         let mut shards: Vec<Scene> = (0..shards).map(scene).collect();
         let (mut dealing, mut has) = (SlotAllocator::default(), BTreeMap::new());
         for _ in 0..workers {
             let new = || NewWorker { ttl_ms: LIVES_MS, memory_bytes, ..new_worker(0) };
-            let limits = Limits { worker_ttl_ms_max: LIVES_MS, ..Limits::default() };
-            shards.iter_mut().for_each(|shard| shard.done(Command::Limit { limits }));
+            let limits = SchedulerLimits { worker_ttl_ms_max: LIVES_MS, ..SchedulerLimits::default() };
+            shards.iter_mut().for_each(|shard| shard.done(TaskCommand::Limit { limits }));
             let id = shards[0].join_with(new());
-            shards[1..].iter_mut().for_each(|shard| shard.done(Command::Enlist { id, worker: new() }));
+            shards[1..].iter_mut().for_each(|shard| shard.done(TaskCommand::Enlist { id, worker: new() }));
             dealing.came(id, slots, 0);
             has.insert(id, (0, slots));
         }
@@ -167,7 +175,7 @@ impl Cluster {
 
     fn tenant(&mut self, name: &str, weight: u32) {
         let shard = self.shard_of(name);
-        self.shards[shard].tenant(Tenant { weight, ..Tenant::new(name.as_bytes()) });
+        self.shards[shard].tenant(TenantSettings { weight, ..TenantSettings::new(name.as_bytes()) });
     }
 
     fn submit(&mut self, tenant: &str, count: usize, runs_ms: u64) {
@@ -188,7 +196,7 @@ impl Cluster {
                 continue;
             }
             for (worker, slots, ahead) in slots {
-                self.shards[shard].done(Command::Slots { worker, slots, ahead });
+                self.shards[shard].done(TaskCommand::Slots { worker, slots, ahead });
             }
         }
         let now = self.look();
@@ -314,7 +322,7 @@ fn reattached_worker_has_its_newly_declared_slots() {
     cluster.dealing.came(worker, 4, 0);
     cluster.run(20);
     assert_eq!(slots(&cluster), 4);
-    cluster.shards[0].done(Command::Pull { worker, credit: 1 });
+    cluster.shards[0].done(TaskCommand::Pull { worker, credit: 1 });
     for tenant in ["acme", "tenant-1"] {
         cluster.tenant(tenant, 1);
         cluster.submit(tenant, 1_000, 10);
@@ -345,30 +353,30 @@ fn results_of_all_shards_are_joined() {
     let (mut home, mut other) = (of_shard(0), of_shard(1));
     let [busy, idle] = [home.join(1), home.join(1)];
     for id in [busy, idle] {
-        other.done(Command::Enlist { id, worker: new_worker(1) });
+        other.done(TaskCommand::Enlist { id, worker: new_worker(1) });
     }
-    other.tenant(Tenant::new(b"b"));
+    other.tenant(TenantSettings::new(b"b"));
     other.submit_all("b", vec![work(); 2]);
-    other.done(Command::Slots { worker: idle, slots: 0, ahead: 0 });
+    other.done(TaskCommand::Slots { worker: idle, slots: 0, ahead: 0 });
     home.plain();
-    let ask = |query: Query<'_>| {
+    let ask = |query: TaskQuery<'_>| {
         let parts = [&home, &other].map(|shard| shard.state.answer(&query).unwrap());
-        Found::join(parts.into()).unwrap()
+        TaskQueryResult::join(parts.into()).unwrap()
     };
-    let Found::Workers { workers } = ask(Query::Workers) else { panic!() };
+    let TaskQueryResult::Workers { workers } = ask(TaskQuery::Workers) else { panic!() };
     let held: Vec<(u64, u64)> = workers.iter().map(|worker| (worker.worker, worker.held)).collect();
     assert_eq!(held.iter().map(|(_, held)| held).sum::<u64>(), 3);
     assert_eq!(held.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [busy, idle]);
-    let Found::Signals { signals } = ask(Query::Signals) else { panic!() };
+    let TaskQueryResult::Signals { signals } = ask(TaskQuery::Signals) else { panic!() };
     assert_eq!((signals.held, signals.workers, signals.startable), (3, 2, 0));
     assert_eq!(signals.idle, []);
-    let Found::Tenants { tenants } = ask(Query::Tenants { tenant: b"" }) else { panic!() };
+    let TaskQueryResult::Tenants { tenants } = ask(TaskQuery::Tenants { tenant: b"" }) else { panic!() };
     assert_eq!(tenants.iter().map(|tenant| text(&tenant.name)).collect::<Vec<_>>(), ["a", "a", "b"]);
-    let Found::Status { tasks, .. } = ask(Query::Status) else { panic!() };
+    let TaskQueryResult::Status { tasks, .. } = ask(TaskQuery::Status) else { panic!() };
     assert_eq!(tasks, 3);
-    assert_eq!(Found::join(vec![]), None);
-    let other = Found::Why { why: String::new() };
-    assert_eq!(Found::join(vec![ask(Query::Workers), other]), None);
+    assert_eq!(TaskQueryResult::join(vec![]), None);
+    let other = TaskQueryResult::Why { why: String::new() };
+    assert_eq!(TaskQueryResult::join(vec![ask(TaskQuery::Workers), other]), None);
 }
 
 proptest! {

@@ -17,7 +17,7 @@ fn blocks_of(frozen: &Frozen) -> Vec<Vec<u8>> {
     blocks
 }
 
-pub fn restored(blocks: &[Vec<u8>]) -> Result<SchedulerState, DecodeError> {
+pub fn restored(blocks: &[Vec<u8>]) -> Result<SchedulerState, TaskDecodeError> {
     let mut restoring = StateRestore::default();
     blocks.iter().try_for_each(|block| restoring.take(block))?;
     restoring.end()
@@ -28,12 +28,12 @@ pub fn full() -> Scene {
     let mut scene = Scene::default();
     let rate = Rate { count: 1, per_ms: 150, burst: 2 };
     let limits = vec![KeyLimit::running(b"user", 2), KeyLimit::starting(b"user", rate)];
-    scene.tenant(Tenant {
+    scene.tenant(TenantSettings {
         limits,
         concurrency: Quota { reserved: 2, ..Quota::at_most(9) },
-        ..Tenant::new(b"a")
+        ..TenantSettings::new(b"a")
     });
-    scene.tenant(Tenant::new(b"b"));
+    scene.tenant(TenantSettings::new(b"b"));
     let user = |at: usize| if at.is_multiple_of(2) { &b"ann"[..] } else { b"bob" };
     for at in 0..1_000 {
         let labels = if at % 3 == 0 { vec![Label { key: b"user", value: user(at) }] } else { vec![] };
@@ -60,7 +60,7 @@ pub fn full() -> Scene {
         ttl_ms: 9_000,
         ..NewWorker::default()
     });
-    scene.done(Command::Schedule { tenant: b"b", name: b"n", cron: b"* * * * *", task: work() });
+    scene.done(TaskCommand::Schedule { tenant: b"b", name: b"n", cron: b"* * * * *", task: work() });
     for (at, start) in scene.starts().into_iter().enumerate().take(6) {
         let _ = if at % 2 == 0 { scene.complete(&start, 900) } else { scene.fail(&start, at == 1) };
     }

@@ -6,8 +6,8 @@ use super::*;
 fn why_gives_the_reason_in_one_sentence_with_numbers() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"user", 1)];
-    scene.tenant(Tenant { concurrency: Quota::at_most(3), limits, ..Tenant::new(b"a") });
-    scene.tenant(Tenant::new(b"b"));
+    scene.tenant(TenantSettings { concurrency: Quota::at_most(3), limits, ..TenantSettings::new(b"a") });
+    scene.tenant(TenantSettings::new(b"b"));
     let first = scene.plain();
     assert_eq!(scene.why(first), "waiting: no worker serves kind work in queue default; 0 ahead of it");
     scene.submit_all("a", vec![work(); 12]);
@@ -36,14 +36,14 @@ fn why_gives_the_reason_in_one_sentence_with_numbers() {
     assert_eq!(scene.why(later), "waiting: for its time, in 60 s");
     let after = scene.submit(NewTask { after: vec![TaskDependency::Task { task: later }], ..work() });
     assert_eq!(scene.why(after), format!("waiting: for 1 tasks to be done first: {later:x} (waiting)"));
-    scene.done(Command::Cancel { task: later });
+    scene.done(TaskCommand::Cancel { task: later });
     assert_eq!(scene.why(later), "cancelled 0 ms ago");
 }
 
 #[test]
 fn why_describes_the_outcome_of_attempts() {
     let mut scene = Scene::new();
-    let retry = Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms: 3_000 } });
+    let retry = Some(RetryPolicy { retries: 1, backoff: Backoff::Fixed { delay_ms: 3_000 } });
     let task = scene.submit(NewTask { retry, ..work() });
     scene.join(1);
     let start = scene.one_start();

@@ -10,7 +10,7 @@ fn tasks_of_a_dead_worker_move_and_its_results_are_refused() {
     let lost = scene.starts();
     let other = scene.join(5);
     scene.advance(9_000);
-    scene.done(Command::Beat { workers: vec![other] });
+    scene.done(TaskCommand::Beat { workers: vec![other] });
     scene.advance(10_000);
     let again = scene.starts();
     assert_eq!(
@@ -25,10 +25,13 @@ fn tasks_of_a_dead_worker_move_and_its_results_are_refused() {
 fn heartbeat_of_an_expired_worker_reports_it_as_gone() {
     let mut scene = Scene::new();
     let worker = scene.join(1);
-    assert_eq!(scene.ask(Command::Beat { workers: vec![worker] }), Ok(CommandReply::Beaten { gone: vec![] }));
+    assert_eq!(
+        scene.ask(TaskCommand::Beat { workers: vec![worker] }),
+        Ok(CommandReply::Beaten { gone: vec![] })
+    );
     scene.advance(10_000);
     assert_eq!(
-        scene.ask(Command::Beat { workers: vec![worker] }),
+        scene.ask(TaskCommand::Beat { workers: vec![worker] }),
         Ok(CommandReply::Beaten { gone: vec![worker] })
     );
     let again = scene.join(1);
@@ -42,7 +45,7 @@ fn task_that_kills_three_workers_becomes_a_dead_letter() {
     for killed in 1..=3 {
         let worker = scene.join(1);
         assert_eq!(scene.one_start().task, task);
-        scene.done(Command::Leave { worker });
+        scene.done(TaskCommand::Leave { worker });
         assert_eq!(scene.stage(task), if killed < 3 { TaskStage::Ready } else { TaskStage::Dead });
     }
     assert_eq!(scene.happened(task).last(), Some(&TaskEventKind::Dead { why: AttemptFailure::Poisoned }));
@@ -55,22 +58,22 @@ fn draining_worker_takes_no_task_and_learns_when_drained() {
     let tasks = [scene.plain(), scene.plain()];
     let worker = scene.join(1);
     let start = scene.one_start();
-    scene.done(Command::Drain { worker });
+    scene.done(TaskCommand::Drain { worker });
     assert_eq!(scene.effects.orders, []);
     scene.complete(&start, 1_000).unwrap();
     assert_eq!(scene.effects.orders, [WorkerOrder::Drained { worker }]);
     assert_eq!(scene.stage(tasks[1]), TaskStage::Ready);
-    scene.done(Command::Pull { worker, credit: 1 });
+    scene.done(TaskCommand::Pull { worker, credit: 1 });
     assert_eq!(scene.stage(tasks[1]), TaskStage::Ready);
     assert_eq!(scene.state.signals().workers, 0);
-    scene.done(Command::Leave { worker });
+    scene.done(TaskCommand::Leave { worker });
 }
 
 #[test]
 fn idle_worker_drains_at_once() {
     let mut scene = Scene::new();
     let worker = scene.join(1);
-    scene.done(Command::Drain { worker });
+    scene.done(TaskCommand::Drain { worker });
     assert_eq!(scene.effects.orders, [WorkerOrder::Drained { worker }]);
 }
 
@@ -81,9 +84,9 @@ fn result_counts_once_and_only_from_the_tasks_holder() {
     scene.join(1);
     let start = scene.one_start();
     let other = scene.join(1);
-    let stranger = Start { worker: other, ..start.clone() };
+    let stranger = TaskStart { worker: other, ..start.clone() };
     assert_eq!(scene.complete(&stranger, 1), Err(TaskRefusal::NotHeld { worker: other, task }));
-    let invented = Start { token: 999, ..start.clone() };
+    let invented = TaskStart { token: 999, ..start.clone() };
     assert_eq!(scene.complete(&invented, 1), Err(TaskRefusal::NotHeld { worker: start.worker, task }));
     scene.complete(&start, 1_000).unwrap();
     // A repeated report, whose reply was lost, is not refused and changes nothing.
@@ -145,7 +148,7 @@ fn worker_gets_only_tasks_that_fit_its_free_resources() {
 #[test]
 fn oversized_task_does_not_block_smaller_ones() {
     let mut scene = Scene::new();
-    scene.tenant(Tenant::new(b"b"));
+    scene.tenant(TenantSettings::new(b"b"));
     scene.submit(NewTask { memory_bytes: 5_000, ..work() });
     scene.join_with(NewWorker {
         memory_bytes: 1_000,
@@ -161,10 +164,10 @@ fn oversized_task_does_not_block_smaller_ones() {
 #[test]
 fn signals_count_only_tasks_one_more_worker_could_start() {
     let mut scene = Scene::default();
-    scene.tenant(Tenant {
+    scene.tenant(TenantSettings {
         concurrency: Quota::at_most(5),
         limits: vec![KeyLimit::running(b"user", 2)],
-        ..Tenant::new(b"a")
+        ..TenantSettings::new(b"a")
     });
     let labels = vec![Label { key: b"user", value: b"u" }];
     scene.submit_all("a", vec![NewTask { labels, ..work() }; 10]);
@@ -184,7 +187,7 @@ fn signals_count_only_tasks_one_more_worker_could_start() {
     assert_eq!((signals.startable, signals.held, signals.workers), (4, 1, 1));
     assert_eq!((signals.idle.len(), signals.grace_ms), (0, 300_000));
     let start = scene.one_start();
-    scene.done(Command::Drain { worker });
+    scene.done(TaskCommand::Drain { worker });
     scene.complete(&start, 1_000).unwrap();
     let idle =
         scene.join_with(NewWorker { kinds: vec![b"none"], credit: 1, ttl_ms: 9_000, ..NewWorker::default() });

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Cursor, RecordVerdict};
-use crate::segment::{Frames, SegmentFrame};
+use crate::segment::{SegmentFrame, SegmentFrames};
 
 /// Consecutive records that are sent together.
 #[derive(Debug)]
@@ -39,13 +39,17 @@ pub enum SpanContent<'a> {
 #[derive(Debug)]
 pub struct Spans<'a> {
     cursor: &'a Cursor,
-    frames: Option<Frames<'a>>,
+    frames: Option<SegmentFrames<'a>>,
     next_seq: u64,
     span_bytes_max: usize,
 }
 
 impl<'a> Spans<'a> {
-    pub(super) fn new(cursor: &'a Cursor, frames: Option<Frames<'a>>, span_bytes_max: usize) -> Spans<'a> {
+    pub(super) fn new(
+        cursor: &'a Cursor,
+        frames: Option<SegmentFrames<'a>>,
+        span_bytes_max: usize,
+    ) -> Spans<'a> {
         Spans { cursor, frames, next_seq: cursor.next.seq, span_bytes_max }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::GroupError;
 use super::lost::{LostRanges, LostRecords};
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 
 /// Id of a group member, never reused within the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +41,7 @@ struct Member<T> {
 }
 
 impl<T: Default> Members<T> {
-    pub(super) fn new(limits: &Limits) -> Members<T> {
+    pub(super) fn new(limits: &LogLimits) -> Members<T> {
         Members {
             by_id: BTreeMap::new(),
             next_id: 1,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::lost::LostRecords;
 use super::members::{MemberId, Members};
 use super::{GroupError, RecordSource, SourceItem};
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 
 /// A share group: each record goes to one member, at most once.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ struct Handed {
 
 impl Share {
     /// Creates a group that starts after the record `after_seq`.
-    pub fn new(limits: &Limits, after_seq: u64) -> Share {
+    pub fn new(limits: &LogLimits, after_seq: u64) -> Share {
         Share {
             members: Members::new(limits),
             fed_through: after_seq,

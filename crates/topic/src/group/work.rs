@@ -9,7 +9,7 @@
 //! - A stuck key delays only its own records, as long as they fit the limits.
 //!
 //! Limits: `work_claims_max`, `work_member_claims_max`, `work_look_ahead_max` and `work_keys_blocked_max` of
-//! [`Limits`]. At a limit the group takes nothing new until something ends; [`Work::held_up_by`] names it.
+//! [`LogLimits`]. At a limit the group takes nothing new until something ends; [`WorkGroup::held_up_by`] names it.
 //!
 //! Rejected alternative: claiming several records of a key at once. With few keys this is faster, but members
 //! could process later records before the redelivery of an earlier one.
@@ -20,16 +20,16 @@ mod claim;
 use super::lost::LostRecords;
 use super::members::{MemberId, Members};
 use super::{GroupError, RecordSource, SourceItem};
-use crate::limits::Limits;
+use crate::limits::LogLimits;
 
-use backlog::{Backlog, State};
+use backlog::{Backlog, RecordState};
 pub use claim::{Claim, ClaimError, DeadCause, DeadLetter, Departure, WorkConfig};
 
 /// A work group: each record is claimed until a member acknowledges it.
 #[derive(Debug)]
-pub struct Work {
+pub struct WorkGroup {
     config: WorkConfig,
-    limits: Limits,
+    limits: LogLimits,
     members: Members<u32>,
     backlog: Backlog,
     claims: u32,
@@ -39,10 +39,10 @@ pub struct Work {
     oldest_held: u64,
 }
 
-impl Work {
+impl WorkGroup {
     /// Creates a group that starts after the record `after_seq`.
-    pub fn new(config: WorkConfig, limits: &Limits, after_seq: u64) -> Work {
-        Work {
+    pub fn new(config: WorkConfig, limits: &LogLimits, after_seq: u64) -> WorkGroup {
+        WorkGroup {
             config,
             limits: *limits,
             members: Members::new(limits),
@@ -94,7 +94,7 @@ impl Work {
         let token = self.next_token;
         self.next_token += 1;
         let deadline_ns = now_ns.saturating_add(self.config.claim_ns);
-        let attempt = self.backlog.claim(seq, State::Claimed { member, token, deadline_ns });
+        let attempt = self.backlog.claim(seq, RecordState::Claimed { member, token, deadline_ns });
         Ok(Some(Claim { seq, token, attempt, deadline_ns }))
     }
 
@@ -125,16 +125,16 @@ impl Work {
         self.tick(now_ns);
         self.check_claim(member, seq, token)?;
         let deadline_ns = now_ns.saturating_add(self.config.claim_ns);
-        self.backlog.set_state(seq, State::Claimed { member, token, deadline_ns });
+        self.backlog.set_state(seq, RecordState::Claimed { member, token, deadline_ns });
         Ok(deadline_ns)
     }
 
     /// Ends expired claims and delays. All calls with a time do so too; the owner calls this at
-    /// [`next_tick_ns`](Work::next_tick_ns).
+    /// [`next_tick_ns`](WorkGroup::next_tick_ns).
     pub fn tick(&mut self, now_ns: u64) {
         while let Some((seq, state)) = self.backlog.due(now_ns) {
             match state {
-                State::Claimed { member, .. } => {
+                RecordState::Claimed { member, .. } => {
                     self.uncount_claim(member);
                     self.fail(seq, 0, DeadCause::Expired);
                 }
@@ -255,7 +255,7 @@ impl Work {
 
     fn check_claim(&self, member: MemberId, seq: u64, token: u64) -> Result<(), ClaimError> {
         match self.backlog.state(seq) {
-            Some(State::Claimed { member: holder, token: current, .. })
+            Some(RecordState::Claimed { member: holder, token: current, .. })
                 if (holder, current) == (member, token) =>
             {
                 Ok(())
@@ -293,9 +293,9 @@ impl Work {
         if seq < self.oldest_held {
             self.lose(seq);
         } else if until_ns == 0 {
-            self.backlog.set_state(seq, State::Ready);
+            self.backlog.set_state(seq, RecordState::Ready);
         } else {
-            self.backlog.set_state(seq, State::Delayed { until_ns });
+            self.backlog.set_state(seq, RecordState::Delayed { until_ns });
         }
     }
 

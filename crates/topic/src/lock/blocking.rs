@@ -3,22 +3,22 @@
 use std::ops::{Deref, DerefMut};
 
 #[derive(Debug)]
-pub(crate) struct Lock<T>(loom::sync::Mutex<T>);
+pub(crate) struct ShortLock<T>(loom::sync::Mutex<T>);
 
 #[derive(Debug)]
-pub(crate) struct Guard<'a, T>(loom::sync::MutexGuard<'a, T>);
+pub(crate) struct ShortGuard<'a, T>(loom::sync::MutexGuard<'a, T>);
 
-impl<T> Lock<T> {
-    pub(crate) fn new(value: T) -> Lock<T> {
-        Lock(loom::sync::Mutex::new(value))
+impl<T> ShortLock<T> {
+    pub(crate) fn new(value: T) -> ShortLock<T> {
+        ShortLock(loom::sync::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
-        Guard(self.0.lock().expect("a loom model ends at its first panic"))
+    pub(crate) fn lock(&self) -> ShortGuard<'_, T> {
+        ShortGuard(self.0.lock().expect("a loom model ends at its first panic"))
     }
 }
 
-impl<T> Deref for Guard<'_, T> {
+impl<T> Deref for ShortGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -26,7 +26,7 @@ impl<T> Deref for Guard<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T> DerefMut for ShortGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }

@@ -9,10 +9,10 @@ use dunlin_frame::{APPEND_TIME_AT, Frame, FrameError};
 use crate::checked_batch::{CheckedBatch, check_reply};
 use crate::event::Position;
 use crate::lock::LogGuard;
-use crate::log::{Log, State};
+use crate::log::{Log, LogContents};
 use crate::producer::DuplicateVerdict;
 use crate::publish::{Draft, Payload, PublishError};
-use crate::segment::Writer;
+use crate::segment::SegmentWriter;
 
 /// The largest batch, bytes of frames.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
@@ -162,15 +162,16 @@ impl Log {
             check_reply(reply)?;
         }
         Ok(match self.by_ref(&draft.payload) {
-            Some(payload) => {
-                RecordSize { bytes: Writer::by_ref_stride(encoded), by_ref_bytes: payload.len() as u64 }
-            }
+            Some(payload) => RecordSize {
+                bytes: SegmentWriter::by_ref_stride(encoded),
+                by_ref_bytes: payload.len() as u64,
+            },
             None => RecordSize { bytes: encoded.padded(), by_ref_bytes: 0 },
         })
     }
 
     #[inline(always)]
-    fn push(&self, writer: &mut Writer, draft: &Draft<'_>, now: u64) -> Result<(), PublishError> {
+    fn push(&self, writer: &mut SegmentWriter, draft: &Draft<'_>, now: u64) -> Result<(), PublishError> {
         let payload = draft.payload.as_slice();
         let encoded = draft.meta.measure(payload.len())?;
         match self.by_ref(&draft.payload) {
@@ -200,7 +201,7 @@ impl Log {
     #[inline(always)]
     pub(super) fn publish(
         &self,
-        mut state: LogGuard<'_, State>,
+        mut state: LogGuard<'_, LogContents>,
         append: AppendOptions,
         now: u64,
         count: u64,
@@ -236,7 +237,7 @@ impl Log {
 /// The store makes the records visible.
 #[cold]
 fn publish_stored(
-    mut state: LogGuard<'_, State>,
+    mut state: LogGuard<'_, LogContents>,
     append: &AppendOptions,
     first_seq: u64,
     count: u64,
@@ -252,7 +253,7 @@ fn publish_stored(
     }
 }
 
-impl State {
+impl LogContents {
     /// Checks whether the append may proceed; returns the first outcome if it is a retry.
     #[inline(always)]
     fn admit(

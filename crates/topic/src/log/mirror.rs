@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crate::config::{Reliable, Retention, TopicConfig};
 use crate::event::{LogName, Position};
 use crate::log::sleepers::SleepingCursor;
-use crate::log::{Log, Lookup, State};
+use crate::log::{Log, LogContents, Lookup};
 use crate::producer::Producers;
 use crate::subscribe::Start;
 use crate::upstream::Upstream;
@@ -229,12 +229,12 @@ impl Mirror {
     }
 
     /// The epoch of this sequence, as far as it is known.
-    fn epoch_of(&self, state: &State, seq: u64) -> u32 {
+    fn epoch_of(&self, state: &LogContents, seq: u64) -> u32 {
         self.past.iter().find(|past| seq < past.next_seq).map_or(state.epoch, |past| past.epoch)
     }
 }
 
-impl State {
+impl LogContents {
     pub(super) fn mirror(&self) -> Option<&Mirror> {
         self.rare.as_ref()?.mirror.as_deref()
     }

@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::Position;
 use crate::log::sleepers::SleepingCursor;
-use crate::log::{Log, State};
+use crate::log::{Log, LogContents};
 use crate::pattern_index::PatternIndex;
-use crate::segment::{Commit, Writer};
+use crate::segment::{Commit, SegmentWriter};
 use crate::subject::Pattern;
 use crate::wake::Waiter;
 
@@ -57,7 +57,7 @@ impl SleeperIndex {
     }
 
     /// Checks the records appended since the last call and removes the cursors that want them.
-    fn take_wanted(&mut self, writer: &Writer) -> Vec<SleepingCursor> {
+    fn take_wanted(&mut self, writer: &SegmentWriter) -> Vec<SleepingCursor> {
         let mut woken = Vec::new();
         let first_seq = writer.segment().first_seq;
         let from = if self.looked.0 == first_seq { self.looked.1 } else { Commit::default() };
@@ -93,7 +93,7 @@ impl SleeperIndex {
     }
 }
 
-impl State {
+impl LogContents {
     /// Removes the cursors that want the records just appended.
     #[inline(always)]
     pub(super) fn take_wanted(&mut self) -> Vec<SleepingCursor> {
@@ -155,7 +155,7 @@ impl Log {
         }
         let narrow = state.narrow.get_or_insert_default();
         if narrow.len == 0 {
-            let looked = |writer: &Writer| (writer.segment().first_seq, writer.written());
+            let looked = |writer: &SegmentWriter| (writer.segment().first_seq, writer.written());
             narrow.looked = state.writer.as_ref().map_or((state.next_seq, Commit::default()), looked);
             (narrow.bytes, narrow.epoch) = (0, state.epoch);
         }

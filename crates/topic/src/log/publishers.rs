@@ -58,14 +58,14 @@ impl PublisherCount {
 
 /// Whether a publisher is connected, and since when: twice the time, plus 1 if connected; 0 if unknown.
 #[derive(Debug, Default)]
-pub(super) struct PublisherPresence(AtomicU64);
+pub(super) struct PresenceTime(AtomicU64);
 
 const UNKNOWN: u64 = 0;
 
-impl PublisherPresence {
+impl PresenceTime {
     /// The value of a log that was just opened.
-    pub(super) fn none_since(ns: u64) -> PublisherPresence {
-        PublisherPresence(AtomicU64::new(encode(false, ns)))
+    pub(super) fn none_since(ns: u64) -> PresenceTime {
+        PresenceTime(AtomicU64::new(encode(false, ns)))
     }
 
     fn get(&self) -> u64 {

@@ -9,7 +9,7 @@ use crate::config::TopicConfig;
 use crate::event::{EpochChanged, Gap, Position};
 use crate::lock::LogGuard;
 use crate::log::stored::DiskProgress;
-use crate::log::{Log, Lookup, State};
+use crate::log::{Log, LogContents, Lookup};
 use crate::segment::Segment;
 use crate::store::{Loaded, Store};
 use crate::subscribe::OnGap;
@@ -21,7 +21,7 @@ enum StoredLookup {
     OnDisk(Arc<dyn Store>, u64),
 }
 
-impl State {
+impl LogContents {
     /// Position of the oldest record that subscribers can read.
     pub(super) fn oldest(&self, config: &TopicConfig) -> Position {
         let seq = self.oldest_seq(config);
@@ -33,7 +33,12 @@ impl State {
 impl Log {
     /// [`Log::find`] of a durable log.
     #[cold]
-    pub(super) fn find_stored(&self, state: LogGuard<'_, State>, next: Position, on_gap: OnGap) -> Lookup {
+    pub(super) fn find_stored(
+        &self,
+        state: LogGuard<'_, LogContents>,
+        next: Position,
+        on_gap: OnGap,
+    ) -> Lookup {
         let place = self.place_of(&state, next, on_gap);
         drop(state);
         match place {
@@ -45,7 +50,7 @@ impl Log {
         }
     }
 
-    fn place_of(&self, state: &State, next: Position, on_gap: OnGap) -> StoredLookup {
+    fn place_of(&self, state: &LogContents, next: Position, on_gap: OnGap) -> StoredLookup {
         let Some(stored) = state.stored() else { return StoredLookup::Lookup(Lookup::Nothing) };
         let visible_next = stored.synced + 1;
         let oldest = state.oldest_seq(&self.config);
@@ -104,7 +109,7 @@ impl Log {
     }
 
     /// The lookup of the position after all visible records. Records on their way to the disk are not visible yet.
-    fn at_the_end(&self, state: &State, next: Position) -> Lookup {
+    fn at_the_end(&self, state: &LogContents, next: Position) -> Lookup {
         let next_is_in = |segment: &&Arc<Segment>| {
             segment.first_seq + u64::from(segment.commit().count) == next.seq && segment.first_seq <= next.seq
         };
@@ -131,7 +136,7 @@ impl Log {
     }
 
     /// A position before every record appended at `ns` or later.
-    pub(super) fn stored_since(&self, state: LogGuard<'_, State>, ns: u64) -> Position {
+    pub(super) fn stored_since(&self, state: LogGuard<'_, LogContents>, ns: u64) -> Position {
         let oldest = state.oldest(&self.config);
         let end = Position { epoch: state.epoch, seq: state.visible_next() };
         // Records appended before the oldest one in memory are only on disk.
@@ -148,7 +153,7 @@ impl Log {
 
     /// Loads the segment of a record that is not in memory; [`Log::read`] of a durable log.
     #[cold]
-    pub(super) fn load_one(&self, state: LogGuard<'_, State>, seq: u64) -> Option<(Arc<Segment>, u32)> {
+    pub(super) fn load_one(&self, state: LogGuard<'_, LogContents>, seq: u64) -> Option<(Arc<Segment>, u32)> {
         let stored = state.stored().filter(|stored| (stored.oldest_seq..=stored.synced).contains(&seq))?;
         let epoch = stored.epoch_of(seq);
         let store = Arc::clone(&stored.store);
@@ -160,7 +165,7 @@ impl Log {
     }
 }
 
-impl State {
+impl LogContents {
     /// Whether the log has ended: it is closed, and every record is visible or never will be.
     pub(super) fn has_ended(&self) -> bool {
         self.closed

@@ -8,7 +8,7 @@ use crate::event::{EpochChanged, Gap, Lagging, Position, Record};
 use crate::log::mirror::UnfedPolicy;
 use crate::log::sleepers::{SleeperId, SleepingCursor};
 use crate::log::stored::DiskProgress;
-use crate::log::{CatchUpRequest, Log, State};
+use crate::log::{CatchUpRequest, Log, LogContents};
 use crate::publish::PublishError;
 use crate::segment::{PinnedSegment, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError};
@@ -89,7 +89,7 @@ impl RegisteredSubscribers {
     }
 }
 
-impl super::State {
+impl super::LogContents {
     pub(super) fn wake_publishers(&mut self) {
         let Some(rare) = &mut self.rare else { return };
         rare.registered.publishers.drain(..).for_each(|waiter| waiter.notify(Waiter::ROOM));
@@ -181,14 +181,14 @@ impl Log {
     }
 
     /// Fails with [`PublishError::StateLost`] if the log's state lacks the publisher's last acknowledged record.
-    pub(super) fn check_state(&self, state: &State, record: Position) -> Result<(), PublishError> {
+    pub(super) fn check_state(&self, state: &LogContents, record: Position) -> Result<(), PublishError> {
         if record.epoch != state.epoch && self.is_stateful() && self.lacks(state, record) {
             return Err(PublishError::StateLost(self.name.topic.to_string()));
         }
         Ok(())
     }
 
-    fn lacks(&self, state: &State, record: Position) -> bool {
+    fn lacks(&self, state: &LogContents, record: Position) -> bool {
         if record.epoch == state.epoch {
             return false;
         }
@@ -353,7 +353,7 @@ impl Log {
     }
 }
 
-impl super::State {
+impl super::LogContents {
     /// Whether there is anything to report to a cursor at `next`. In a mirror, `next` may be ahead of the log.
     pub(super) fn has_news(&self, next: Position) -> bool {
         let visible = Position { epoch: self.epoch, seq: self.visible_next() };

@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use crate::config::saturating_ns;
 use crate::event::Position;
-use crate::log::{AppendOptions, Held, Log, State, written_bytes};
+use crate::log::{AppendOptions, Held, Log, LogContents, written_bytes};
 use crate::memory::BudgetSpent;
 use crate::publish::PublishError;
-use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, Writer};
+use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, SegmentWriter};
 
 /// Segments grow by this factor until they reach an eighth of the history.
 const GROWTH: usize = 4;
@@ -28,11 +28,11 @@ impl Log {
     #[inline(always)]
     pub(super) fn make_room<'s>(
         &self,
-        state: &'s mut State,
+        state: &'s mut LogContents,
         bytes: usize,
         by_ref_bytes: u64,
         append: &AppendOptions,
-    ) -> Result<&'s mut Writer, PublishError> {
+    ) -> Result<&'s mut SegmentWriter, PublishError> {
         let by_ref_max = self.memory_bytes / SEGMENTS_PER_HISTORY;
         let fits = state
             .writer
@@ -49,7 +49,7 @@ impl Log {
     #[inline(always)]
     pub(super) fn charge_by_ref(
         &self,
-        state: &mut State,
+        state: &mut LogContents,
         bytes: u64,
         append: &AppendOptions,
     ) -> Result<(), PublishError> {
@@ -62,7 +62,7 @@ impl Log {
     #[cold]
     fn charge_after_shortening(
         &self,
-        state: &mut State,
+        state: &mut LogContents,
         bytes: u64,
         append: &AppendOptions,
     ) -> Result<(), PublishError> {
@@ -79,7 +79,7 @@ impl Log {
     /// publisher.
     pub(super) fn shorten(
         &self,
-        state: &mut State,
+        state: &mut LogContents,
         spent: BudgetSpent,
         append: &AppendOptions,
     ) -> Result<(), PublishError> {
@@ -90,7 +90,12 @@ impl Log {
     }
 
     #[cold]
-    fn rotate(&self, state: &mut State, bytes: usize, append: &AppendOptions) -> Result<(), PublishError> {
+    fn rotate(
+        &self,
+        state: &mut LogContents,
+        bytes: usize,
+        append: &AppendOptions,
+    ) -> Result<(), PublishError> {
         state.seal();
         state.retire_lingering();
         let mut wanted = Buffer::bytes_for(segment_bytes(self.memory_bytes, state.capacity).max(bytes));
@@ -121,7 +126,7 @@ impl Log {
     }
 
     /// Checks the subscribers that cannot receive gaps; returns the oldest sequence that one of them has yet to read.
-    fn look_at_pending(&self, state: &State, now_ns: u64) -> Option<u64> {
+    fn look_at_pending(&self, state: &LogContents, now_ns: u64) -> Option<u64> {
         if self.config.limits.pending_bytes_max == 0 {
             return None;
         }
@@ -135,7 +140,7 @@ impl Log {
     }
 
     /// Whether the oldest segment is kept for a subscriber that has yet to read it.
-    fn is_kept(&self, state: &State, kept_from: Option<u64>, wanted: u64) -> bool {
+    fn is_kept(&self, state: &LogContents, kept_from: Option<u64>, wanted: u64) -> bool {
         let is_unread = |first: u64| state.held.front().is_some_and(|oldest| oldest.last_seq() >= first);
         kept_from.is_some_and(is_unread)
             && state.held_bytes + wanted <= self.config.limits.pending_bytes_max
@@ -204,7 +209,7 @@ impl Log {
         drop(remains);
     }
 
-    fn is_aged(&self, state: &State, now_ns: u64) -> bool {
+    fn is_aged(&self, state: &LogContents, now_ns: u64) -> bool {
         state.held.front().is_some_and(|held| self.is_past(held.last_append_ns, now_ns))
     }
 
@@ -213,7 +218,7 @@ impl Log {
         age.is_some_and(|age| append_ns.saturating_add(age) < now_ns)
     }
 
-    fn give_up_oldest(&self, state: &mut State, evict: bool) -> Result<(), PublishError> {
+    fn give_up_oldest(&self, state: &mut LogContents, evict: bool) -> Result<(), PublishError> {
         let Some(oldest) = state.held.front() else { return Ok(()) };
         let last = oldest.last_seq();
         if let Some(rare) = &mut state.rare {
@@ -228,7 +233,7 @@ impl Log {
         Ok(())
     }
 
-    pub(super) fn warn_laggards(&self, state: &State) {
+    pub(super) fn warn_laggards(&self, state: &LogContents) {
         if state.gave_up {
             let oldest = state.oldest_seq(&self.config);
             let next = state.visible_next();
@@ -243,7 +248,7 @@ impl Held {
     }
 }
 
-impl State {
+impl LogContents {
     /// Whether the disk no longer needs the oldest segment.
     fn may_give_up(&self) -> bool {
         let oldest = self.held.front().map_or(0, |held| held.segment.first_seq);

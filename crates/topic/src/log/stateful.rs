@@ -17,7 +17,7 @@ use bytes::Bytes;
 use dunlin_frame::{FrameLayout, Meta};
 
 use crate::event::{Checksum, Position, Snapshot};
-use crate::log::{AppendOptions, Log, State};
+use crate::log::{AppendOptions, Log, LogContents};
 use crate::memory::{Budget, Charge};
 use crate::publish::PublishError;
 use crate::reducer::{FrozenState, Reducer, ReducerError};
@@ -244,7 +244,7 @@ impl Log {
     #[inline(never)]
     pub(super) fn apply_to_state(
         &self,
-        state: &mut State,
+        state: &mut LogContents,
         from: Commit,
         append: &AppendOptions,
     ) -> Result<(), PublishError> {
@@ -261,8 +261,8 @@ impl Log {
     }
 
     /// Charges the growth of the state to the budget.
-    fn charge_reducer(&self, state: &mut State, append: &AppendOptions) -> Result<(), PublishError> {
-        let grown = |state: &State| {
+    fn charge_reducer(&self, state: &mut LogContents, append: &AppendOptions) -> Result<(), PublishError> {
+        let grown = |state: &LogContents| {
             let reducer_state = state.reducer_state()?;
             Some(reducer_state.reducer.bytes().saturating_sub(reducer_state.charged.bytes()))
                 .filter(|&grown| grown > 0)
@@ -311,7 +311,7 @@ impl Log {
     }
 
     /// The cached snapshot, if it is fresh and the records after it stay for a while; otherwise a new one.
-    fn freshest(&self, state: &mut State) -> Arc<FrozenSnapshot> {
+    fn freshest(&self, state: &mut LogContents) -> Arc<FrozenSnapshot> {
         let last = state.last();
         let oldest = state.oldest_seq(&self.config);
         let half = oldest + (state.next_seq - oldest) / 2;
@@ -364,7 +364,7 @@ impl Raw {
     }
 }
 
-impl State {
+impl LogContents {
     /// Changes the state and drops the cached snapshot.
     pub(super) fn with_reducer(
         &mut self,
@@ -392,7 +392,7 @@ impl State {
     }
 
     fn take_in(&mut self, from: Commit) -> Result<(), PublishError> {
-        let State { rare, writer, next_seq, .. } = self;
+        let LogContents { rare, writer, next_seq, .. } = self;
         let reducer_state = rare.as_mut().and_then(|rare| rare.reducer.as_mut());
         let (Some(reducer_state), Some(writer)) = (reducer_state, writer) else { return Ok(()) };
         let mut looked_at = 0;
@@ -404,7 +404,10 @@ impl State {
             return Err(PublishError::Reducer { record, why });
         }
         for (seq, lying) in (*next_seq..).zip(writer.frames_since(from)) {
-            reducer_state.reducer.apply(seq, &lying.frame).expect("a reducer applies each record that it accepted");
+            reducer_state
+                .reducer
+                .apply(seq, &lying.frame)
+                .expect("a reducer applies each record that it accepted");
             reducer_state.event_time_ns = lying.frame.event_time_ns();
             reducer_state.taken_bytes += lying.bytes.len() as u64;
         }

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use crate::event::Position;
 use crate::log::staged::{StagedBatch, StagedProducer, StagedRecords};
-use crate::log::{AppendOptions, Log, State};
+use crate::log::{AppendOptions, Log, LogContents};
 use crate::publish::{AckLevel, PublishError, Receipt};
-use crate::segment::{Commit, Writer};
+use crate::segment::{Commit, SegmentWriter};
 use crate::store::{EpochStart, Recovered, Store};
 use crate::wake::Waiter;
 
@@ -48,7 +48,7 @@ pub(crate) struct DiskProgress {
     /// The store has been notified of staged records.
     signalled: bool,
     /// Sealed segments that are not fully synced, oldest first.
-    sealed: VecDeque<Writer>,
+    sealed: VecDeque<SegmentWriter>,
     /// How far the first incompletely staged segment is staged.
     staged_to: Commit,
     marks: Vec<StagedProducer>,
@@ -226,7 +226,7 @@ impl DiskProgress {
     }
 
     /// Keeps a complete segment until it is synced.
-    pub(super) fn seal(&mut self, writer: Writer) {
+    pub(super) fn seal(&mut self, writer: SegmentWriter) {
         let written = writer.written();
         if writer.segment().first_seq + u64::from(written.count) > self.synced + 1 {
             self.sealed.push_back(writer);
@@ -257,7 +257,7 @@ impl DiskProgress {
     }
 }
 
-impl State {
+impl LogContents {
     pub(super) fn stored(&self) -> Option<&DiskProgress> {
         self.rare.as_ref()?.stored.as_deref()
     }
@@ -386,7 +386,7 @@ impl Log {
             state.seal();
             let Some(stored) = state.stored_mut() else { return };
             stored.failed.get_or_insert_with(|| why.into());
-            stored.sealed.drain(..).for_each(Writer::seal_as_seen);
+            stored.sealed.drain(..).for_each(SegmentWriter::seal_as_seen);
             ended = if state.has_ended() { state.take_all_sleepers() } else { Vec::new() };
             state.notify_stored()
         };
@@ -475,7 +475,7 @@ fn charged(append: &AppendOptions, bytes: u64) -> u64 {
 }
 
 /// Makes a stored batch visible.
-fn commit(sealed: &mut VecDeque<Writer>, writer: Option<&Writer>, run: &StagedBatch) {
+fn commit(sealed: &mut VecDeque<SegmentWriter>, writer: Option<&SegmentWriter>, run: &StagedBatch) {
     let seen = run.pinned.seen();
     let first_seq = run.pinned.first_seq();
     let Some(front) = sealed.front().filter(|front| front.segment().first_seq == first_seq) else {

@@ -11,7 +11,7 @@ fn at(seq: u64) -> Position {
 }
 
 fn small(producers_max: u32, producer_outcomes_max: u32) -> Producers {
-    let limits = Limits { producers_max, producer_outcomes_max, ..Limits::default() };
+    let limits = LogLimits { producers_max, producer_outcomes_max, ..LogLimits::default() };
     Producers::new(ProducerLimits::of(&limits))
 }
 
@@ -31,7 +31,7 @@ fn publish(
 
 #[test]
 fn first_sequence_is_free_and_a_later_hole_is_refused() {
-    let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
+    let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     assert_eq!(publish(&mut producers, mark(7, 0, 1_000), 3, 1), Ok(DuplicateVerdict::Fresh));
     assert_eq!(publish(&mut producers, mark(7, 0, 1_003), 1, 4), Ok(DuplicateVerdict::Fresh));
     let refused = publish(&mut producers, mark(7, 0, 1_005), 1, 5);
@@ -40,7 +40,7 @@ fn first_sequence_is_free_and_a_later_hole_is_refused() {
 
 #[test]
 fn retry_returns_the_position_of_the_first_attempt() {
-    let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
+    let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     publish(&mut producers, mark(7, 0, 1), 3, 10).unwrap();
     publish(&mut producers, mark(7, 0, 4), 2, 20).unwrap();
     assert_eq!(producers.check(mark(7, 0, 1), 3), Ok(DuplicateVerdict::Duplicate { last: at(12) }));
@@ -51,7 +51,7 @@ fn retry_returns_the_position_of_the_first_attempt() {
 
 #[test]
 fn retry_that_adds_new_records_is_refused() {
-    let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
+    let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     publish(&mut producers, mark(7, 0, 1), 3, 1).unwrap();
     assert!(matches!(producers.check(mark(7, 0, 3), 2), Err(PublishError::Batch(_))));
     assert_eq!(producers.check(mark(7, 0, 4), 2), Ok(DuplicateVerdict::Fresh));
@@ -59,7 +59,7 @@ fn retry_that_adds_new_records_is_refused() {
 
 #[test]
 fn newer_instance_fences_the_older_once_it_has_appended() {
-    let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
+    let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     publish(&mut producers, mark(7, 1, 50), 1, 1).unwrap();
     assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(DuplicateVerdict::Fresh));
     assert_eq!(
@@ -102,7 +102,7 @@ fn least_recently_used_producer_makes_room() {
 
 #[test]
 fn numbers_at_the_end_of_the_range_do_not_overflow() {
-    let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
+    let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     assert!(matches!(producers.check(mark(7, 0, u64::MAX), 1), Err(PublishError::Batch(_))));
     publish(&mut producers, mark(7, 0, u64::MAX - 1), 1, 1).unwrap();
     assert!(matches!(producers.check(mark(7, 0, u64::MAX - 1), 1), Ok(DuplicateVerdict::Duplicate { .. })));
@@ -170,7 +170,7 @@ fn kind(error: &PublishError) -> &'static str {
 proptest! {
     #[test]
     fn verdicts_with_enough_room_equal_those_of_full_memory(attempts in prop::collection::vec(attempt(), 1..80)) {
-        let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
+        let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
         let mut naive = Naive::default();
         let mut next = 1;
         for a in attempts {

@@ -17,15 +17,15 @@ const CLASSES: usize = 9;
 const LARGEST_POOLED: usize = BUFFER_BYTES_MIN << (CLASSES - 1);
 
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct BufferPool {
     free: [Mutex<Vec<Raw>>; CLASSES],
     idle_bytes_max: usize,
 }
 
-impl Pool {
+impl BufferPool {
     /// Creates a pool that keeps at most `idle_bytes_max`, an equal share for each size.
-    pub(crate) fn new(idle_bytes_max: usize) -> Pool {
-        Pool { free: Default::default(), idle_bytes_max }
+    pub(crate) fn new(idle_bytes_max: usize) -> BufferPool {
+        BufferPool { free: Default::default(), idle_bytes_max }
     }
 }
 

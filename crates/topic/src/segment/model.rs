@@ -14,7 +14,7 @@ use bytes::Bytes;
 use dunlin_frame::Meta;
 use loom::{sync::Mutex, thread};
 
-use super::{BUFFER_BYTES_MIN, Buffer, PinnedSegment, Segment, Writer};
+use super::{BUFFER_BYTES_MIN, Buffer, PinnedSegment, Segment, SegmentWriter};
 use crate::memory::Budget;
 
 /// A pool that keeps every buffer, so that a returned buffer is the next one handed out.
@@ -22,11 +22,11 @@ fn budget() -> Arc<Budget> {
     Budget::node(1 << 20, 1 << 20)
 }
 
-fn segment(budget: &Arc<Budget>, first_seq: u64) -> Writer {
+fn segment(budget: &Arc<Budget>, first_seq: u64) -> SegmentWriter {
     Segment::create(Buffer::new(budget, BUFFER_BYTES_MIN).unwrap(), first_seq)
 }
 
-fn push(writer: &mut Writer, number: u64) {
+fn push(writer: &mut SegmentWriter, number: u64) {
     let encoded = Meta::default().measure(8).unwrap();
     let payload = number.to_le_bytes();
     writer.push(encoded.padded(), 1, |out| Meta::default().encode(encoded, 0, &payload, out));

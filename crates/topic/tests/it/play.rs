@@ -28,7 +28,7 @@ const RETENTION_BYTES: u64 = 16 << 10;
 const BY_REF_BYTES_MIN: usize = 2_000;
 const READERS_MAX: usize = 6;
 /// Small limits, so that all of them are reached.
-const LIMITS: Limits = Limits {
+const LIMITS: LogLimits = LogLimits {
     producers_max: 2,
     producer_outcomes_max: 3,
     pending_bytes_max: 0,

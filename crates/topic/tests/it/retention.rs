@@ -175,7 +175,7 @@ fn payloads_by_reference_count_as_history() {
 
 #[test]
 fn history_is_kept_for_slow_subscribers_up_to_a_limit() {
-    let limits = Limits { pending_bytes_max: 1 << 20, ..Limits::default() };
+    let limits = LogLimits { pending_bytes_max: 1 << 20, ..LogLimits::default() };
     let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget(), MANUAL);
     let log = &topic.logs()[0];
     let mut ledger = Ledger::of(&topic);
@@ -197,7 +197,7 @@ fn history_is_kept_for_slow_subscribers_up_to_a_limit() {
 
 #[test]
 fn extra_history_is_not_kept_once_half_the_budget_is_used() {
-    let limits = Limits { pending_bytes_max: 1 << 20, ..Limits::default() };
+    let limits = LogLimits { pending_bytes_max: 1 << 20, ..LogLimits::default() };
     let budget = Budget::node(1 << 20, 0);
     budget.charge(600 << 10).unwrap();
     let topic = topic_of(TopicConfig { limits, ..config(64 << 10) }, &budget, MANUAL);

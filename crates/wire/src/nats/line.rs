@@ -1,6 +1,6 @@
 //! A line of words separated by blanks.
 
-use super::{Limits, Violation};
+use super::{NatsDecoderLimits, Violation};
 
 /// Largest number of words after a verb.
 const WORDS_MAX: usize = 4;
@@ -17,7 +17,11 @@ pub(super) struct Line<'a> {
 impl<'a> Line<'a> {
     /// Reads the line that begins at `from`; `None` while its end is missing.
     #[inline]
-    pub(super) fn read(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Option<Line<'a>>, Violation> {
+    pub(super) fn read(
+        bytes: &'a [u8],
+        from: usize,
+        limits: &NatsDecoderLimits,
+    ) -> Result<Option<Line<'a>>, Violation> {
         let mut line = Line { words: [&[]; WORDS_MAX], count: 0, end: 0 };
         let mut word_from = from;
         let mut at = from;

@@ -1,12 +1,12 @@
 //! The operations of a NATS client.
 
 use super::line::{Line, number};
-use super::{Limits, Violation};
+use super::{NatsDecoderLimits, Violation};
 use crate::Decoded;
 
 /// An operation of a client. Subjects are not validated here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation<'a> {
+pub enum NatsOperation<'a> {
     /// `CONNECT`, and the JSON behind it.
     Connect(&'a [u8]),
     /// `PUB` or `HPUB`.
@@ -48,7 +48,10 @@ pub struct PublishOperation<'a> {
 
 /// Reads the first operation and its length, or the number of bytes that are needed.
 #[inline]
-pub fn next<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Decoded<Operation<'a>>, Violation> {
+pub fn next<'a>(
+    bytes: &'a [u8],
+    limits: &NatsDecoderLimits,
+) -> Result<Decoded<NatsOperation<'a>>, Violation> {
     if let [b'P', b'U', b'B', b' ', ..] = bytes {
         return publish(bytes, 4, limits);
     }
@@ -59,7 +62,11 @@ pub fn next<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Decoded<Operation<'a
 }
 
 #[inline]
-fn publish<'a>(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Decoded<Operation<'a>>, Violation> {
+fn publish<'a>(
+    bytes: &'a [u8],
+    from: usize,
+    limits: &NatsDecoderLimits,
+) -> Result<Decoded<NatsOperation<'a>>, Violation> {
     let Some(line) = Line::read(bytes, from, limits)? else { return Ok(need_more(bytes)) };
     let (subject, reply, size) = match *line.words() {
         [subject, size] => (subject, None, size),
@@ -78,8 +85,8 @@ fn publish<'a>(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Decoded<
 fn publish_with_headers<'a>(
     bytes: &'a [u8],
     from: usize,
-    limits: &Limits,
-) -> Result<Decoded<Operation<'a>>, Violation> {
+    limits: &NatsDecoderLimits,
+) -> Result<Decoded<NatsOperation<'a>>, Violation> {
     let Some(line) = Line::read(bytes, from, limits)? else { return Ok(need_more(bytes)) };
     let (subject, reply, headers, all) = match *line.words() {
         [subject, headers, all] => (subject, None, headers, all),
@@ -101,22 +108,25 @@ fn with_payload<'a>(
     bytes: &'a [u8],
     at: usize,
     size: usize,
-    limits: &Limits,
+    limits: &NatsDecoderLimits,
     published: impl FnOnce(&'a [u8]) -> PublishOperation<'a>,
-) -> Result<Decoded<Operation<'a>>, Violation> {
+) -> Result<Decoded<NatsOperation<'a>>, Violation> {
     if size > limits.payload_bytes_max {
         return Err(Violation::PayloadTooLarge);
     }
     let end = at + size + 2;
     let Some(both) = bytes.get(at..end) else { return Ok(Decoded::Need(end)) };
     match both.split_at(size) {
-        (payload, b"\r\n") => Ok(Decoded::Message(Operation::Publish(published(payload)), end)),
+        (payload, b"\r\n") => Ok(Decoded::Message(NatsOperation::Publish(published(payload)), end)),
         _ => Err(Violation::Operation),
     }
 }
 
 /// Reads operations with verbs in any case.
-fn next_slowly<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Decoded<Operation<'a>>, Violation> {
+fn next_slowly<'a>(
+    bytes: &'a [u8],
+    limits: &NatsDecoderLimits,
+) -> Result<Decoded<NatsOperation<'a>>, Violation> {
     let verb_end =
         bytes.iter().take(VERB_BYTES_MAX + 1).position(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
     let Some(verb_end) = verb_end else {
@@ -141,15 +151,15 @@ fn next_slowly<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Decoded<Operation
     }
     let Some(line) = Line::read(bytes, verb_end, limits)? else { return Ok(need_more(bytes)) };
     let operation = match *line.words() {
-        _ if is(b"PING") => Operation::Ping,
-        _ if is(b"PONG") => Operation::Pong,
-        [subject, sid] if is(b"SUB") => Operation::Subscribe { subject, queue: None, sid },
-        [subject, queue, sid] if is(b"SUB") => Operation::Subscribe { subject, queue: Some(queue), sid },
-        [sid] if is(b"UNSUB") => Operation::Unsubscribe { sid, max: None },
+        _ if is(b"PING") => NatsOperation::Ping,
+        _ if is(b"PONG") => NatsOperation::Pong,
+        [subject, sid] if is(b"SUB") => NatsOperation::Subscribe { subject, queue: None, sid },
+        [subject, queue, sid] if is(b"SUB") => NatsOperation::Subscribe { subject, queue: Some(queue), sid },
+        [sid] if is(b"UNSUB") => NatsOperation::Unsubscribe { sid, max: None },
         [sid, max] if is(b"UNSUB") => {
             // nats-server treats a limit of 0 as no limit.
             let max = Some(number(max)? as u64).filter(|max| *max > 0);
-            Operation::Unsubscribe { sid, max }
+            NatsOperation::Unsubscribe { sid, max }
         }
         _ => return Err(Violation::Arguments),
     };
@@ -159,10 +169,14 @@ fn next_slowly<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Decoded<Operation
 const VERBS: [&[u8]; 7] = [b"PUB", b"HPUB", b"SUB", b"UNSUB", b"PING", b"PONG", b"CONNECT"];
 const VERB_BYTES_MAX: usize = 7;
 
-fn connect<'a>(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Decoded<Operation<'a>>, Violation> {
+fn connect<'a>(
+    bytes: &'a [u8],
+    from: usize,
+    limits: &NatsDecoderLimits,
+) -> Result<Decoded<NatsOperation<'a>>, Violation> {
     match bytes.iter().position(|&byte| byte == b'\n') {
         Some(end) if end >= limits.line_bytes_max => Err(Violation::LineTooLong),
-        Some(end) => Ok(Decoded::Message(Operation::Connect(bytes[from..end].trim_ascii()), end + 1)),
+        Some(end) => Ok(Decoded::Message(NatsOperation::Connect(bytes[from..end].trim_ascii()), end + 1)),
         None if bytes.len() > limits.line_bytes_max => Err(Violation::LineTooLong),
         None => Ok(need_more(bytes)),
     }
@@ -176,9 +190,9 @@ fn need_more<T>(bytes: &[u8]) -> Decoded<T> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { line_bytes_max: 64, payload_bytes_max: 16 };
+    const LIMITS: NatsDecoderLimits = NatsDecoderLimits { line_bytes_max: 64, payload_bytes_max: 16 };
 
-    fn whole(text: &str) -> Operation<'_> {
+    fn whole(text: &str) -> NatsOperation<'_> {
         match next(text.as_bytes(), &LIMITS) {
             Ok(Decoded::Message(operation, taken)) if taken == text.len() => operation,
             other => panic!("{text:?}: {other:?}"),
@@ -190,9 +204,9 @@ mod tests {
         reply: Option<&'a str>,
         headers: &'a str,
         payload: &'a str,
-    ) -> Operation<'a> {
+    ) -> NatsOperation<'a> {
         let (subject, reply) = (subject.as_bytes(), reply.map(str::as_bytes));
-        Operation::Publish(PublishOperation {
+        NatsOperation::Publish(PublishOperation {
             subject,
             reply,
             headers: headers.as_bytes(),
@@ -206,14 +220,15 @@ mod tests {
         assert_eq!(whole("pub\ta.b  r.1 0\r\n\r\n"), published("a.b", Some("r.1"), "", ""));
         assert_eq!(whole("HPUB a 4 6\r\nheadhi\r\n"), published("a", None, "head", "hi"));
         assert_eq!(whole("hpub a r 4 4\r\nhead\r\n"), published("a", Some("r"), "head", ""));
-        let sub = |queue: Option<&'static [u8]>| Operation::Subscribe { subject: b"a.>", queue, sid: b"9" };
+        let sub =
+            |queue: Option<&'static [u8]>| NatsOperation::Subscribe { subject: b"a.>", queue, sid: b"9" };
         assert_eq!(whole("SUB a.> 9\r\n"), sub(None));
         assert_eq!(whole("Sub a.>  q 9 \n"), sub(Some(b"q")));
-        assert_eq!(whole("UNSUB 9\r\n"), Operation::Unsubscribe { sid: b"9", max: None });
-        assert_eq!(whole("UNSUB 9 5\r\n"), Operation::Unsubscribe { sid: b"9", max: Some(5) });
-        assert_eq!(whole("UNSUB 9 0\r\n"), Operation::Unsubscribe { sid: b"9", max: None });
-        assert_eq!((whole("PING\r\n"), whole("pong\n")), (Operation::Ping, Operation::Pong));
-        assert_eq!(whole("CONNECT  {\"a\": 1}\r\n"), Operation::Connect(b"{\"a\": 1}"));
+        assert_eq!(whole("UNSUB 9\r\n"), NatsOperation::Unsubscribe { sid: b"9", max: None });
+        assert_eq!(whole("UNSUB 9 5\r\n"), NatsOperation::Unsubscribe { sid: b"9", max: Some(5) });
+        assert_eq!(whole("UNSUB 9 0\r\n"), NatsOperation::Unsubscribe { sid: b"9", max: None });
+        assert_eq!((whole("PING\r\n"), whole("pong\n")), (NatsOperation::Ping, NatsOperation::Pong));
+        assert_eq!(whole("CONNECT  {\"a\": 1}\r\n"), NatsOperation::Connect(b"{\"a\": 1}"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub fn refuse(out: &mut Vec<u8>, text: &str) {
 
 /// The head of a message.
 #[derive(Debug, Clone, Copy)]
-pub struct Message<'a> {
+pub struct NatsMessageHead<'a> {
     /// The record's subject, in two pieces.
     pub subject: [&'a str; 2],
     /// The client's name for the subscription.
@@ -28,7 +28,7 @@ pub struct Message<'a> {
     pub reply: Option<&'a str>,
 }
 
-impl Message<'_> {
+impl NatsMessageHead<'_> {
     /// Appends the line before a payload of this size.
     #[inline]
     pub fn say(&self, out: &mut Vec<u8>, payload_bytes: usize) {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn message_heads_have_the_nats_format() {
-        let mut message = Message { subject: ["a.", "b"], sid: b"7", reply: None };
+        let mut message = NatsMessageHead { subject: ["a.", "b"], sid: b"7", reply: None };
         assert_eq!(said(|out| message.say(out, 10)), "MSG a.b 7 10\r\n");
         message.reply = Some("r");
         assert_eq!(said(|out| message.say_with_headers(out, 16, 0)), "HMSG a.b 7 r 16 16\r\n");
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn reply_with_blanks_or_control_characters_is_left_out() {
         for reply in ["r 0\r\n\r\nMSG admin.cmd 2 4\r\nevil\r\nMSG a 1 z", "a b", "a\tb", "a\n", "a\u{7f}"] {
-            let message = Message { subject: ["a.", "b"], sid: b"7", reply: Some(reply) };
+            let message = NatsMessageHead { subject: ["a.", "b"], sid: b"7", reply: Some(reply) };
             assert_eq!(said(|out| message.say(out, 10)), "MSG a.b 7 10\r\n");
         }
     }

@@ -1,11 +1,11 @@
 //! Properties that hold for any bytes of a peer, for the random tests here and the fuzz target `wire`.
 
-use dunlin_wire::{Decoded, Decoder, FromClient, FromNode, Limits, Preamble};
+use dunlin_wire::{Decoded, Decoder, DecoderLimits, FromClient, FromNode, Preamble};
 
 /// Decodes the bytes as messages of a client and of a node; returns the number of decoded messages.
 pub fn try_messages(bytes: &[u8]) -> usize {
     let _ = Preamble::parse(bytes);
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     let mut understood = 0;
     let mut rest = bytes;
     while let Ok(Decoded::Message(message, taken)) = decoder.next_from_node(rest) {

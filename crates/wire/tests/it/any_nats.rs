@@ -1,9 +1,11 @@
 //! Properties that hold for any input of a NATS client, for the random tests here and the fuzz target `nats`.
 
 use dunlin_wire::Decoded;
-use dunlin_wire::nats::{Connect, HeaderBlock, Limits, Operation, STATUS_HEADER, header_lines, next};
+use dunlin_wire::nats::{
+    Connect, HeaderBlock, NatsDecoderLimits, NatsOperation, STATUS_HEADER, header_lines, next,
+};
 
-const LIMITS: Limits = Limits { line_bytes_max: 256, payload_bytes_max: 1_024 };
+const LIMITS: NatsDecoderLimits = NatsDecoderLimits { line_bytes_max: 256, payload_bytes_max: 1_024 };
 
 /// Reads the bytes as operations, and as a block of headers.
 pub fn try_operations(bytes: &[u8]) {
@@ -16,8 +18,8 @@ pub fn try_operations(bytes: &[u8]) {
             assert!(matches!(less, Ok(Decoded::Need(needs)) if cut < needs && needs <= taken), "{less:?}");
         }
         match operation {
-            Operation::Connect(json) => drop(Connect::parse(json)),
-            Operation::Publish(published) => try_headers(published.headers),
+            NatsOperation::Connect(json) => drop(Connect::parse(json)),
+            NatsOperation::Publish(published) => try_headers(published.headers),
             _ => {}
         }
         rest = &rest[taken..];

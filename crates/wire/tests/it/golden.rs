@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use dunlin_wire::{Decoded, Decoder, FromNode, KINDS, Limits, OptionalText, Preamble, Welcome};
+use dunlin_wire::{Decoded, Decoder, DecoderLimits, FromNode, KINDS, OptionalText, Preamble, Welcome};
 
 use crate::samples::{Values, encoded};
 
@@ -63,7 +63,7 @@ fn older_welcome_names_no_cluster() {
     let len = old.len() as u32;
     old[..4].copy_from_slice(&len.to_le_bytes());
     let Ok(Decoded::Message(FromNode::Welcome(welcome), _)) =
-        Decoder::new(Limits::default()).next_from_node(&old)
+        Decoder::new(DecoderLimits::default()).next_from_node(&old)
     else {
         panic!("an older node's WELCOME is not read");
     };

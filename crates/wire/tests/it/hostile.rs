@@ -7,7 +7,7 @@ use crate::samples::{Values, encoded, frame};
 
 #[test]
 fn message_cut_at_any_byte_asks_for_the_rest() {
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     for (kind, bytes) in encoded(&Values::fixed()) {
         let from_client = KINDS.iter().any(|row| row.kind == kind && row.from_client);
         for have in 0..bytes.len() {
@@ -23,7 +23,7 @@ fn message_cut_at_any_byte_asks_for_the_rest() {
 
 #[test]
 fn message_of_the_other_side_is_refused() {
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     for (kind, bytes) in encoded(&Values::fixed()) {
         let unknown = WireError::UnknownKind(kind as u8);
         if KINDS.iter().any(|row| row.kind == kind && row.from_client) {
@@ -36,51 +36,54 @@ fn message_of_the_other_side_is_refused() {
 
 #[test]
 fn message_over_its_limit_is_refused_by_its_header() {
-    let decoder = Decoder::new(Limits { run_bytes_max: 4096, control_bytes_max: 256 });
-    let run = MessageHeader { len: 4104, kind: Kind::Batch as u8, flags: 0 };
+    let decoder = Decoder::new(DecoderLimits { run_bytes_max: 4096, control_bytes_max: 256 });
+    let run = MessageHeader { len: 4104, kind: MessageKind::Batch as u8, flags: 0 };
     assert_eq!(
         decoder.next_from_node(&run.to_bytes()),
-        Err(WireError::TooLarge { kind: Kind::Batch, bytes: 4104, bytes_max: 4096 })
+        Err(WireError::TooLarge { kind: MessageKind::Batch, bytes: 4104, bytes_max: 4096 })
     );
-    let ping = MessageHeader { len: 264, kind: Kind::Ping as u8, flags: 0 };
+    let ping = MessageHeader { len: 264, kind: MessageKind::Ping as u8, flags: 0 };
     assert_eq!(
         decoder.next_from_client(&ping.to_bytes()),
-        Err(WireError::TooLarge { kind: Kind::Ping, bytes: 264, bytes_max: 256 })
+        Err(WireError::TooLarge { kind: MessageKind::Ping, bytes: 264, bytes_max: 256 })
     );
 }
 
 #[test]
 fn impossible_message_length_is_refused() {
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     for len in [0, 4, 7, 9, 12, u32::MAX] {
-        let header = MessageHeader { len, kind: Kind::Ping as u8, flags: 0 };
+        let header = MessageHeader { len, kind: MessageKind::Ping as u8, flags: 0 };
         assert_eq!(decoder.next_from_client(&header.to_bytes()), Err(WireError::Length(len)));
     }
 }
 
 #[test]
 fn reserved_bits_are_refused() {
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     let mut bytes = Vec::new();
     FromClient::Ping(Ping { token: 1 }).encode(&mut bytes);
     bytes[5] = 1;
-    assert_eq!(decoder.next_from_client(&bytes), Err(WireError::Flags { kind: Kind::Ping, flags: 1 }));
+    assert_eq!(decoder.next_from_client(&bytes), Err(WireError::Flags { kind: MessageKind::Ping, flags: 1 }));
     bytes[6] = 1;
     assert_eq!(decoder.next_from_client(&bytes), Err(WireError::Reserved(1)));
 }
 
 #[test]
 fn list_count_beyond_the_messages_bytes_is_refused() {
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     let mut bytes = Vec::new();
     FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut bytes);
     bytes[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert!(matches!(decoder.next_from_node(&bytes), Err(WireError::Short { kind: Kind::Heartbeat, .. })));
+    assert!(matches!(
+        decoder.next_from_node(&bytes),
+        Err(WireError::Short { kind: MessageKind::Heartbeat, .. })
+    ));
 }
 
 #[test]
 fn only_handshake_messages_may_have_trailing_bytes() {
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     for (kind, mut bytes) in encoded(&Values::fixed()) {
         if kind.carries_records() {
             continue;
@@ -93,14 +96,14 @@ fn only_handshake_messages_may_have_trailing_bytes() {
         } else {
             decoder.next_from_node(&bytes).err()
         };
-        let may_grow = matches!(kind, Kind::Hello | Kind::Welcome | Kind::Refused);
+        let may_grow = matches!(kind, MessageKind::Hello | MessageKind::Welcome | MessageKind::Refused);
         assert_eq!(error.is_none(), may_grow, "{kind:?}");
     }
 }
 
 #[test]
 fn contradictory_publish_header_is_refused() {
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     let frames = frame(b"one");
     let sound = PublishHeader {
         publisher: 1,
@@ -132,7 +135,7 @@ fn contradictory_publish_header_is_refused() {
 
 #[test]
 fn gap_of_negative_length_is_refused() {
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     for (first, last) in [(0, 5), (5, 4), (1, u64::MAX)] {
         let mut bytes = Vec::new();
         FromNode::Gap(GapMessage { channel: 1, epoch: 1, first, last }).encode(&mut bytes);
@@ -177,7 +180,7 @@ proptest! {
 
 #[test]
 fn delivery_with_miscounted_or_unsound_records_is_refused() {
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     let sound = Values::fixed().deliver;
     assert!(decoder.next_from_node(&sound).is_ok());
     let mut miscounted = sound.clone();

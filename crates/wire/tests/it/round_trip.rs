@@ -1,10 +1,10 @@
-use dunlin_wire::{Decoded, Decoder, Limits};
+use dunlin_wire::{Decoded, Decoder, DecoderLimits};
 use proptest::prelude::*;
 
 use crate::samples::{Values, from_client, from_node};
 
 fn assert_round_trip(values: &Values) {
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     let mut out = Vec::new();
     from_client(values, |message| {
         out.clear();
@@ -25,7 +25,7 @@ fn known_messages_read_as_they_were_written() {
 
 #[test]
 fn messages_follow_one_another_without_a_separator() {
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     let mut out = Vec::new();
     let mut written = 0;
     from_node(&Values::fixed(), |message| {
@@ -47,7 +47,7 @@ fn text_too_long_for_its_length_is_cut_between_characters() {
     let refusal = dunlin_wire::Refusal::new(dunlin_wire::ErrorCode::Internal, &long);
     let mut out = Vec::new();
     dunlin_wire::FromNode::Error(refusal).encode(&mut out);
-    let decoder = Decoder::new(Limits { control_bytes_max: 1 << 20, ..Limits::default() });
+    let decoder = Decoder::new(DecoderLimits { control_bytes_max: 1 << 20, ..DecoderLimits::default() });
     let Ok(Decoded::Message(dunlin_wire::FromNode::Error(read), _)) = decoder.next_from_node(&out) else {
         panic!("not read")
     };

@@ -214,7 +214,7 @@ pub fn from_node(v: &Values, mut each: impl FnMut(FromNode<'_>)) {
     each(FromNode::RequestRefused(RequestRefused { request: number, refusal: v.refusal() }));
     topics(v, &mut each);
     // The only message whose list of records is not made of plain items.
-    let decoder = Decoder::new(Limits::default());
+    let decoder = Decoder::new(DecoderLimits::default());
     let Ok(Decoded::Message(deliver, taken)) = decoder.next_from_node(&v.deliver) else { panic!("DELIVER") };
     assert_eq!(taken, v.deliver.len());
     each(deliver);
@@ -357,7 +357,7 @@ fn topics(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
 }
 
 /// The bytes of every sample, with the kind and the side it comes from.
-pub fn encoded(v: &Values) -> Vec<(Kind, Vec<u8>)> {
+pub fn encoded(v: &Values) -> Vec<(MessageKind, Vec<u8>)> {
     let mut all = Vec::new();
     from_client(v, |message| {
         let mut out = Vec::new();

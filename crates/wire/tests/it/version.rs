@@ -1,6 +1,6 @@
 use dunlin_wire::{
-    Decoded, Decoder, ErrorCode, FromClient, FromNode, Limits, List, Position, Preamble, Publishers, Resync,
-    Settle, VERSION, VERSION_MIN, WireError,
+    Decoded, Decoder, DecoderLimits, ErrorCode, FromClient, FromNode, List, Position, Preamble, Publishers,
+    Resync, Settle, VERSION, VERSION_MIN, WireError,
 };
 
 #[test]
@@ -16,7 +16,7 @@ fn later_client_messages_are_unknown_to_earlier_versions() {
     let resync = Resync { channel: 1, state: true, after: Position { epoch: 1, seq: 2 } };
     let renew = Settle { request: 1, subscription: 1, tokens: List::new(&[7]) };
     let decode = |message: FromClient<'_>, version| {
-        let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(Limits::default()));
+        let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(DecoderLimits::default()));
         message.encode(&mut bytes);
         decoder.set_version(version);
         decoder.next_from_client(&bytes).map(|next| matches!(next, Decoded::Message(..)))
@@ -31,7 +31,7 @@ fn later_client_messages_are_unknown_to_earlier_versions() {
 fn publisher_notice_is_unknown_on_a_connection_of_version_4() {
     let publishers = Publishers { channel: 1, connected: false, since_ns: 2, last_append_ns: Some(1) };
     let decode = |version| {
-        let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(Limits::default()));
+        let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(DecoderLimits::default()));
         FromNode::Publishers(publishers).encode(&mut bytes);
         decoder.set_version(version);
         decoder.next_from_node(&bytes).map(|next| matches!(next, Decoded::Message(..)))

@@ -51,9 +51,9 @@ fn write_with_an_outdated_lock_token_is_found() {
 }
 
 fn change(revision: u64, value: &str) -> Change {
-    let mut state = dunlin_control::State::new(dunlin_control::Limits::default());
-    let mut effects = dunlin_control::Effects::default();
-    let put = dunlin_control::Command::Put { key: b"g/0", value: value.as_bytes(), lease: 0 };
+    let mut state = dunlin_control::ControlState::new(dunlin_control::ControlStateLimits::default());
+    let mut effects = dunlin_control::ControlEffects::default();
+    let put = dunlin_control::ControlCommand::Put { key: b"g/0", value: value.as_bytes(), lease: 0 };
     state.apply(&put, &mut effects).unwrap();
     Change { revision, bytes: effects.changes.remove(0).bytes }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use dunlin_client::topic::{Draft, Durable, Position, Publish, PublishError, Receipt, TopicConfig};
-use dunlin_client::{Client, Identity, Options, Publisher, PublisherOptions};
+use dunlin_client::{Client, ClientOptions, Identity, Publisher, PublisherOptions};
 use dunlin_replica::seed::Seed;
 
 use crate::history::Clock;
@@ -75,7 +75,10 @@ impl Writer {
         seed: u64,
         acknowledged: Arc<AtomicU64>,
     ) -> Result<Writer> {
-        let client = Client::connect(url, Options { name: format!("writes {topic}"), ..Options::default() })?;
+        let client = Client::connect(
+            url,
+            ClientOptions { name: format!("writes {topic}"), ..ClientOptions::default() },
+        )?;
         let mut config = TopicConfig { durable: is_durable.then(Durable::default), ..TopicConfig::default() };
         // The retention is large enough for every subscriber.
         config.retention.bytes = 64 << 20;

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use dunlin_client::topic::{
     Event, Notice, OnGap, Position, Start, Subscribe, SubscribeError, SubscribeOptions,
 };
-use dunlin_client::{Client, Options, Subscriber};
+use dunlin_client::{Client, ClientOptions, Subscriber};
 
 use super::publisher::number;
 use crate::nemesis::PATIENCE;
@@ -85,7 +85,7 @@ fn subscribe(topic: &str, url: &str) -> Result<Subscriber> {
             on_gap: OnGap::Oldest,
             ..SubscribeOptions::default()
         };
-        let client = Client::connect(url, Options { name: name.clone(), ..Options::default() });
+        let client = Client::connect(url, ClientOptions { name: name.clone(), ..ClientOptions::default() });
         let subscribed =
             client.map_err(anyhow::Error::from).and_then(|client| Ok(client.subscribe(topic, options)?));
         match subscribed {

@@ -11,7 +11,7 @@ use dunlin::Node;
 use dunlin::topic::{
     Draft, Event, Meta, Notice, OnGap, Payload, Publish, Start, Subscribe, SubscribeOptions,
 };
-use dunlin_client::{Client, Credentials, Group, GroupEvent, GroupOptions, Member, Options};
+use dunlin_client::{Client, ClientOptions, Credentials, Group, GroupEvent, GroupOptions, Member};
 
 use super::listener::{Listener, ListenerClient, Message, Reader, Received, ReceivedRecord, SubscribeWish};
 use super::trial::{NodeUnderTest, TOKEN};
@@ -142,7 +142,7 @@ impl ListenerClient for LocalClient {
 impl RemoteClient {
     pub fn connect(url: &str) -> Result<Box<dyn ListenerClient>> {
         let credentials = Credentials::token(TOKEN.0.as_str());
-        let client = Client::connect(url, Options { credentials, ..Options::default() })?;
+        let client = Client::connect(url, ClientOptions { credentials, ..ClientOptions::default() })?;
         Ok(Box::new(RemoteClient { client, answering: Vec::new() }))
     }
 }

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use dunlin_cli::commands::demo::Speed;
 use dunlin_cli::console::Console;
-use dunlin_cli::outcome::Refusal;
+use dunlin_cli::outcome::CommandRefusal;
 use dunlin_cli::signals::StopFlag;
 
-use crate::demo::flock::{self, KillPlan, NodeExtras, Nodes};
-use crate::demo::{Source, world};
+use crate::demo::flock::{self, DemoNodes, KillPlan, NodeExtras};
+use crate::demo::{ReplaySource, world};
 use voice::{ClosingReport, NarratorVoice};
 pub use work::WorkProgram;
 
@@ -35,7 +35,7 @@ const CALM: Duration = Duration::from_secs(10);
 
 /// The options of the combined demo.
 pub struct CombinedDemo<'a> {
-    pub source: &'a Source,
+    pub source: &'a ReplaySource,
     /// The directory of the recordings, for programs that read them.
     pub data: &'a Path,
     pub speed: Option<Speed>,
@@ -55,7 +55,7 @@ impl CombinedDemo<'_> {
         let voice = NarratorVoice::new(console);
         let workers = self.work.map(|work| Ok::<_, anyhow::Error>((work.workers()?, WORKERS.to_owned())));
         let workers = workers.transpose()?;
-        let mut nodes = Nodes::start(NODES, NodeExtras { dashboard: true, workers }, stop)?;
+        let mut nodes = DemoNodes::start(NODES, NodeExtras { dashboard: true, workers }, stop)?;
         if stop.is_set() {
             return Ok(());
         }
@@ -90,7 +90,7 @@ impl CombinedDemo<'_> {
         if stop.is_set() {
             ensure!(
                 !self.once,
-                Refusal("the demo was stopped before it printed the closing tables".to_owned())
+                CommandRefusal("the demo was stopped before it printed the closing tables".to_owned())
             );
             return voice.tell("stopped; the nodes' records are lost");
         }
@@ -102,7 +102,7 @@ impl CombinedDemo<'_> {
     /// Plays lines and books, and kills nodes.
     fn markets(
         &self,
-        nodes: &mut Nodes,
+        nodes: &mut DemoNodes,
         voice: &NarratorVoice<'_>,
         closing: &Mutex<ClosingReport>,
         stop: &StopFlag,
@@ -145,7 +145,7 @@ impl CombinedDemo<'_> {
     ) -> Result<()> {
         let say = |text: &str| voice.say("space", text);
         let CombinedDemo { data, flock, without_aircraft, .. } = *self;
-        let world = world::World { data, flock, without_aircraft, nodes: urls };
+        let world = world::DemoWorld { data, flock, without_aircraft, nodes: urls };
         let mut show = world.begin(stop, &say)?;
         loop {
             show.go_on(CALM)?;

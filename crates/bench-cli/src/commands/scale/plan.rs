@@ -6,7 +6,7 @@ use anyhow::Result;
 use dunlin_cli::commands::scale::PlanArguments;
 use dunlin_cli::console::Console;
 use dunlin_scale::plan;
-use dunlin_scale::sim::Node;
+use dunlin_scale::sim::SimulatedNode;
 use serde_json::json;
 
 use super::{demand, document, percent, prices};
@@ -14,7 +14,7 @@ use super::{demand, document, percent, prices};
 pub fn run(arguments: &PlanArguments, console: &Console) -> Result<()> {
     let document = document(&arguments.file)?;
     let prices = prices(arguments.prices.as_ref())?;
-    let planned = plan(&document, &demand(&arguments.asked)?, &prices, &Node::default());
+    let planned = plan(&document, &demand(&arguments.asked)?, &prices, &SimulatedNode::default());
     let mut out = console.out();
     let [coordinators, workers, warm] = planned.cost;
     let total = coordinators + workers + warm;

@@ -5,8 +5,8 @@ use std::io::Write;
 use anyhow::{Context, Result, bail};
 use dunlin_cli::commands::scale::RecommendArguments;
 use dunlin_cli::console::Console;
-use dunlin_cli::outcome::Refusal;
-use dunlin_scale::sim::Node;
+use dunlin_cli::outcome::CommandRefusal;
+use dunlin_scale::sim::SimulatedNode;
 use dunlin_scale::{Document, Recommendation, WorkerNeed, recommend};
 use serde_json::json;
 
@@ -19,12 +19,13 @@ pub fn run(arguments: &RecommendArguments, console: &Console) -> Result<()> {
     if arguments.spot > 100 {
         bail!("--spot is {}: give 0 to 100", arguments.spot);
     }
-    let found = recommend(&demand, &need, &prices, &Node::default(), arguments.spot).ok_or_else(|| {
-        Refusal(
+    let found =
+        recommend(&demand, &need, &prices, &SimulatedNode::default(), arguments.spot).ok_or_else(|| {
+            CommandRefusal(
             "no machine in the table of prices is large enough for a worker; --prices gives another table"
                 .to_owned(),
         )
-    })?;
+        })?;
     let mut out = console.out();
     let yaml = found.to_yaml(arguments.spot);
     let changes = now.map(|now| changes(&now, &found)).unwrap_or_default();

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use dunlin_cli::commands::scale::{SimulateArguments, SimulationKind};
 use dunlin_cli::console::{Console, grouped};
-use dunlin_cli::table::Table;
-use dunlin_scale::sim::{self, Node, Series, Workload};
+use dunlin_cli::table::TextTable;
+use dunlin_scale::sim::{self, Series, SimulatedNode, Workload};
 use dunlin_scale::{Policy, Prices, WorkerNeed};
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ fn print(
         }
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(heading);
+    let mut table = TextTable::new(heading);
     rows.iter().for_each(|(cells, _)| table.row(cells.clone()));
     writeln!(out, "{}", console.paint.strong(title))?;
     table.write(&mut out, console.paint)?;
@@ -85,7 +85,7 @@ fn ms(us: u64) -> String {
 }
 
 fn throughput(arguments: &SimulateArguments) -> PrintedTable {
-    let node = Node { shards: arguments.shards, ..Node::default() };
+    let node = SimulatedNode { shards: arguments.shards, ..SimulatedNode::default() };
     let rows = arguments.workers.iter().map(|&workers| {
         let row = sim::throughput(arguments.seed, workers, arguments.tasks, node);
         let cells = vec![

@@ -7,17 +7,17 @@ use dunlin_feed::recording::RecordingFormat;
 use serde_json::Value;
 
 /// Size by side (true for bids) and price, in the recording's smallest units.
-pub type Levels = BTreeMap<(bool, i64), i64>;
+pub type SizeByPrice = BTreeMap<(bool, i64), i64>;
 
 /// The books of one recording.
 pub enum Oracle {
-    Betfair(BTreeMap<(String, u64), Levels>),
-    Bitstamp(Bitstamp),
+    Betfair(BTreeMap<(String, u64), SizeByPrice>),
+    Bitstamp(BitstampOrders),
 }
 
 /// Every open order by number: side, price, size.
 #[derive(Default)]
-pub struct Bitstamp {
+pub struct BitstampOrders {
     orders: HashMap<String, (bool, i64, i64)>,
     /// Rows that may be the recorder's closing ones, which do not concern the market.
     held: Vec<Vec<String>>,
@@ -27,7 +27,7 @@ impl Oracle {
     pub fn of(layout: RecordingFormat) -> Oracle {
         match layout {
             RecordingFormat::Betfair => Oracle::Betfair(BTreeMap::new()),
-            RecordingFormat::Bitstamp => Oracle::Bitstamp(Bitstamp::default()),
+            RecordingFormat::Bitstamp => Oracle::Bitstamp(BitstampOrders::default()),
         }
     }
 
@@ -58,10 +58,10 @@ impl Oracle {
     }
 
     /// The books by topic.
-    pub fn books(&self) -> Vec<(String, Levels)> {
+    pub fn books(&self) -> Vec<(String, SizeByPrice)> {
         match self {
             Oracle::Betfair(books) => {
-                let named = |((market, runner), levels): (&(String, u64), &Levels)| {
+                let named = |((market, runner), levels): (&(String, u64), &SizeByPrice)| {
                     (format!("md.{market}.{runner}"), levels.clone())
                 };
                 books.iter().map(named).collect()
@@ -71,7 +71,7 @@ impl Oracle {
     }
 }
 
-fn betfair(books: &mut BTreeMap<(String, u64), Levels>, line: &[u8]) -> Result<()> {
+fn betfair(books: &mut BTreeMap<(String, u64), SizeByPrice>, line: &[u8]) -> Result<()> {
     let message: Value = serde_json::from_slice(line).context("a line of the recording is not JSON")?;
     for change in message["mc"].as_array().into_iter().flatten() {
         let market = change["id"].as_str().context("a market of the recording has no id")?.to_owned();
@@ -101,7 +101,7 @@ fn units(value: &Value, per_one: f64) -> Result<i64> {
         as i64)
 }
 
-impl Bitstamp {
+impl BitstampOrders {
     /// Columns: id, local time, exchange time, price, volume, action, direction.
     fn row(&mut self, row: Vec<String>) {
         let [_, local, exchange, _, _, action, _] = row.as_slice() else { return };
@@ -137,8 +137,8 @@ impl Bitstamp {
         }
     }
 
-    fn levels(&self) -> Levels {
-        let mut levels = Levels::new();
+    fn levels(&self) -> SizeByPrice {
+        let mut levels = SizeByPrice::new();
         for (bid, price, size) in self.orders.values() {
             // Orders at any price never rest in the book.
             let market = if *bid { *price >= 9_999_999_990 } else { *price == 0 };
@@ -164,7 +164,7 @@ mod tests {
         lines.iter().for_each(|line| oracle.line(line.as_bytes()).unwrap());
         let books = oracle.books();
         assert_eq!(books[0].0, "md.1.2.7");
-        assert_eq!(books[0].1, Levels::from([((true, 101), 250), ((false, 200), 100)]));
+        assert_eq!(books[0].1, SizeByPrice::from([((true, 101), 250), ((false, 200), 100)]));
         oracle.line(br#"{"op":"mcm","pt":3,"mc":[{"id":"1.2","img":true,"rc":[]}]}"#).unwrap();
         assert!(oracle.books()[0].1.is_empty());
     }
@@ -177,7 +177,7 @@ mod tests {
         line(&mut oracle, "8,1,2,100.5,0.25,created,bid");
         oracle.phantom(9);
         line(&mut oracle, "9,2,3,100.5,0.1,changed,bid");
-        assert_eq!(oracle.books()[0].1, Levels::from([((true, 1005), 25_000_000)]));
+        assert_eq!(oracle.books()[0].1, SizeByPrice::from([((true, 1005), 25_000_000)]));
     }
 
     #[test]
@@ -189,6 +189,6 @@ mod tests {
             oracle.line(row.as_bytes()).unwrap();
         }
         oracle.end();
-        assert_eq!(oracle.books()[0].1, Levels::from([((true, 1005), 75_000_000)]));
+        assert_eq!(oracle.books()[0].1, SizeByPrice::from([((true, 1005), 75_000_000)]));
     }
 }

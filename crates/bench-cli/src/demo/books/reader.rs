@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use dunlin::{Node, now_ns};
 use dunlin_cli::state::State;
-use dunlin_client::{Client, Limits, Options};
+use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_feed::{Replica, ReplicaCounts, Side};
 use dunlin_topic::{OnGap, Reducer, Start, Subscribe, SubscribeOptions};
 
-use super::oracle::Levels;
+use super::oracle::SizeByPrice;
 use super::{PATTERN, PlayProgress};
 
 /// The conditions of a replica.
 #[derive(Debug)]
-pub struct Plan {
+pub struct ReplicaPlan {
     pub name: &'static str,
     pub about: &'static str,
     tcp: bool,
@@ -32,7 +32,7 @@ pub struct Plan {
     test_loss_every: Option<NonZeroU32>,
 }
 
-const PLAIN: Plan = Plan {
+const PLAIN: ReplicaPlan = ReplicaPlan {
     name: "",
     about: "",
     tcp: true,
@@ -45,25 +45,30 @@ const PLAIN: Plan = Plan {
 const SLEEP: Duration = Duration::from_millis(1);
 const CUT_AFTER: Duration = Duration::from_millis(400);
 
-pub static PLANS: [Plan; 7] = [
-    Plan { name: "in process", about: "in the node's own process", tcp: false, ..PLAIN },
-    Plan { name: "over TCP", about: "over a connection", ..PLAIN },
-    Plan { name: "slow", about: "sleeps 1 ms after each change, and is lapped", sleep: Some(SLEEP), ..PLAIN },
-    Plan {
+pub static PLANS: [ReplicaPlan; 7] = [
+    ReplicaPlan { name: "in process", about: "in the node's own process", tcp: false, ..PLAIN },
+    ReplicaPlan { name: "over TCP", about: "over a connection", ..PLAIN },
+    ReplicaPlan {
+        name: "slow",
+        about: "sleeps 1 ms after each change, and is lapped",
+        sleep: Some(SLEEP),
+        ..PLAIN
+    },
+    ReplicaPlan {
         name: "conflated",
         about: "just as slow, one change a read",
         sleep: Some(SLEEP),
         conflate: true,
         ..PLAIN
     },
-    Plan { name: "late", about: "joins when half of it is over", late: true, ..PLAIN },
-    Plan {
+    ReplicaPlan { name: "late", about: "joins when half of it is over", late: true, ..PLAIN },
+    ReplicaPlan {
         name: "cut",
         about: "loses its connection and its books, at random",
         cut: Some(CUT_AFTER),
         ..PLAIN
     },
-    Plan {
+    ReplicaPlan {
         name: "lossy",
         about: "every 50th record is withheld from it",
         test_loss_every: NonZeroU32::new(50),
@@ -75,7 +80,7 @@ pub static PLANS: [Plan; 7] = [
 #[derive(Debug, Default)]
 pub struct ReplicaResult {
     /// Topic, levels and checksum of each book.
-    pub books: Vec<(String, Levels, u64)>,
+    pub books: Vec<(String, SizeByPrice, u64)>,
     pub counts: ReplicaCounts,
     /// The number of restarts.
     pub restarts: u64,
@@ -86,7 +91,12 @@ const LOOK: Duration = Duration::from_millis(20);
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs until everything is read or the demo ends.
-pub fn run(plan: &'static Plan, node: &Node, url: &str, stage: &PlayProgress) -> Result<ReplicaResult> {
+pub fn run(
+    plan: &'static ReplicaPlan,
+    node: &Node,
+    url: &str,
+    stage: &PlayProgress,
+) -> Result<ReplicaResult> {
     while plan.late && !stage.half.load(Ordering::Acquire) {
         thread::sleep(LOOK);
     }
@@ -113,16 +123,17 @@ pub fn run(plan: &'static Plan, node: &Node, url: &str, stage: &PlayProgress) ->
     }
 }
 
-fn connect(plan: &Plan, url: &str) -> Result<Client> {
-    let mut limits = Limits::default();
+fn connect(plan: &ReplicaPlan, url: &str) -> Result<Client> {
+    let mut limits = ClientLimits::default();
     if plan.sleep.is_some() {
         limits.credit_bytes = SLOW_CREDIT_BYTES;
     }
-    let options = Options { name: format!("demo: books {}", plan.name), limits, ..Options::default() };
+    let options =
+        ClientOptions { name: format!("demo: books {}", plan.name), limits, ..ClientOptions::default() };
     Ok(Client::connect(url, options)?)
 }
 
-fn options(plan: &Plan) -> SubscribeOptions {
+fn options(plan: &ReplicaPlan) -> SubscribeOptions {
     SubscribeOptions {
         name: format!("demo: books {}", plan.name),
         start: Start::Snapshot,
@@ -135,7 +146,7 @@ fn options(plan: &Plan) -> SubscribeOptions {
 
 /// Returns `true` at the end, `false` after a cut.
 fn follow<S: Subscribe>(
-    plan: &Plan,
+    plan: &ReplicaPlan,
     node: &Node,
     subscriber: S,
     stage: &PlayProgress,
@@ -185,8 +196,8 @@ fn is_through<S: Subscribe>(replica: &Replica<State, S>, stage: &PlayProgress) -
 }
 
 /// The price levels of a book.
-pub fn levels(state: &State) -> Levels {
-    let Some(book) = state.levels() else { return Levels::new() };
+pub fn levels(state: &State) -> SizeByPrice {
+    let Some(book) = state.levels() else { return SizeByPrice::new() };
     let of = |side| book.levels(side).map(move |level| ((side == Side::Bid, level.price), level.size));
     of(Side::Bid).chain(of(Side::Ask)).collect()
 }

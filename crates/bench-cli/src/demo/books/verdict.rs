@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use dunlin_cli::console::{Console, grouped};
-use dunlin_cli::table::Table;
+use dunlin_cli::table::TextTable;
 use serde_json::json;
 
-use super::oracle::Levels;
+use super::oracle::SizeByPrice;
 use super::reader::ReplicaResult;
 
 /// A verdict for each replica.
 #[derive(Debug, Default)]
-pub struct Verdicts {
+pub struct ReplicaVerdicts {
     rows: Vec<Row>,
 }
 
@@ -33,9 +33,9 @@ struct Row {
     different: Vec<String>,
 }
 
-impl Verdicts {
+impl ReplicaVerdicts {
     /// Compares one replica's books.
-    pub fn judge(&mut self, name: &str, told: &ReplicaResult, truth: &HashMap<String, Levels>) {
+    pub fn judge(&mut self, name: &str, told: &ReplicaResult, truth: &HashMap<String, SizeByPrice>) {
         let mut different: Vec<String> = Vec::new();
         for (topic, levels) in truth {
             let own = told.books.iter().find(|book| book.0 == *topic).map(|book| &book.1);
@@ -82,7 +82,7 @@ impl Verdicts {
             out,
             "\nThe same recordings as order books, beside an oracle fed with the lines themselves"
         )?;
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             "REPLICA",
             "BOOKS",
             "LEVELS",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dunlin_topic::{Event, Notice, Position};
 
-use crate::demo::account::Content;
+use crate::demo::account::ContentDigest;
 
 /// A reader's copy of a topic.
 #[derive(Debug, Default)]
@@ -12,7 +12,7 @@ pub struct TopicCopy {
     /// The position up to which the reader has everything.
     pub through: Position,
     /// A running hash of the lines.
-    pub content: Content,
+    pub content: ContentDigest,
     /// The number of new epochs.
     pub epochs: u64,
     /// The first error, as text.

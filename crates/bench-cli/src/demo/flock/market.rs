@@ -12,15 +12,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use dunlin_cli::commands::demo::Speed;
 use dunlin_cli::signals::StopFlag;
-use dunlin_client::{CallError, Client, Options, Publisher};
-use dunlin_feed::recording::{Item, RecordedBook, Recording as Parsed, RecordingFormat, RecordingOptions};
+use dunlin_client::{CallError, Client, ClientOptions, Publisher};
+use dunlin_feed::recording::{
+    RecordedBook, Recording as Parsed, RecordingFormat, RecordingItem, RecordingOptions,
+};
 use dunlin_topic::{
     Draft, Durable, Meta, Payload, Publish, PublishError, ReducerConfig, Retention, TopicConfig,
 };
 
 use super::{ClusterDemoState, LOOK, MarketResult, PATIENCE, WHOLE};
 use crate::demo::books::Oracle;
-use crate::demo::recording::Recording;
+use crate::demo::recording::MarketRecording;
 use crate::demo::schedule::schedule;
 
 /// The most lines published together.
@@ -29,8 +31,8 @@ const TOGETHER_MAX: usize = 512;
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// A market being published.
-pub struct Market<'a> {
-    recording: &'a Recording,
+pub struct PublishedMarket<'a> {
+    recording: &'a MarketRecording,
     client: Client,
     stage: &'a Arc<ClusterDemoState>,
     lines: Topic,
@@ -49,10 +51,15 @@ struct Topic {
 /// The records of lines: book, event time, and payload.
 type BookRecords = Vec<(usize, u64, Vec<u8>)>;
 
-impl<'a> Market<'a> {
+impl<'a> PublishedMarket<'a> {
     /// Creates the topic for the lines.
-    pub fn new(recording: &'a Recording, url: &str, stage: &'a Arc<ClusterDemoState>) -> Result<Market<'a>> {
-        let options = Options { name: format!("demo: {}", recording.topic), ..Options::default() };
+    pub fn new(
+        recording: &'a MarketRecording,
+        url: &str,
+        stage: &'a Arc<ClusterDemoState>,
+    ) -> Result<PublishedMarket<'a>> {
+        let options =
+            ClientOptions { name: format!("demo: {}", recording.topic), ..ClientOptions::default() };
         let client = patiently(|| Client::connect(url, options.clone()).map_err(anyhow::Error::from))?;
         let layout = RecordingFormat::of(recording.line(0))
             .with_context(|| format!("{} is not a recording", recording.source))?;
@@ -61,7 +68,15 @@ impl<'a> Market<'a> {
         // would be crossed nearly always.
         let parsed =
             Parsed::new(layout, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
-        Ok(Market { recording, client, stage, lines, parsed, oracle: Oracle::of(layout), books: Vec::new() })
+        Ok(PublishedMarket {
+            recording,
+            client,
+            stage,
+            lines,
+            parsed,
+            oracle: Oracle::of(layout),
+            books: Vec::new(),
+        })
     }
 
     /// Publishes all lines, each when it is due and the gate allows it.
@@ -109,13 +124,13 @@ impl<'a> Market<'a> {
         self.publish_made(made)
     }
 
-    fn make(&mut self, parse: impl FnOnce(&mut Parsed, &mut dyn FnMut(Item<'_>))) -> BookRecords {
+    fn make(&mut self, parse: impl FnOnce(&mut Parsed, &mut dyn FnMut(RecordingItem<'_>))) -> BookRecords {
         let (mut made, oracle) = (Vec::new(), &mut self.oracle);
         parse(&mut self.parsed, &mut |item| match item {
-            Item::Record { book, event_time_ns, payload } => {
+            RecordingItem::Record { book, event_time_ns, payload } => {
                 made.push((book, event_time_ns, payload.to_vec()));
             }
-            Item::Phantom(phantom) => oracle.phantom(phantom.id),
+            RecordingItem::Phantom(phantom) => oracle.phantom(phantom.id),
             // `dunlin feed import` reports the other contents of recordings.
             _ => {}
         });

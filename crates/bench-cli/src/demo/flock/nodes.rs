@@ -37,7 +37,7 @@ pub struct NodeExtras {
 }
 
 /// All nodes.
-pub struct Nodes {
+pub struct DemoNodes {
     base: PathBuf,
     extras: NodeExtras,
     nodes: Vec<Node>,
@@ -51,12 +51,12 @@ struct Node {
     child: Option<Child>,
 }
 
-impl Nodes {
+impl DemoNodes {
     /// Starts a cluster of `count` nodes in a temporary directory.
-    pub fn start(count: usize, extras: NodeExtras, stop: &StopFlag) -> Result<Nodes> {
+    pub fn start(count: usize, extras: NodeExtras, stop: &StopFlag) -> Result<DemoNodes> {
         let base = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
         std::fs::create_dir_all(&base).with_context(|| format!("cannot create {}", base.display()))?;
-        let mut nodes = Nodes { base, extras, nodes: Vec::new() };
+        let mut nodes = DemoNodes { base, extras, nodes: Vec::new() };
         for number in 1..=count {
             let dir = nodes.base.join(format!("node-{number}"));
             std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -199,7 +199,7 @@ impl Node {
     }
 }
 
-impl Drop for Nodes {
+impl Drop for DemoNodes {
     fn drop(&mut self) {
         for at in 0..self.nodes.len() {
             self.kill(at);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use dunlin::now_ns;
 use dunlin_cli::state::State;
-use dunlin_client::{Client, Options, Subscriber};
+use dunlin_client::{Client, ClientOptions, Subscriber};
 use dunlin_feed::{LastValue, Replica};
 use dunlin_topic::{OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
 
@@ -53,7 +53,7 @@ fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Su
     let name = format!("demo: {pattern}");
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let client = Client::connect(url, Options { name: name.clone(), ..Options::default() });
+        let client = Client::connect(url, ClientOptions { name: name.clone(), ..ClientOptions::default() });
         let options = SubscribeOptions { name: name.clone(), start, on_gap, ..SubscribeOptions::default() };
         let subscribed =
             client.map_err(anyhow::Error::from).and_then(|client| Ok(client.subscribe(pattern, options)?));

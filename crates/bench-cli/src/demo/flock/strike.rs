@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use dunlin_cli::console::{Console, grouped};
 use dunlin_cli::signals::StopFlag;
-use dunlin_cli::table::Table;
+use dunlin_cli::table::TextTable;
 use serde_json::json;
 
-use super::nodes::Nodes;
+use super::nodes::DemoNodes;
 use super::{ClusterDemoState, LOOK, PATIENCE};
 
 /// How long a killed node stays down.
@@ -45,7 +45,7 @@ pub struct NodeKill {
 impl NodeKill {
     /// Stops a node with SIGKILL and waits until the cluster is restored, or the demo is interrupted.
     pub fn at(
-        nodes: &mut Nodes,
+        nodes: &mut DemoNodes,
         victim: usize,
         stage: &ClusterDemoState,
         stop: &StopFlag,
@@ -103,7 +103,7 @@ pub fn write(strikes: &[NodeKill], out: &mut impl Write, console: &Console) -> i
         return strikes.iter().try_for_each(|strike| writeln!(out, "{}", object(strike)));
     }
     writeln!(out, "\nNodes that were killed, and came back")?;
-    let mut table = Table::new(&["KILLED", "RECOVERED", "SUBSCRIBERS CUT OFF", "PUBLISHERS WAITED"]);
+    let mut table = TextTable::new(&["KILLED", "RECOVERED", "SUBSCRIBERS CUT OFF", "PUBLISHERS WAITED"]);
     for strike in strikes {
         let led = if strike.led { ", the leader" } else { "" };
         table.row([

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use dunlin_cli::console::{Console, grouped};
-use dunlin_cli::table::Table;
+use dunlin_cli::table::TextTable;
 use serde_json::json;
 
 use super::copy::{TopicCopies, TopicCopy};
-use crate::demo::account::Content;
-use crate::demo::recording::Recording;
+use crate::demo::account::ContentDigest;
+use crate::demo::recording::MarketRecording;
 
 /// A row for each node and topic.
 #[derive(Debug, Default)]
-pub struct Verdicts {
+pub struct NodeVerdicts {
     rows: Vec<Row>,
 }
 
@@ -28,12 +28,12 @@ struct Row {
     fault: Option<String>,
 }
 
-impl Verdicts {
+impl NodeVerdicts {
     /// Compares a node's copies with the published lines.
     pub fn judge(
         &mut self,
         node: &str,
-        recordings: &[Recording],
+        recordings: &[MarketRecording],
         ends: &BTreeMap<String, u64>,
         copies: &TopicCopies,
     ) {
@@ -41,7 +41,7 @@ impl Verdicts {
         for recording in recordings {
             let published = ends.get(&recording.topic).copied().unwrap_or_default();
             let copy = copies.get(&recording.topic).unwrap_or(&nothing);
-            let mut truth = Content::default();
+            let mut truth = ContentDigest::default();
             (0..published as usize).for_each(|at| truth.add(recording.line(at)));
             let is_equal = copy.content == truth && copy.through.seq == published && copy.fault.is_none();
             self.rows.push(Row {
@@ -71,7 +71,7 @@ impl Verdicts {
             return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.object()));
         }
         writeln!(out, "\nThe lines, as every node's reader has them, beside the recordings")?;
-        let mut table = Table::new(&["NODE", "TOPIC", "PUBLISHED", "SEEN", "NEW EPOCHS", "EQUAL"]);
+        let mut table = TextTable::new(&["NODE", "TOPIC", "PUBLISHED", "SEEN", "NEW EPOCHS", "EQUAL"]);
         for row in &self.rows {
             table.row([
                 row.node.clone(),

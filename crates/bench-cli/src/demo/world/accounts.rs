@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use dunlin::space::{Index, Octree, RegionState, Scan, World};
+use dunlin::space::{LinearScan, Octree, RegionState, SpatialIndex, WorldBox};
 use dunlin_cli::commands::space::life::AIRCRAFT;
 
 /// The result of a count.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Accounts {
+pub struct EntityCount {
     pub found: usize,
     /// The number of entities in no region.
     pub lost: Vec<u64>,
@@ -19,14 +19,14 @@ pub struct Accounts {
     pub under_way: usize,
 }
 
-impl Accounts {
+impl EntityCount {
     /// Counts stopped regions.
     pub fn of<'a>(
         states: impl Iterator<Item = &'a RegionState<3>>,
         expected: impl Iterator<Item = u64>,
-    ) -> Accounts {
+    ) -> EntityCount {
         let mut counts: BTreeMap<u64, u32> = expected.map(|id| (id, 0)).collect();
-        let mut accounts = Accounts::default();
+        let mut accounts = EntityCount::default();
         for state in states {
             accounts.under_way += state.handover().in_doubt().len();
             for id in state.store().ids() {
@@ -53,7 +53,7 @@ impl Accounts {
 /// Pairs of aircraft within this many km, by the octree and by comparing all.
 pub fn pairs<'a>(
     states: impl Iterator<Item = &'a RegionState<3>>,
-    world: World<3>,
+    world: WorldBox<3>,
     radius: f32,
 ) -> (usize, usize) {
     let mut columns: [Vec<f32>; 3] = Default::default();
@@ -72,7 +72,7 @@ pub fn pairs<'a>(
         each.sum::<usize>() / 2
     };
     let points = std::array::from_fn(|axis| &columns[axis][..]);
-    let (mut octree, mut scan) = (Octree::new(world), Scan::new());
+    let (mut octree, mut scan) = (Octree::new(world), LinearScan::new());
     octree.rebuild(points);
     scan.rebuild(points);
     (

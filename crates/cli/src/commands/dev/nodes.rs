@@ -13,12 +13,12 @@ use anyhow::{Context, Result, bail};
 use dunlin_server::ReservedAddress;
 use dunlin_server::cluster::{ClusterClient, init};
 
-use crate::config::keys::{DEV_DEFAULTS, Key};
-use crate::config::{Origin, RawConfig, Setting};
+use crate::config::keys::{ConfigKey, DEV_DEFAULTS};
+use crate::config::{ConfigValue, RawConfig, ValueOrigin};
 use crate::console::Console;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// How long a process may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
@@ -160,9 +160,14 @@ fn is_begun(base: &Path) -> Result<bool> {
 /// The flag that sets a key for a node, from the value given to `dev`. Listeners of other nodes than the
 /// first have random ports. Only the first node starts workers, because their number is for the whole
 /// cluster.
-fn told(key: &Key, setting: &Setting, number: u32, reserved: &mut Vec<ReservedAddress>) -> Option<String> {
+fn told(
+    key: &ConfigKey,
+    setting: &ConfigValue,
+    number: u32,
+    reserved: &mut Vec<ReservedAddress>,
+) -> Option<String> {
     let (text, is_first) = (setting.text.as_str(), number == 1);
-    let is_said = setting.origin != Origin::Default;
+    let is_said = setting.origin != ValueOrigin::Default;
     let text = match key.name {
         "data_dir" | "cluster.listen" | "cluster.advertise" | "cluster.join" | "cluster.token_file" => {
             return None;
@@ -188,13 +193,13 @@ fn is_listener_option(name: &str) -> bool {
 fn check(raw: &RawConfig) -> Result<()> {
     for name in ["cluster.advertise", "cluster.join", "cluster.token_file"] {
         if let Some((key, setting)) = raw.iter().find(|(key, _)| key.name == name)
-            && setting.origin != Origin::Default
+            && setting.origin != ValueOrigin::Default
         {
             let why = format!(
                 "--{} cannot be used with --nodes: these nodes join each other by themselves",
                 key.flag()
             );
-            return Err(Refusal(why).into());
+            return Err(CommandRefusal(why).into());
         }
     }
     Ok(())
@@ -203,7 +208,7 @@ fn check(raw: &RawConfig) -> Result<()> {
 /// The given address for the first node, the same with a random port for the others.
 fn cluster_listen(number: u32, raw: &RawConfig, reserved: &mut Vec<ReservedAddress>) -> Result<SocketAddr> {
     let given = raw.get("cluster.listen");
-    if given.origin == Origin::Default {
+    if given.origin == ValueOrigin::Default {
         let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, CLUSTER_PORT + number as u16));
         return Ok(usual_or_any(usual, reserved));
     }
@@ -240,7 +245,7 @@ fn greet(members: &[Member], console: &Console) -> Result<()> {
     let paint = console.paint;
     let mut out = console.out();
     writeln!(out, "{} {}: a cluster of {}", paint.good("dunlin"), env!("CARGO_PKG_VERSION"), members.len())?;
-    let mut table = Table::new(&["NODE", "PID", "DUNLIN", "NATS", "HTTP", "GRPC", "CLUSTER"]);
+    let mut table = TextTable::new(&["NODE", "PID", "DUNLIN", "NATS", "HTTP", "GRPC", "CLUSTER"]);
     for member in members {
         table.row(
             ["node", "pid", "tcp", "nats", "http", "grpc", "cluster"]
@@ -279,7 +284,7 @@ mod tests {
     fn flags(said: &[(&str, &str)], number: u32) -> Vec<String> {
         let mut raw = RawConfig::dev_defaults();
         for (name, text) in said {
-            raw.set(keys::find(name).unwrap(), (*text).to_owned(), Origin::Flag((*name).to_owned()));
+            raw.set(keys::find(name).unwrap(), (*text).to_owned(), ValueOrigin::Flag((*name).to_owned()));
         }
         let mut reserved = Vec::new();
         raw.iter().filter_map(|(key, setting)| told(key, setting, number, &mut reserved)).collect()
@@ -296,7 +301,7 @@ mod tests {
     fn first_node_has_the_cluster_address_given() {
         let mut raw = RawConfig::dev_defaults();
         let mut say = |name: &str, text: &str| {
-            raw.set(keys::find(name).unwrap(), text.to_owned(), Origin::Flag(name.to_owned()));
+            raw.set(keys::find(name).unwrap(), text.to_owned(), ValueOrigin::Flag(name.to_owned()));
             raw.clone()
         };
         let given = say("cluster.listen", "127.0.0.1:7001");

@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use dunlin_feed::recording::{Item, Recording, RecordingFormat, RecordingOptions};
+use dunlin_feed::recording::{Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use serde_json::{Value, json};
 
 use super::recording;
 use crate::arguments::Global;
-use crate::config::Size;
+use crate::config::ByteSize;
 use crate::connect::connect;
 use crate::console::{Console, Paint, grouped};
 use crate::input::{Chunk, Input};
-use crate::outcome::Refusal;
-use crate::progress::Progress;
+use crate::outcome::CommandRefusal;
+use crate::progress::TransferProgress;
 use crate::signals::StopFlag;
 use outlet::{CheckOnly, ImportTarget, NodeTarget, RecordingFolder};
 
@@ -57,7 +57,7 @@ pub struct Arguments {
     evict_phantoms: bool,
     /// History of each topic in bytes, such as 64MiB [default: the node's]
     #[arg(long, value_name = "BYTES", conflicts_with_all = ["check", "out"])]
-    retention_bytes: Option<Size>,
+    retention_bytes: Option<ByteSize>,
     /// End with exit code 1 if any line was skipped
     #[arg(long)]
     strict: bool,
@@ -87,7 +87,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         }
     };
     if arguments.strict && defects > 0 {
-        return Err(Refusal(format!("{} lines or parts of lines were left out", grouped(defects))).into());
+        return Err(
+            CommandRefusal(format!("{} lines or parts of lines were left out", grouped(defects))).into()
+        );
     }
     Ok(())
 }
@@ -139,7 +141,7 @@ fn import(
         RecordingOptions { market: arguments.market.clone(), evict_phantoms: arguments.evict_phantoms };
     let mut recording = Recording::new(layout, &options);
     let file = path.display().to_string();
-    let progress = Progress::of_bytes(&file, bytes);
+    let progress = TransferProgress::of_bytes(&file, bytes);
     let mut told = FileReport { file, paint: console.errors, defects: 0, progress: &progress };
     take_in(outlet, &mut told, |sink| recording.push(&beginning, sink))?;
     progress.add(beginning.len() as u64);
@@ -184,10 +186,10 @@ fn layout(input: &Input, beginning: &mut Vec<u8>) -> Result<RecordingFormat> {
         }
     }
     let unpack = |program: &str| {
-        Refusal(format!("the file is compressed: use `{program} -dc FILE | dunlin feed import -`"))
+        CommandRefusal(format!("the file is compressed: use `{program} -dc FILE | dunlin feed import -`"))
     };
     match beginning.as_slice() {
-        [] => Err(Refusal("the file is empty".to_owned()).into()),
+        [] => Err(CommandRefusal("the file is empty".to_owned()).into()),
         [0x1f, 0x8b, ..] => Err(unpack("gzip").into()),
         [b'B', b'Z', b'h', ..] => Err(unpack("bzip2").into()),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(unpack("zstd").into()),
@@ -197,14 +199,16 @@ fn layout(input: &Input, beginning: &mut Vec<u8>) -> Result<RecordingFormat> {
 
 fn foreign(what: &str) -> anyhow::Error {
     let formats = "a Betfair stream (lines of JSON, each with `op`) and Bitstamp orders (comma-separated, a heading first)";
-    Refusal(format!("{what}: supported are {formats}. docs/feeds.md describes how to publish other feeds"))
-        .into()
+    CommandRefusal(format!(
+        "{what}: supported are {formats}. docs/feeds.md describes how to publish other feeds"
+    ))
+    .into()
 }
 
 /// The messages about a file on standard error.
 struct FileReport<'a> {
     file: String,
-    progress: &'a Progress,
+    progress: &'a TransferProgress,
     paint: Paint,
     defects: u64,
 }
@@ -213,7 +217,7 @@ struct FileReport<'a> {
 fn take_in(
     outlet: &mut dyn ImportTarget,
     told: &mut FileReport<'_>,
-    mut read: impl FnMut(&mut dyn FnMut(Item<'_>)),
+    mut read: impl FnMut(&mut dyn FnMut(RecordingItem<'_>)),
 ) -> Result<()> {
     let mut outcome = Ok(());
     read(&mut |item| {
@@ -224,12 +228,12 @@ fn take_in(
     outcome
 }
 
-fn hand_on(item: Item<'_>, outlet: &mut dyn ImportTarget, told: &mut FileReport<'_>) -> Result<()> {
+fn hand_on(item: RecordingItem<'_>, outlet: &mut dyn ImportTarget, told: &mut FileReport<'_>) -> Result<()> {
     match item {
-        Item::Book { recorded, .. } => outlet.book(recorded),
-        Item::Record { book, event_time_ns, payload } => outlet.record(book, event_time_ns, payload),
-        Item::Defect(defect) => told.defect(&defect.to_string()),
-        Item::Phantom(phantom) => told.say(&phantom.to_string()),
+        RecordingItem::Book { recorded, .. } => outlet.book(recorded),
+        RecordingItem::Record { book, event_time_ns, payload } => outlet.record(book, event_time_ns, payload),
+        RecordingItem::Defect(defect) => told.defect(&defect.to_string()),
+        RecordingItem::Phantom(phantom) => told.say(&phantom.to_string()),
         _ => Ok(()),
     }
 }

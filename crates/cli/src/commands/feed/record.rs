@@ -13,16 +13,16 @@ use dunlin_client::{Client, Subscriber};
 use dunlin_feed::{ChangeCause, Replica, ReplicaReport, StateChange};
 use dunlin_topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 
-use super::recording::list::{self, Entry, Topics};
-use super::recording::{self, Log, RecordCounts};
+use super::recording::list::{self, RecordedTopic, RecordedTopics};
+use super::recording::{self, RecordCounts, RecordedLog};
 use super::watch::instrument_is_there;
 use crate::arguments::Global;
 use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::{Console, grouped};
 use crate::outage::OutageReport;
-use crate::outcome::Refusal;
-use crate::progress::Progress;
+use crate::outcome::CommandRefusal;
+use crate::progress::TransferProgress;
 use crate::signals::StopFlag;
 use crate::state::State;
 
@@ -76,7 +76,7 @@ fn record(
     }
     let (begun, mut synced) = (Instant::now(), Instant::now());
     let mut outage = OutageReport::default();
-    let progress = Progress::of_time("recording", arguments.time);
+    let progress = TransferProgress::of_time("recording", arguments.time);
     while !stop.is_set() && arguments.time.is_none_or(|time| begun.elapsed() < time) {
         recorder.check_states(client)?;
         for replica in &mut replicas {
@@ -112,7 +112,7 @@ fn follow(client: &Client, pattern: &str) -> Result<Replica<State, Subscriber>> 
 
 struct Recorder {
     out: PathBuf,
-    logs: HashMap<String, Log>,
+    logs: HashMap<String, RecordedLog>,
     /// The epoch of each topic's last record.
     epochs: HashMap<String, u32>,
     /// Topics that began a new epoch, or whose state may be wrong.
@@ -159,7 +159,7 @@ impl Recorder {
             // An unreachable node or a deleted topic is no proof.
             if client.describe_topic(&topic).is_ok_and(|described| described.config.reducer.is_none()) {
                 let why = "was created again without a state, so the recording ends here";
-                return Err(Refusal(format!("topic {topic:?} {why}")).into());
+                return Err(CommandRefusal(format!("topic {topic:?} {why}")).into());
             }
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Recorder {
         let passed = (change.to.seq - change.from.seq).saturating_sub(1);
         let Some(log) = self.logs.get_mut(topic) else {
             // The first record of a recording is a complete state.
-            let mut log = Log::create(&self.out, topic)?;
+            let mut log = RecordedLog::create(&self.out, topic)?;
             log.at(now_ns());
             log.state(change.state)?;
             self.epochs.insert(topic.clone(), change.to.epoch);
@@ -198,7 +198,7 @@ impl Recorder {
     /// Ends a topic's recording when the topic is deleted. A later topic of that name continues in the same
     /// log.
     fn end(&mut self, topic: &str) -> Result<()> {
-        self.logs.get_mut(topic).map_or(Ok(()), Log::end)
+        self.logs.get_mut(topic).map_or(Ok(()), RecordedLog::end)
     }
 
     fn counted(&self) -> RecordCounts {
@@ -208,7 +208,7 @@ impl Recorder {
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.logs.values_mut().try_for_each(Log::sync)
+        self.logs.values_mut().try_for_each(RecordedLog::sync)
     }
 
     fn close(self, console: &Console) -> Result<()> {
@@ -216,13 +216,13 @@ impl Recorder {
         let records: Vec<(String, u64)> =
             self.logs.iter().map(|(topic, log)| (topic.clone(), log.records())).collect();
         // Close all logs, even if one fails.
-        let closed: Vec<Result<u64>> = self.logs.into_values().map(Log::close).collect();
+        let closed: Vec<Result<u64>> = self.logs.into_values().map(RecordedLog::close).collect();
         let bytes = closed.into_iter().sum::<Result<u64>>()?;
         let entry = |(topic, records): (String, u64)| {
-            let entry = Entry::of(&recording::folder(&self.out, &topic), records)?;
+            let entry = RecordedTopic::of(&recording::folder(&self.out, &topic), records)?;
             Ok((topic, entry))
         };
-        let topics = records.into_iter().map(entry).collect::<Result<Topics>>()?;
+        let topics = records.into_iter().map(entry).collect::<Result<RecordedTopics>>()?;
         list::write(&self.out, &topics)?;
         let more = match self.passed_over {
             0 => String::new(),

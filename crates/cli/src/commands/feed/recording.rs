@@ -23,8 +23,8 @@ use anyhow::{Context, Result};
 use dunlin_topic::{Frame, ReducerConfig};
 
 use crate::console::{Console, grouped, sized};
-use crate::outcome::Refusal;
-pub use log::{Log, encode};
+use crate::outcome::CommandRefusal;
+pub use log::{RecordedLog, encode};
 
 /// The header of a record that is a complete state.
 const STATE: &str = "dunlin-state";
@@ -48,7 +48,7 @@ pub enum FrameKind {
 }
 
 /// Returns the frame's kind. Fails if its header is malformed.
-pub fn recorded(frame: &Frame<'_>) -> Result<FrameKind, Refusal> {
+pub fn recorded(frame: &Frame<'_>) -> Result<FrameKind, CommandRefusal> {
     for (name, value) in frame.headers() {
         let text = || String::from_utf8_lossy(value).into_owned();
         match name {
@@ -57,7 +57,7 @@ pub fn recorded(frame: &Frame<'_>) -> Result<FrameKind, Refusal> {
                 let sum = u64::from_str_radix(&text(), 16);
                 return sum
                     .map(FrameKind::Sum)
-                    .map_err(|_| Refusal(format!("{:?} is not a checksum", text())));
+                    .map_err(|_| CommandRefusal(format!("{:?} is not a checksum", text())));
             }
             END => return Ok(FrameKind::End),
             _ => {}
@@ -102,7 +102,7 @@ fn escaped(c: char, safe: bool) -> Vec<char> {
 pub fn make(recording: &Path) -> Result<()> {
     let shown = recording.display();
     if fs::read_dir(recording).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(Refusal(format!("{shown} is not empty: give a new or empty directory")).into());
+        return Err(CommandRefusal(format!("{shown} is not empty: give a new or empty directory")).into());
     }
     fs::create_dir_all(recording).with_context(|| format!("cannot create {shown}"))
 }
@@ -155,7 +155,7 @@ pub fn logs(recording: &Path) -> Result<Vec<PathBuf>> {
         folders.push(recording.to_owned());
     }
     if folders.is_empty() {
-        return Err(Refusal(format!("{} has no recording", recording.display())).into());
+        return Err(CommandRefusal(format!("{} has no recording", recording.display())).into());
     }
     folders.sort();
     Ok(folders)

@@ -20,8 +20,8 @@ use super::recording::{self, FrameKind, RecordCounts};
 use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::Console;
-use crate::outcome::Refusal;
-use crate::progress::{Progress, bytes_in};
+use crate::outcome::CommandRefusal;
+use crate::progress::{TransferProgress, bytes_in};
 use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
@@ -84,7 +84,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
     name_those_that_go_on_elsewhere(&mut tracks);
     let start = Instant::now();
-    let progress = Progress::of_bytes("replaying", Some(bytes));
+    let progress = TransferProgress::of_bytes("replaying", Some(bytes));
     let published = play(&client, &mut tracks, arguments.speed, start, &stop, &progress)?;
     drop(progress);
     let mark = console.errors.good("published");
@@ -106,13 +106,13 @@ fn see_that_it_is_ours(client: &Client, dir: &Path, console: &Console) -> Result
             "a node of the cluster does not respond, so it is unknown whether {topic} has another publisher: try again later, \
              replay into another node (--url), or use --force"
         );
-        return Err(Refusal(said).into());
+        return Err(CommandRefusal(said).into());
     };
     if publishers > 0 {
         let said = format!(
             "topic {topic} has another publisher, whose records would mix with the recording's: end that publisher, replay into another node (--url), or use --force"
         );
-        return Err(Refusal(said).into());
+        return Err(CommandRefusal(said).into());
     }
     if described.logs.iter().any(|log| log.last_seq > 0) {
         let mark = console.errors.warning("warning:");
@@ -131,7 +131,7 @@ fn play(
     speed: Speed,
     start: Instant,
     stop: &StopFlag,
-    progress: &Progress,
+    progress: &TransferProgress,
 ) -> Result<RecordCounts> {
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     for (nth, track) in tracks.iter_mut().enumerate() {
@@ -184,7 +184,7 @@ struct Track {
     topic: String,
     /// Another recording has records of this topic.
     goes_on_elsewhere: bool,
-    reader: dunlin_journal::Scan,
+    reader: dunlin_journal::LogScan,
     publisher: Publisher,
     /// The block being published, and the position in it.
     frames: Vec<u8>,
@@ -276,7 +276,7 @@ fn first_state(reader: &Reader) -> Result<Option<ReducerConfig>> {
         FrameKind::State(reducer) => Ok(Some(reducer)),
         _ => {
             let why = "does not start with a state: `dunlin feed record` did not create it";
-            Err(Refusal(format!("{} {why}", reader.name())).into())
+            Err(CommandRefusal(format!("{} {why}", reader.name())).into())
         }
     }
 }

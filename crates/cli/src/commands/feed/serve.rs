@@ -16,10 +16,10 @@ use crate::arguments::{Global, either_listen_or_url};
 use crate::commands::feed::read_instruments;
 use crate::commands::parse;
 use crate::commands::serve::ready_line;
-use crate::config::{Config, RawConfig, Size};
+use crate::config::{ByteSize, NodeConfig, RawConfig};
 use crate::connect::connect;
 use crate::console::{Console, grouped, lasting};
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::running::RunningNode;
 use crate::signals::StopFlag;
 
@@ -52,7 +52,7 @@ pub struct Arguments {
     listen: Option<SocketAddr>,
     /// History of each topic in bytes
     #[arg(long, value_name = "BYTES", default_value = "4MiB")]
-    retention_bytes: Size,
+    retention_bytes: ByteSize,
     /// History of each topic in records [default: the node's]
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
@@ -76,10 +76,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 
 impl Arguments {
     fn instruments(&self) -> Result<Instruments> {
-        let refused = |error: InstrumentsError| Refusal(format!("{}: {error}", self.config.display()));
+        let refused = |error: InstrumentsError| CommandRefusal(format!("{}: {error}", self.config.display()));
         let instruments = read_instruments(&self.config)?.parse().map_err(refused)?;
         match self.rate {
-            Some(rate) => Ok(instruments.at_rate(rate).map_err(|error| Refusal(error.to_string()))?),
+            Some(rate) => Ok(instruments.at_rate(rate).map_err(|error| CommandRefusal(error.to_string()))?),
             None => Ok(instruments),
         }
     }
@@ -108,11 +108,11 @@ fn on_its_own_node(
     console: &Console,
     stop: &StopFlag,
 ) -> Result<()> {
-    let mut config = Config::try_from(&RawConfig::defaults())?;
+    let mut config = NodeConfig::try_from(&RawConfig::defaults())?;
     if let Some(open) = listen.filter(|address| !address.ip().is_loopback()) {
         let advice = "not a loopback address, and this node does not authenticate clients: run `dunlin serve` with TLS and users, and \
                       give its address with --url";
-        return Err(Refusal(format!("--listen {open}: {advice}")).into());
+        return Err(CommandRefusal(format!("--listen {open}: {advice}")).into());
     }
     config.listen = listen.or(config.listen);
     // Without automatic creation, a mistyped instrument is an error instead of an empty topic.
@@ -138,7 +138,7 @@ fn on_its_own_node(
 }
 
 /// Adds advice if another program has the port, which is probably a usable node.
-fn with_port_advice(error: anyhow::Error, config: &Config) -> anyhow::Error {
+fn with_port_advice(error: anyhow::Error, config: &NodeConfig) -> anyhow::Error {
     let is_taken = error.chain().any(|cause| match cause.downcast_ref() {
         Some(StartError::Listen { error, .. }) => error.kind() == ErrorKind::AddrInUse,
         _ => false,

@@ -9,10 +9,10 @@ use dunlin_journal::{Position, Reader, RealDisk, ScanItem};
 use dunlin_topic::{Frame, Reducer};
 use serde_json::json;
 
-use super::recording::list::{self, Entry, Topics};
+use super::recording::list::{self, RecordedTopic, RecordedTopics};
 use super::recording::{self, FrameKind, RecordCounts};
 use crate::console::{Console, grouped};
-use crate::progress::{Progress, bytes_in};
+use crate::progress::{TransferProgress, bytes_in};
 use crate::state::State;
 
 #[derive(Debug, clap::Args)]
@@ -55,8 +55,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let Arguments { directory, strict } = arguments;
     let logs = recording::logs(directory)?;
     let is_one_log = logs == [directory.clone()];
-    let progress = Progress::of_bytes("verifying", Some(logs.iter().map(|dir| bytes_in(dir)).sum()));
-    let (mut all, mut topics, mut through) = (VerifyReport::default(), Topics::new(), 0);
+    let progress = TransferProgress::of_bytes("verifying", Some(logs.iter().map(|dir| bytes_in(dir)).sum()));
+    let (mut all, mut topics, mut through) = (VerifyReport::default(), RecordedTopics::new(), 0);
     let mut out = console.out();
     for dir in &logs {
         let mut found = verify(dir, *strict, &progress);
@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         }
         tell(&found.topic, &found.problems, &progress, console)?;
         if found.is_recorded {
-            let entry = Entry { records: found.in_log, identity: found.identity };
+            let entry = RecordedTopic { records: found.in_log, identity: found.identity };
             topics.insert(found.topic.clone(), entry);
         }
         all.take_in(found);
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     }
 }
 
-fn tell(of: &str, problems: &[String], progress: &Progress, console: &Console) -> Result<()> {
+fn tell(of: &str, problems: &[String], progress: &TransferProgress, console: &Console) -> Result<()> {
     for problem in problems {
         let line = format!("{} {of}: {problem}", console.errors.bad("wrong:"));
         progress.aside(|| writeln!(std::io::stderr(), "{line}"))?;
@@ -140,7 +140,7 @@ fn object(found: &VerifyReport) -> serde_json::Value {
 }
 
 /// Checks one log. An unreadable log is reported as a problem, and the check continues with the next.
-fn verify(dir: &Path, strict: bool, progress: &Progress) -> VerifyReport {
+fn verify(dir: &Path, strict: bool, progress: &TransferProgress) -> VerifyReport {
     let name = dir.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
     let mut found = VerifyReport { topic: name, ..VerifyReport::default() };
     if let Err(error) = look(dir, strict, progress, &mut found) {
@@ -149,7 +149,7 @@ fn verify(dir: &Path, strict: bool, progress: &Progress) -> VerifyReport {
     found
 }
 
-fn look(dir: &Path, strict: bool, progress: &Progress, found: &mut VerifyReport) -> Result<()> {
+fn look(dir: &Path, strict: bool, progress: &TransferProgress, found: &mut VerifyReport) -> Result<()> {
     let report = dunlin_journal::verify(&RealDisk, dir).context("cannot check the log's files")?;
     if !report.name.is_empty() {
         found.topic.clone_from(&report.name);
@@ -171,7 +171,7 @@ fn look(dir: &Path, strict: bool, progress: &Progress, found: &mut VerifyReport)
 }
 
 /// Applies every record to its state.
-fn apply(reader: &Reader, found: &mut VerifyReport, progress: &Progress) -> Result<()> {
+fn apply(reader: &Reader, found: &mut VerifyReport, progress: &TransferProgress) -> Result<()> {
     let mut scan = reader.scan(Position::default());
     let mut state: Option<State> = None;
     loop {

@@ -24,11 +24,11 @@ use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outage::OutageReport;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 use crate::state::State;
-use command::Command;
-use view::View;
+use command::WatchCommand;
+use view::BookScreen;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -80,7 +80,7 @@ fn watch(arguments: &Arguments, client: Client, stop: &StopFlag, console: &Conso
         watching.subscribe(subject)?;
     }
     let typed = (arguments.interactive || std::io::stdin().is_terminal()).then(type_in);
-    let mut view = View::new(console, arguments.depth.into());
+    let mut view = BookScreen::new(console, arguments.depth.into());
     let since = Instant::now();
     while !stop.is_set()
         && arguments.time.is_none_or(|time| since.elapsed() < time)
@@ -122,7 +122,7 @@ struct Watch {
 impl Watching<'_> {
     fn subscribe(&mut self, subject: &str) -> Result<()> {
         if self.watches.iter().any(|watch| watch.subject == subject) {
-            return Err(Refusal(format!("{subject} is already in the list")).into());
+            return Err(CommandRefusal(format!("{subject} is already in the list")).into());
         }
         instrument_is_there(&self.client, subject)?;
         let options = SubscribeOptions {
@@ -145,27 +145,27 @@ impl Watching<'_> {
         let before = self.watches.len();
         self.watches.retain(|watch| watch.subject != subject);
         if self.watches.len() == before {
-            return Err(Refusal(format!("{subject} is not in the list")).into());
+            return Err(CommandRefusal(format!("{subject} is not in the list")).into());
         }
         Ok(())
     }
 
     /// Carries out a typed command. Returns `false` at the end.
-    fn obey(&mut self, line: &str, view: &mut View) -> Result<bool> {
+    fn obey(&mut self, line: &str, view: &mut BookScreen) -> Result<bool> {
         let done = match command::parse(line) {
-            Ok(Command::Quit) => return Ok(false),
-            Ok(Command::Nothing) => {
+            Ok(WatchCommand::Quit) => return Ok(false),
+            Ok(WatchCommand::Nothing) => {
                 view.went_down();
                 return Ok(true);
             }
-            Ok(Command::Help) => Ok(command::HELP.to_owned()),
-            Ok(Command::Subscribe(subject)) => {
+            Ok(WatchCommand::Help) => Ok(command::HELP.to_owned()),
+            Ok(WatchCommand::Subscribe(subject)) => {
                 self.subscribe(&subject).map(|()| format!("subscribed to {subject}"))
             }
-            Ok(Command::Unsubscribe(subject)) => {
+            Ok(WatchCommand::Unsubscribe(subject)) => {
                 self.unsubscribe(&subject).map(|()| format!("no longer subscribed to {subject}"))
             }
-            Ok(Command::Show) => Ok(view.ladders(self.watches.iter().map(|watch| &watch.replica))),
+            Ok(WatchCommand::Show) => Ok(view.ladders(self.watches.iter().map(|watch| &watch.replica))),
             Err(unknown) => Err(unknown.into()),
         };
         match done {
@@ -176,7 +176,7 @@ impl Watching<'_> {
     }
 
     /// Applies the changes that have arrived, or waits briefly for the first.
-    fn take_in(&mut self, view: &mut View, console: &Console) -> Result<()> {
+    fn take_in(&mut self, view: &mut BookScreen, console: &Console) -> Result<()> {
         let patience = LOOK / u32::try_from(self.watches.len().max(1)).unwrap_or(u32::MAX);
         for watch in &mut self.watches {
             let mut shown = Ok(());
@@ -223,5 +223,5 @@ pub fn instrument_is_there(client: &Client, subject: &str) -> Result<()> {
         [] => "; this node has none (`dunlin feed serve` makes some)".to_owned(),
         names => format!("; there are {}", names.join(", ")),
     };
-    Err(Refusal(format!("unknown instrument {subject}{there}")).into())
+    Err(CommandRefusal(format!("unknown instrument {subject}{there}")).into())
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use dunlin_client::{Change, Entry};
+use dunlin_client::{Change, KvEntry};
 use serde_json::{Value, json};
 
 use crate::console::Console;
@@ -27,7 +27,7 @@ fn escaped(char: char) -> Vec<char> {
 }
 
 /// All values of a key.
-pub fn entry(entry: &Entry) -> Value {
+pub fn entry(entry: &KvEntry) -> Value {
     json!({
         "key": text(&entry.key), "value": text(&entry.value), "created": entry.created,
         "modified": entry.modified, "version": entry.version, "lease": entry.lease,

@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use anyhow::Result;
-use dunlin_client::state::{Comparison, Operation, Target};
+use dunlin_client::state::{ComparedProperty, Comparison, KeyOperation};
 use dunlin_client::{Kv, Transaction};
 use serde_json::json;
 
 use super::show;
 use crate::console::Console;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -63,14 +63,14 @@ fn operations<'a>(
     puts: &'a [(String, String)],
     dels: &'a [String],
     gets: &'a [String],
-) -> impl Iterator<Item = Operation<'a>> {
-    let put = |(key, value): &'a (String, String)| Operation::Put {
+) -> impl Iterator<Item = KeyOperation<'a>> {
+    let put = |(key, value): &'a (String, String)| KeyOperation::Put {
         key: key.as_bytes(),
         value: value.as_bytes(),
         lease: 0,
     };
-    let del = |key: &'a String| Operation::Delete { key: key.as_bytes() };
-    let get = |key: &'a String| Operation::Get { key: key.as_bytes() };
+    let del = |key: &'a String| KeyOperation::Delete { key: key.as_bytes() };
+    let get = |key: &'a String| KeyOperation::Get { key: key.as_bytes() };
     puts.iter().map(put).chain(dels.iter().map(del)).chain(gets.iter().map(get))
 }
 
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments, kv: &Kv, console: &Console) -> Result<()> {
         transaction = transaction.if_modified_at(key.as_bytes(), *revision);
     }
     for (key, value) in if_value {
-        let target = Target::Value { value: value.as_bytes() };
+        let target = ComparedProperty::Value { value: value.as_bytes() };
         transaction = transaction.compare(key.as_bytes(), Comparison::Equal, target);
     }
     transaction = operations(put, del, get).fold(transaction, Transaction::then);
@@ -108,6 +108,6 @@ pub fn run(arguments: &Arguments, kv: &Kv, console: &Console) -> Result<()> {
     if done.succeeded {
         Ok(())
     } else {
-        Err(Refusal("a condition of the transaction does not hold".to_owned()).into())
+        Err(CommandRefusal("a condition of the transaction does not hold".to_owned()).into())
     }
 }

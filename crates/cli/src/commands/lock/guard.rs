@@ -20,22 +20,22 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SI
 use signal_hook::flag;
 
 const READY: u8 = b'+';
-/// How long [`Guard::end`] waits for killed processes to end.
+/// How long [`LockedProgram::end`] waits for killed processes to end.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The side of the guard in `dunlin lock`. Dropping it kills the group.
 #[derive(Debug)]
-pub struct Guard {
+pub struct LockedProgram {
     process: Child,
     group: Pid,
     pipe: Option<ChildStdin>,
     deadline: Option<Instant>,
 }
 
-impl Guard {
+impl LockedProgram {
     /// Starts the guard: this program with the command `lock-guard`. The group may run until `deadline`.
-    pub fn start(deadline: Instant) -> Result<Guard> {
+    pub fn start(deadline: Instant) -> Result<LockedProgram> {
         let mut process = Command::new(std::env::current_exe()?)
             .arg("lock-guard")
             .stdin(Stdio::piped())
@@ -48,7 +48,7 @@ impl Guard {
         let mut said = [0];
         // The guard writes when the signals for which it waits no longer end the group.
         let heard = process.stdout.take().map(|mut out| out.read_exact(&mut said));
-        let mut guard = Guard { process, group, pipe, deadline: None };
+        let mut guard = LockedProgram { process, group, pipe, deadline: None };
         if !matches!(heard, Some(Ok(()))) || said != [READY] {
             bail!("the guard process ended before it was ready");
         }
@@ -100,7 +100,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for LockedProgram {
     fn drop(&mut self) {
         if self.pipe.is_some() {
             self.kill();

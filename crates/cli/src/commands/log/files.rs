@@ -13,7 +13,7 @@ use dunlin_topic::{Frame, LogName, Pattern, Position, Record, Start};
 use super::{Dump, write_line};
 use crate::commands::feed::recording::{self, FrameKind};
 use crate::console::Console;
-use crate::format::Writer;
+use crate::format::EventPrinter;
 use crate::signals::StopFlag;
 
 /// Whether this argument names files rather than a topic.
@@ -21,7 +21,7 @@ pub fn are_meant(topic: &str) -> bool {
     topic.contains('/') || Path::new(topic).is_dir()
 }
 
-pub fn dump(dump: &Dump, writer: &Writer, console: &Console, stop: &StopFlag) -> Result<()> {
+pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFlag) -> Result<()> {
     let mut out = console.out();
     let mut left = dump.count.unwrap_or(u64::MAX);
     for dir in logs_of(Path::new(&dump.topic))? {
@@ -57,7 +57,7 @@ fn print(
     records: &Records<'_>,
     name: &Arc<LogName>,
     left: &mut u64,
-    writer: &Writer,
+    writer: &EventPrinter,
     console: &Console,
     out: &mut impl Write,
 ) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::arguments::Global;
 use crate::commands::parse::{positive_duration, world};
 use crate::connect::connect;
 use crate::console::Console;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -44,7 +44,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let Arguments { entity, name, position, velocity, kind, timeout } = arguments;
     if position.is_none() && velocity.is_none() && kind.is_none() {
-        bail!(Refusal("nothing to change: give --position, --velocity or --kind".to_owned()));
+        bail!(CommandRefusal("nothing to change: give --position, --velocity or --kind".to_owned()));
     }
     let command = EntityCommand::<3> {
         position: *position,
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         ..EntityCommand::of(EntityId(*entity))
     };
     let mut world = connect(global, "dunlin space command")?.world(name);
-    let done = world.command(&command, *timeout).map_err(|why| Refusal(why.to_string()))?;
+    let done = world.command(&command, *timeout).map_err(|why| CommandRefusal(why.to_string()))?;
     print(*entity, "changed in", done, console)
 }
 

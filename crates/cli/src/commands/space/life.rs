@@ -79,7 +79,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     use dunlin::space::behaviour::Track;
-    use dunlin::space::{Entity, EntityId, Lockstep, RegionId, RegionSetup, World};
+    use dunlin::space::{Entity, EntityId, Lockstep, RegionId, RegionSetup, WorldBox};
 
     use super::*;
 
@@ -148,7 +148,7 @@ mod tests {
             together: together.clone(),
             beside_aircraft: beside_aircraft.clone(),
         };
-        let world = World::cube(EDGE).unwrap();
+        let world = WorldBox::cube(EDGE).unwrap();
         let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world, 12.0), &asked, 3);
         let moment = TickContext { tick: 0, seconds: 0.0, world, seed: 11 };
         for nth in 0..BIRDS + FLIGHTS {

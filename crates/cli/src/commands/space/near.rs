@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use dunlin_client::interruptible;
 use dunlin_client::space::{
-    EntityId, SceneChange, Schema, ViewError, Viewer, VisibilityRule, VisibleEntity, Watch, World,
+    EntityId, SceneChange, Schema, SurroundingsWatch, ViewError, Viewer, VisibilityRule, VisibleEntity, World,
 };
 use serde_json::{Value, json};
 
@@ -15,9 +15,9 @@ use crate::commands::parse::{self, world};
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outage::{OutageReport, unreachable};
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
-use crate::table::Table;
+use crate::table::TextTable;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -68,7 +68,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         (_, Some(kind)) => VisibilityRule::NotOfKind(kind),
         _ => VisibilityRule::All,
     };
-    let watch = Watch { rule, bytes_per_tick: arguments.bytes, ..Watch::around(center, arguments.within) };
+    let watch = SurroundingsWatch {
+        rule,
+        bytes_per_tick: arguments.bytes,
+        ..SurroundingsWatch::around(center, arguments.within)
+    };
     let watched = stop.breaks_off(|| Ok(world.watch::<3>(watch, Schema::default()).map_err(refused)?))?;
     let Some(mut viewer) = watched else { return Ok(()) };
     if arguments.once {
@@ -101,14 +105,14 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     Ok(())
 }
 
-fn refused(why: ViewError) -> Refusal {
-    Refusal(why.to_string())
+fn refused(why: ViewError) -> CommandRefusal {
+    CommandRefusal(why.to_string())
 }
 
 /// The error for an empty list. The centre itself is visible, unless its kind is left out.
-fn nobody(world: &World, center: EntityId, rule: VisibilityRule) -> Refusal {
+fn nobody(world: &World, center: EntityId, rule: VisibilityRule) -> CommandRefusal {
     let checked = world.world_map().and_then(|places| places.check().map(|()| places));
-    Refusal(match checked {
+    CommandRefusal(match checked {
         Err(why) => why.to_string(),
         Ok(_) if !matches!(rule, VisibilityRule::All) => {
             format!("no entity of this kind is near entity {center}, or the world has no entity {center}")
@@ -169,7 +173,7 @@ fn tell_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<(
         }
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&["ENTITY", "KIND", "REGION", "DISTANCE", "POSITION"]);
+    let mut table = TextTable::new(&["ENTITY", "KIND", "REGION", "DISTANCE", "POSITION"]);
     for (id, one) in all {
         let distance =
             distance(viewer, center, one).map_or_else(|| "-".to_owned(), |distance| format!("{distance:.1}"));

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use dunlin_client::space::WorldMapError;
-use dunlin_client::{Entry, Kv};
+use dunlin_client::{Kv, KvEntry};
 use dunlin_server::space::WorldDescription;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::arguments::Global;
 use crate::commands::parse::world;
 use crate::connect::connect;
 use crate::console::Console;
-use crate::table::Table;
+use crate::table::TextTable;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -70,8 +70,8 @@ fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<WorldStatus> {
     let entries = kv.prefix(format!("space/{name}/"))?;
     let of = |what: &str| -> BTreeMap<u64, Value> {
         let prefix = format!("space/{name}/{what}/");
-        let number = |entry: &Entry| str::from_utf8(&entry.key).ok()?.strip_prefix(&prefix)?.parse().ok();
-        let value = |entry: &Entry| serde_json::from_slice(&entry.value).ok();
+        let number = |entry: &KvEntry| str::from_utf8(&entry.key).ok()?.strip_prefix(&prefix)?.parse().ok();
+        let value = |entry: &KvEntry| serde_json::from_slice(&entry.value).ok();
         entries.iter().filter_map(|entry| Some((number(entry)?, value(entry)?))).collect()
     };
     let (processes, owners, standbys, began) = (of("process"), of("region"), of("standby"), of("began"));
@@ -117,7 +117,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             writeln!(out, "{line}")?;
         }
     } else {
-        let mut table = Table::new(&["REGION", "PROCESS", "EPOCH", "NODE", "STANDBY"]);
+        let mut table = TextTable::new(&["REGION", "PROCESS", "EPOCH", "NODE", "STANDBY"]);
         let or_none =
             |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         for RegionStatus { region, owner, url, standby, begins, began } in regions {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result};
 use dunlin::Node;
 use dunlin::space::{
-    HandoverTiming, RegionId, RegionLimits, RegionReducer, RegionSetup, RegionState, StandbyMode, World,
+    HandoverTiming, RegionId, RegionLimits, RegionReducer, RegionSetup, RegionState, StandbyMode, WorldBox,
     topic_of,
 };
 use dunlin::topic::Subscriber;
@@ -186,7 +186,7 @@ fn open(client: &Client, topic: &str, region: u64) -> Option<Publisher> {
     client.publisher(&format!("{topic}.{region}")).ok()
 }
 
-fn encode(region: u32, world: &World<3>, state: &RegionState<3>, out: &mut Vec<u8>) {
+fn encode(region: u32, world: &WorldBox<3>, state: &RegionState<3>, out: &mut Vec<u8>) {
     let (store, counts) = (state.store(), state.handover().counts());
     let unix_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let unix_ms = unix_ms.map_or(0.0, |since| since.as_secs_f64() * 1e3);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dunlin::space::Host;
-use dunlin::{Config, Limits, Node};
-use dunlin_client::{Client, Kv, Options as ClientOptions};
+use dunlin::{Config, Node, NodeLimits};
+use dunlin_client::{Client, ClientOptions, Kv};
 use dunlin_server::space::{WorldConfig, WorldEvent, WorldProcess};
 use dunlin_server::{Protocol, Server, ServerConfig};
 use serde_json::json;
@@ -20,7 +20,7 @@ use crate::arguments::Global;
 use crate::commands::parse::{duration, world, world_ttl};
 use crate::connect::connect;
 use crate::console::Console;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
@@ -29,7 +29,7 @@ const INBOX_BYTES_MAX: u64 = 16 << 20;
 
 /// Options of every process.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Options {
+pub struct ProcessOptions {
     /// Time to live of the process's lease: after this time without contact, standbys take over its regions
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = world_ttl)]
     pub ttl: Duration,
@@ -59,36 +59,42 @@ pub struct Arguments {
     #[arg(default_value = "world", value_parser = world)]
     name: String,
     #[command(flatten)]
-    process: Options,
+    process: ProcessOptions,
 }
 
 /// A process of a world.
-pub struct Process {
+pub struct SpaceProcess {
     node: Node,
     server: Server,
     client: Client,
     url: String,
-    options: Options,
+    options: ProcessOptions,
 }
 
 pub fn join(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    let process = Process::start(global, SocketAddr::from(([127, 0, 0, 1], 0)), &arguments.process, false)?;
+    let process =
+        SpaceProcess::start(global, SocketAddr::from(([127, 0, 0, 1], 0)), &arguments.process, false)?;
     let spec = WorldSpec::read(&process.kv(), &arguments.name)?;
     process.take_part(spec.make()?, console)
 }
 
-impl Process {
+impl SpaceProcess {
     /// Starts the node; with `alone`, it also holds the world's leases.
-    pub fn start(global: &Global, listen: SocketAddr, options: &Options, alone: bool) -> Result<Process> {
-        let limits = Limits {
+    pub fn start(
+        global: &Global,
+        listen: SocketAddr,
+        options: &ProcessOptions,
+        alone: bool,
+    ) -> Result<SpaceProcess> {
+        let limits = NodeLimits {
             memory_bytes_max: MEMORY_BYTES_MAX,
             inbox_bytes_max: INBOX_BYTES_MAX,
-            ..Limits::default()
+            ..NodeLimits::default()
         };
         let node = Node::start(Config { name: "space".to_owned(), limits, ..Config::default() })?;
         if let Some(exposed) = options.http_listen.filter(|address| !address.ip().is_loopback()) {
             let why = "not a loopback address, and this node does not authenticate clients: give a loopback address";
-            bail!(Refusal(format!("--http-listen {exposed}: {why}")));
+            bail!(CommandRefusal(format!("--http-listen {exposed}: {why}")));
         }
         let http = options.http_listen.into_iter().collect();
         let config = ServerConfig { tcp: vec![listen], http, ..ServerConfig::default() };
@@ -102,7 +108,7 @@ impl Process {
         } else {
             connect(global, "dunlin space")?
         };
-        Ok(Process { node, server, client, url, options: options.clone() })
+        Ok(SpaceProcess { node, server, client, url, options: options.clone() })
     }
 
     /// The keys of the world's cluster.

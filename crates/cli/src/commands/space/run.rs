@@ -8,12 +8,12 @@ use anyhow::{Context, Result, bail};
 use dunlin_client::KvError;
 use dunlin_server::space::WorldDescription;
 
-use super::process::{self, Process};
+use super::process::{self, SpaceProcess};
 use super::spec::{WorldSpec, describe};
 use crate::arguments::{Global, either_listen_or_url};
 use crate::commands::parse::{distance, tick, times, world};
 use crate::console::Console;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -60,13 +60,13 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
-    process: process::Options,
+    process: process::ProcessOptions,
 }
 
 impl Arguments {
     fn spec(&self) -> Result<WorldSpec> {
         if let Some(exposed) = self.listen.filter(|address| !address.ip().is_loopback()) {
-            bail!(Refusal(format!(
+            bail!(CommandRefusal(format!(
                 "--listen {exposed} is not a loopback address: run `dunlin serve` with TLS and users there, and give its address with --url"
             )));
         }
@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     if let Some(warning) = made.slowest() {
         eprintln!("{} {warning}", console.errors.warning("warning:"));
     }
-    let process = Process::start(global, listen, &arguments.process, global.url.is_none())?;
+    let process = SpaceProcess::start(global, listen, &arguments.process, global.url.is_none())?;
     let kv = process.kv();
     let description = made.description();
     match kv.cas(WorldDescription::key(&spec.name), 0, description.bytes()) {
@@ -108,7 +108,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Err(KvError::Moved { .. }) if global.url.is_none() && describe(&kv, &spec.name)? == description => {}
         Err(KvError::Moved { .. }) => {
             let name = &spec.name;
-            return Err(Refusal(format!(
+            return Err(CommandRefusal(format!(
                 "world {name:?} already exists: `dunlin space join {name}` joins it, `dunlin kv del space/{name}/ --prefix` \
                  deletes it"
             ))

@@ -10,7 +10,7 @@ use crate::arguments::Global;
 use crate::commands::parse::{positive_duration, world};
 use crate::connect::connect;
 use crate::console::Console;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -58,13 +58,13 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let Arguments { entity, name, position, velocity, kind, timeout } = arguments;
     let one = Entity { velocity: *velocity, kind: *kind, ..Entity::at(*entity, *position) };
     let mut world = connect(global, "dunlin space spawn")?.world(name);
-    let done = world.spawn(&one, *timeout).map_err(|why| Refusal(why.to_string()))?;
+    let done = world.spawn(&one, *timeout).map_err(|why| CommandRefusal(why.to_string()))?;
     print(*entity, "spawned in", done, console)
 }
 
 pub fn despawn(arguments: &Despawn, global: &Global, console: &Console) -> Result<()> {
     let Despawn { entity, name, timeout } = arguments;
     let mut world = connect(global, "dunlin space despawn")?.world(name);
-    let done = world.despawn(EntityId(*entity), *timeout).map_err(|why| Refusal(why.to_string()))?;
+    let done = world.despawn(EntityId(*entity), *timeout).map_err(|why| CommandRefusal(why.to_string()))?;
     print(*entity, "taken out of", done, console)
 }

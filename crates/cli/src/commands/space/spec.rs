@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dunlin::space::behaviour::{Flock, Tracks};
 use dunlin::space::{
-    Entity, EntityId, Flights, Host, Partition, RegionId, RegionSetup, StandbyMode, TickContext, World,
+    Entity, EntityId, Flights, Host, Partition, RegionId, RegionSetup, StandbyMode, TickContext, WorldBox,
 };
 use dunlin_client::Kv;
 use dunlin_server::space::{WorldDescription, WorldDescriptionError};
 use serde_json::{Value, json};
 
 use super::life::{AIRCRAFT, FlockAndAircraft};
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 /// The first number of birds; aircraft begin at 0.
 const FLOCK_FROM: u64 = 1_000_000;
@@ -64,7 +64,7 @@ impl WorldSpec {
     pub fn read(kv: &Kv, name: &str) -> Result<WorldSpec> {
         let description = describe(kv, name)?;
         if description.recipe.is_null() {
-            bail!(Refusal(format!(
+            bail!(CommandRefusal(format!(
                 "world {name:?} is run by another program: start another process of that program to join the world"
             )));
         }
@@ -103,7 +103,7 @@ impl WorldSpec {
         let flights = flights.transpose()?;
         let world = match &flights {
             Some(flights) => flights.world,
-            None => World::cube(self.edge)?,
+            None => WorldBox::cube(self.edge)?,
         };
         let sight = self.sight(&world);
         let mut setup = RegionSetup::new(RegionId(0), world, sight);
@@ -130,7 +130,7 @@ impl WorldSpec {
         (1..=self.regions).map(RegionId).collect()
     }
 
-    fn sight(&self, world: &World<3>) -> f32 {
+    fn sight(&self, world: &WorldBox<3>) -> f32 {
         let volume: f32 = (0..3).map(|axis| world.max()[axis] - world.min()[axis]).product();
         if self.flock == 0 {
             return volume.cbrt() / 50.0;
@@ -144,7 +144,7 @@ impl WorldSpec {
 pub fn describe(kv: &Kv, name: &str) -> Result<WorldDescription> {
     WorldDescription::read(kv, name).map_err(|error| match error {
         WorldDescriptionError::Kv(error) => error.into(),
-        refused => Refusal(refused.to_string()).into(),
+        refused => CommandRefusal(refused.to_string()).into(),
     })
 }
 

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use dunlin::space::{
     AnyRegion, Census, HandoverTiming, Headcount, REGION, RegionId, RegionLimits, RegionReducer, RegionState,
-    Schema, StandbyMode, World, topic_of,
+    Schema, StandbyMode, WorldBox, topic_of,
 };
-use dunlin_client::{Client, Disconnection, Kv, Options, Subscriber, interruptible};
+use dunlin_client::{Client, ClientOptions, Disconnection, Kv, Subscriber, interruptible};
 use dunlin_feed::{Replica, ReplicaReport};
 use dunlin_server::space::{WorldDescription, WorldDescriptionError};
 use dunlin_topic::{LogName, OnGap, Position, Start, SubscribeOptions};
@@ -25,7 +25,7 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::escaped;
 use crate::outage::{OutageReport, unreachable};
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
@@ -96,7 +96,7 @@ pub struct Watcher {
     kv: Kv,
     name: String,
     regions: Vec<u32>,
-    world: World<3>,
+    world: WorldBox<3>,
     schema: Schema,
     seen: BTreeMap<u64, WatchedRegion>,
     pub owned: Vec<RegionStatus>,
@@ -188,7 +188,7 @@ impl Watcher {
                     along.collect::<Option<Vec<f32>>>()?.try_into().ok()
                 };
                 let world = corner("min").zip(corner("max"));
-                let world = world.and_then(|(min, max)| World::new(min, max).ok());
+                let world = world.and_then(|(min, max)| WorldBox::new(min, max).ok());
                 found = world.map(|world| (world, empty.state().store().schema().clone()));
             }
         }
@@ -214,7 +214,7 @@ impl Watcher {
         let description = describe(&kv, name)?;
         let Some(world) = description.world() else {
             let dimensions = description.dimensions;
-            return Err(Refusal(format!(
+            return Err(CommandRefusal(format!(
                 "world {name:?} has {dimensions} dimensions, and `dunlin space watch` shows only worlds with 3"
             ))
             .into());
@@ -262,7 +262,7 @@ impl Watcher {
     }
 
     fn follow(&self, url: &str, region: u64) -> Result<WatchedRegion> {
-        let named = Options { name: "dunlin space watch".to_owned(), ..Options::default() };
+        let named = ClientOptions { name: "dunlin space watch".to_owned(), ..ClientOptions::default() };
         let client = match &self.replayed {
             Some(client) => client.clone(),
             None => Client::connect(url, named)?,
@@ -308,7 +308,7 @@ impl Watcher {
     /// Fails with the names of missing regions and the reasons.
     fn check_whole(&self) -> Result<()> {
         if let Some(trouble) = &self.trouble {
-            return Err(Refusal(trouble.clone()).into());
+            return Err(CommandRefusal(trouble.clone()).into());
         }
         let known: BTreeSet<u64> = self.states().map(|(region, _)| region).collect();
         let unknown = self.owned.iter().filter(|owned| !known.contains(&owned.region));
@@ -317,7 +317,7 @@ impl Watcher {
         if unknown.is_empty() {
             return Ok(());
         }
-        Err(Refusal(format!(
+        Err(CommandRefusal(format!(
             "the map of world {:?} is incomplete: {} cannot be read",
             self.name,
             unknown.join(", ")

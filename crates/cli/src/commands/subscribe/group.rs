@@ -11,7 +11,7 @@ use super::Arguments;
 use crate::commands::owners::group_of;
 use crate::commands::parse;
 use crate::follow::MemberTask;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::program::Program;
 
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,7 @@ pub struct GroupArguments {
     /// When to acknowledge: auto (after the record is written or COMMAND succeeds) or never (claims expire)
     /// [default: auto]
     #[arg(long, value_enum, value_name = "WHEN", hide_possible_values = true, requires = "work")]
-    pub ack: Option<Ack>,
+    pub ack: Option<AckMode>,
     /// Pause before a record is delivered again after COMMAND failed [default: 1s]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires_all = ["work", "command"])]
     pub retry_after: Option<Duration>,
@@ -48,7 +48,7 @@ pub struct GroupArguments {
 
 /// When a record is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Ack {
+pub enum AckMode {
     Auto,
     Never,
 }
@@ -66,7 +66,7 @@ impl GroupArguments {
             attempts_max: self.attempts.unwrap_or(ATTEMPTS_DEFAULT),
             given_up,
             kind: self.kind(),
-            acks: self.ack != Some(Ack::Never),
+            acks: self.ack != Some(AckMode::Never),
             program: Program::new(&self.command),
             retry_after: self.retry_after.unwrap_or(RETRY_AFTER_DEFAULT),
         }
@@ -89,7 +89,7 @@ impl GroupArguments {
 /// Joins a group of one topic.
 pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Member> {
     let [topic] = arguments.patterns.as_slice() else {
-        return Err(Refusal(
+        return Err(CommandRefusal(
             "--group needs exactly one topic: give one name, without other patterns".to_owned(),
         )
         .into());
@@ -99,7 +99,7 @@ pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Membe
     }
     if arguments.from == Some(Start::Snapshot) {
         let said = "--from snapshot cannot be used with --group: use --from earliest or latest";
-        return Err(Refusal(said.to_owned()).into());
+        return Err(CommandRefusal(said.to_owned()).into());
     }
     let asked = &arguments.group;
     let options = GroupOptions {

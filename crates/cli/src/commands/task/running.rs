@@ -31,7 +31,7 @@ const ERROR_BYTES_MAX: usize = 4 << 10;
 
 /// The largest result that the cluster accepts.
 fn result_bytes_max() -> u32 {
-    scheduler::Limits::default().result_bytes_max
+    scheduler::SchedulerLimits::default().result_bytes_max
 }
 
 /// Runs the commands of tasks.

@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use dunlin_client::scheduler::{
-    AttemptFailure, AttemptOutcome, Backoff, Limited, QueueView, Quota, Retry, StoredLabel, TaskStage,
+    AttemptFailure, AttemptOutcome, Backoff, Limited, QueueView, Quota, RetryPolicy, StoredLabel, TaskStage,
     TaskView, TenantView, WorkerView,
 };
 use serde_json::{Value, json};
 
 use crate::commands::kv::{line, shown as text};
 use crate::console::{Console, grouped, sized};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// A task's or worker's number as printed text.
 pub fn hex(id: u64) -> String {
@@ -140,7 +140,7 @@ fn short(ms: u64) -> String {
     humantime::format_duration(rounded).to_string()
 }
 
-fn retries(retry: &Retry) -> String {
+fn retries(retry: &RetryPolicy) -> String {
     let ms = |ms: u32| short(u64::from(ms));
     let delay = match retry.backoff {
         Backoff::Fixed { delay_ms } => format!("{} apart", ms(delay_ms)),
@@ -158,7 +158,7 @@ fn retries(retry: &Retry) -> String {
 }
 
 /// The same form as in the HTTP interface.
-fn retry_object(retry: &Retry) -> Value {
+fn retry_object(retry: &RetryPolicy) -> Value {
     let retries = retry.retries;
     match retry.backoff {
         Backoff::Fixed { delay_ms } => json!({"retries": retries, "fixed_ms": delay_ms}),
@@ -235,7 +235,7 @@ pub fn tasks(tasks: &[TaskView], now_ms: u64, console: &Console) -> Result<()> {
         return Ok(out.flush()?);
     }
     let mut table =
-        Table::new(&["TASK", "TENANT", "QUEUE", "KIND", "STAGE", "PRIORITY", "ATTEMPTS", "WORKER"]);
+        TextTable::new(&["TASK", "TENANT", "QUEUE", "KIND", "STAGE", "PRIORITY", "ATTEMPTS", "WORKER"]);
     for task in tasks {
         table.row([
             hex(task.task),
@@ -265,7 +265,7 @@ pub fn queues(queues: &[QueueView], console: &Console) -> Result<()> {
         }
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&["TENANT", "QUEUE", "KIND", "NEEDS", "READY", "OLDEST ms", "COST µs"]);
+    let mut table = TextTable::new(&["TENANT", "QUEUE", "KIND", "NEEDS", "READY", "OLDEST ms", "COST µs"]);
     for queue in queues {
         table.row([
             line(&queue.tenant),
@@ -303,7 +303,7 @@ pub fn tenants(tenants: &[TenantView], console: &Console) -> Result<()> {
         }
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "TENANT",
         "WEIGHT",
         "RUNNING",
@@ -362,7 +362,7 @@ pub fn workers(workers: &[WorkerView], console: &Console) -> Result<()> {
         }
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "WORKER",
         "NAME",
         "KINDS",

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow};
 use dunlin_client::Tasks;
-use dunlin_client::scheduler::{Label, NewTask, Retry, SubmittedTask, TaskDependency, TaskStage, TaskView};
+use dunlin_client::scheduler::{
+    Label, NewTask, RetryPolicy, SubmittedTask, TaskDependency, TaskStage, TaskView,
+};
 use serde_json::json;
 
 use super::show;
@@ -15,7 +17,7 @@ use crate::commands::kv::content;
 use crate::commands::parse::{duration, header, memory, moment, processors, span, unix_ns};
 use crate::console::Console;
 use crate::format::text::escaped;
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
 #[derive(Debug, clap::Args)]
@@ -158,7 +160,7 @@ fn submit(
         ),
         None => arguments.at,
     };
-    let retries = arguments.retries.map(|retries| Retry { retries, ..Retry::default() });
+    let retries = arguments.retries.map(|retries| RetryPolicy { retries, ..RetryPolicy::default() });
     let (labels, needs) = (lent(&arguments.labels), lent(&arguments.needs));
     let after: Vec<_> = arguments.after.iter().map(|&task| TaskDependency::Task { task }).collect();
     let new = payloads.iter().map(|payload| NewTask {
@@ -239,8 +241,8 @@ fn wait(tasks: &Tasks, submitted: &[u64], stop: &StopFlag, console: &Console) ->
     }
     match failed {
         0 => Ok(()),
-        1 if submitted.len() == 1 => Err(Refusal("the task failed".to_owned()).into()),
-        _ => Err(Refusal(format!("{failed} of {} tasks failed", submitted.len())).into()),
+        1 if submitted.len() == 1 => Err(CommandRefusal("the task failed".to_owned()).into()),
+        _ => Err(CommandRefusal(format!("{failed} of {} tasks failed", submitted.len())).into()),
     }
 }
 

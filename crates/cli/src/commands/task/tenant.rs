@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use dunlin_client::Tasks;
-use dunlin_client::scheduler::{KeyLimit, Quota, Rate, Tenant};
+use dunlin_client::scheduler::{KeyLimit, Quota, Rate, TenantSettings};
 use serde_json::json;
 
 use crate::commands::parse::duration;
@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()
     let running = arguments.limits.iter().map(|(key, count)| KeyLimit::running(key.as_bytes(), *count));
     let starting = arguments.rates.iter().map(|(key, rate)| KeyLimit::starting(key.as_bytes(), *rate));
     let limits = running.chain(starting).collect();
-    tasks.set_tenant(Tenant {
+    tasks.set_tenant(TenantSettings {
         weight: arguments.weight,
         queued_max: arguments.queued.unwrap_or(0),
         retry_percent: arguments.retries.unwrap_or(0),
@@ -91,7 +91,7 @@ pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()
         cpu_milli: arguments.cpu_milli.unwrap_or_default(),
         memory_bytes: arguments.memory_bytes.unwrap_or_default(),
         limits,
-        ..Tenant::new(arguments.name.as_bytes())
+        ..TenantSettings::new(arguments.name.as_bytes())
     })?;
     let mut out = console.out();
     match console.json {

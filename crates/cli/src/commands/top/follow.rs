@@ -39,19 +39,19 @@ pub enum NodeEvent {
 }
 
 /// Follows a node's status until it is dropped.
-pub struct Follow {
+pub struct StatusFollower {
     heard: Receiver<StatusEvent>,
 }
 
-impl Follow {
+impl StatusFollower {
     /// Starts to follow. Fails if the node is unreachable or refuses.
-    pub fn start(global: &Global) -> Result<Follow> {
+    pub fn start(global: &Global) -> Result<StatusFollower> {
         let opened = open(global)?;
         let (sender, heard) = channel();
         let global = global.clone();
         let thread = thread::Builder::new().name("top".to_owned());
         thread.spawn(move || follow(opened, &global, &sender)).context("cannot start a thread")?;
-        Ok(Follow { heard })
+        Ok(StatusFollower { heard })
     }
 
     /// Applies the messages that have arrived, after waiting at most `wait` for the first.

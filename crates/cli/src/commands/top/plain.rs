@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::figures::{self, StatusTable};
 use super::report::NodeReport;
 use crate::console::Paint;
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Rows per table; the dashboard shows all.
 const ROWS_MAX: usize = 20;
@@ -30,7 +30,7 @@ fn write_table(listed: &StatusTable, out: &mut impl Write, paint: Paint) -> io::
     if listed.rows.is_empty() {
         return writeln!(out, "{}", paint.faint("none"));
     }
-    let mut table = Table::new(listed.heading);
+    let mut table = TextTable::new(listed.heading);
     listed.rows.iter().take(ROWS_MAX).for_each(|row| table.row(row.clone()));
     table.write(out, paint)?;
     match listed.rows.len().saturating_sub(ROWS_MAX) {

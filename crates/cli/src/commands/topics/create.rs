@@ -9,7 +9,7 @@ use dunlin_topic::{AckLevel, Durable, OnFull, ReducerConfig, Reliable, Retention
 use dunlin_wire::ErrorCode;
 
 use crate::commands::parse;
-use crate::config::Size;
+use crate::config::ByteSize;
 use crate::console::Console;
 
 pub const EXAMPLES: &str = "\
@@ -34,7 +34,7 @@ pub struct Arguments {
     partitions: Option<u16>,
     /// History of each log in bytes, such as 256MiB [default: the node's; 1GiB with --durable]
     #[arg(long, value_name = "BYTES")]
-    retention_bytes: Option<Size>,
+    retention_bytes: Option<ByteSize>,
     /// History of each log in records [default: the node's]
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
@@ -43,7 +43,7 @@ pub struct Arguments {
     retention_age: Option<Duration>,
     /// Largest record in bytes, such as 64KiB [default: the node's]
     #[arg(long, value_name = "BYTES")]
-    record_bytes_max: Option<Size>,
+    record_bytes_max: Option<ByteSize>,
     /// Make publishers wait for the slowest registered subscriber while the history is full
     #[arg(long)]
     reliable: bool,
@@ -104,7 +104,7 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
 impl Arguments {
     /// 0 means the node's default.
     fn config(&self) -> TopicConfig {
-        let narrow = |size: Size| u32::try_from(size.0).unwrap_or(u32::MAX);
+        let narrow = |size: ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
         TopicConfig {
             pattern: self.pattern.clone(),
             partitions: self.partitions.unwrap_or(0),

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::console::{Console, grouped, sized};
 use crate::format::rfc3339;
 use crate::format::text::escaped;
-use crate::table::Table;
+use crate::table::TextTable;
 
 use super::owner::Owner;
 use super::unknown;
@@ -96,7 +96,7 @@ fn write_logs(logs: &[LogDescription], console: &Console, out: &mut impl Write) 
     if logs.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new(&["LOG", "FIRST", "LAST", "RECORDS", "RETAINED BYTES", "LAST APPENDED"]);
+    let mut table = TextTable::new(&["LOG", "FIRST", "LAST", "RECORDS", "RETAINED BYTES", "LAST APPENDED"]);
     for log in logs {
         table.row([
             log.partition.to_string(),
@@ -115,7 +115,7 @@ fn write_subscribers(topic: &TopicDescription, console: &Console, out: &mut impl
     if topic.subscribers.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new(&["SUBSCRIBER", "LOG", "POSITION", "LAG", "MISSED", "KIND"]);
+    let mut table = TextTable::new(&["SUBSCRIBER", "LOG", "POSITION", "LAG", "MISSED", "KIND"]);
     for subscriber in &topic.subscribers {
         table.row([
             subscriber.name.clone(),
@@ -139,7 +139,7 @@ fn write_groups(topic: &TopicDescription, console: &Console, out: &mut impl Writ
     if topic.groups.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new(&["GROUP", "KIND", "MEMBERS", "WAITING", "CLAIMED"]);
+    let mut table = TextTable::new(&["GROUP", "KIND", "MEMBERS", "WAITING", "CLAIMED"]);
     for group in &topic.groups {
         table.row([
             group.name.clone(),

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
     let password = match file {
@@ -18,14 +18,14 @@ pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
         None if std::io::stdin().is_terminal() => {
             let first = ask(&format!("Password for {user}: "))?;
             if ask("Repeat the password: ")? != first {
-                bail!(Refusal("the two passwords differ: run the command again".to_owned()));
+                bail!(CommandRefusal("the two passwords differ: run the command again".to_owned()));
             }
             first
         }
         None => line()?,
     };
     if password.is_empty() {
-        bail!(Refusal(
+        bail!(CommandRefusal(
             "the password is empty: give one, or --no-password for a user with tokens only".to_owned()
         ));
     }

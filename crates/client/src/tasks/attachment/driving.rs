@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_tasks::{Attach, Command, Label, NewWorker};
-use dunlin_wire::{ErrorCode, FromClient, Kind, LongBytes, Retry, Tasks as Message, TasksKind};
+use dunlin_tasks::{Attach, Label, NewWorker, TaskCommand};
+use dunlin_wire::{ErrorCode, FromClient, LongBytes, MessageKind, Retry, Tasks as Message, TasksKind};
 
 use super::super::asking::read_answers;
 use super::super::error::TasksError;
@@ -159,7 +159,7 @@ impl AttachmentShared {
     }
 
     fn begin_attaching(&self) {
-        if let Err(error) = self.shared.check_version(Kind::Tasks) {
+        if let Err(error) = self.shared.check_version(MessageKind::Tasks) {
             return self.end(error.into());
         }
         let options = &self.options;
@@ -200,7 +200,7 @@ impl AttachmentShared {
     fn beat(&self) {
         self.with(|phase| {
             let workers = vec![phase.worker_state.worker];
-            phase.worker_state.say(QueuedCommand::new(&Command::Beat { workers }, None, false));
+            phase.worker_state.say(QueuedCommand::new(&TaskCommand::Beat { workers }, None, false));
         });
     }
 

@@ -9,7 +9,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dunlin_tasks::{Attached, AttemptReport, Command, CommandReply, Start, WorkerOrder};
+use dunlin_tasks::{Attached, AttemptReport, CommandReply, TaskCommand, TaskStart, WorkerOrder};
 use dunlin_wire::ErrorCode;
 use hashbrown::HashMap;
 
@@ -78,7 +78,11 @@ pub(super) struct QueuedCommand {
 }
 
 impl QueuedCommand {
-    pub(super) fn new(command: &Command<'_>, answers: Option<(u64, u64)>, is_kept: bool) -> QueuedCommand {
+    pub(super) fn new(
+        command: &TaskCommand<'_>,
+        answers: Option<(u64, u64)>,
+        is_kept: bool,
+    ) -> QueuedCommand {
         let mut bytes = Vec::with_capacity(ANSWER_BYTES);
         push(&mut bytes, command);
         QueuedCommand { bytes, answers, is_kept, is_again: false }
@@ -97,12 +101,13 @@ impl QueuedCommand {
         if is_of_another(refused.code) {
             return None;
         }
-        let Ok(Command::Complete { answer, .. }) = Command::decode(self.bytes.get(LENGTH_BYTES..)?) else {
+        let Ok(TaskCommand::Complete { answer, .. }) = TaskCommand::decode(self.bytes.get(LENGTH_BYTES..)?)
+        else {
             return None;
         };
         let error = format!("the result was refused: {refused}");
         Some(QueuedCommand::new(
-            &Command::Fail { answer, error: error.as_bytes(), retry: true },
+            &TaskCommand::Fail { answer, error: error.as_bytes(), retry: true },
             self.answers,
             true,
         ))
@@ -166,7 +171,7 @@ impl WorkerState {
     /// that attaches again sends its number of slots.
     fn take_one_more(&mut self) {
         if self.is_attached && !self.is_draining {
-            let pull = Command::Pull { worker: self.worker, credit: 1 };
+            let pull = TaskCommand::Pull { worker: self.worker, credit: 1 };
             self.say(QueuedCommand::new(&pull, None, false));
         }
     }
@@ -276,12 +281,12 @@ impl WorkerState {
                 memory_bytes: 0,
                 credit: 1,
             };
-            let command = Command::Fail { answer, error: b"stopped before it began", retry: true };
+            let command = TaskCommand::Fail { answer, error: b"stopped before it began", retry: true };
             self.say(QueuedCommand::new(&command, Some((task, token)), true));
         }
     }
 
-    fn start(&mut self, start: Start) {
+    fn start(&mut self, start: TaskStart) {
         if self.holds(start.task, start.token) {
             return;
         }

@@ -12,7 +12,7 @@ use dunlin_topic::{
 
 use crate::groups::membership::GroupMember;
 use crate::groups::part::GroupPartition;
-use crate::groups::state::State;
+use crate::groups::state::MembershipState;
 
 /// A member of a group whose topic this node owns.
 #[derive(Debug)]
@@ -62,7 +62,8 @@ impl Here {
 
     /// The newest epoch from which the group received records.
     pub(super) fn epoch(&mut self) -> u32 {
-        let of_parts = |state: &mut State<Share>| state.parts.iter().map(GroupPartition::epoch).max();
+        let of_parts =
+            |state: &mut MembershipState<Share>| state.parts.iter().map(GroupPartition::epoch).max();
         self.membership.with(|state, _, _| of_parts(state)).unwrap_or(0)
     }
 
@@ -137,7 +138,7 @@ impl Here {
     }
 }
 
-impl State<Share> {
+impl MembershipState<Share> {
     fn confirm(&mut self, member: MemberId, part: usize, seq: u64) {
         // A member is in its group until it leaves.
         let _ = self.parts[part].machine.confirm(member, seq);

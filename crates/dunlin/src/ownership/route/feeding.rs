@@ -153,21 +153,21 @@ mod tests {
     use std::thread;
     use std::time::Instant;
 
-    use dunlin_control::{Command, Placement, Reply};
+    use dunlin_control::{ControlCommand, ControlReply, Placement};
     use dunlin_topic::{ConsumeMode, Cursor, SubscribeOptions, TopicConfig, Waiter};
 
     use super::*;
     use crate::config::Config;
     use crate::node::Node;
-    use crate::ownership::{ClusterCommandError, InFlightBatch, OwnershipLimits, Peers};
+    use crate::ownership::{ClusterCommandError, InFlightBatch, OwnershipLimits, PeerNodes};
     use crate::storage::config_in_words;
 
     /// Other nodes that never respond.
     #[derive(Debug)]
     struct Silent;
 
-    impl Peers for Silent {
-        fn ask(&self, _: &Command<'_>) -> Result<Reply, ClusterCommandError> {
+    impl PeerNodes for Silent {
+        fn ask(&self, _: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError> {
             Err(ClusterCommandError::Away("nobody is there".to_owned()))
         }
 

@@ -1,14 +1,15 @@
 //! Viewers of a process, and commands for entities.
 
 use dunlin_space::{
-    Behaviour, CommandError, EntityCommand, InterestError, RegionId, ViewerId, ViewerUpdate, Watch,
+    Behaviour, CommandError, EntityCommand, InterestError, RegionId, SurroundingsWatch, ViewerId,
+    ViewerUpdate,
 };
 
 use super::Host;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Adds a viewer in all regions here, present and future.
-    pub fn watch(&mut self, viewer: ViewerId, watch: Watch) -> Result<(), InterestError> {
+    pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
         let max = self.setup.limits.viewers_max;
         if !self.viewers.contains_key(&viewer) && self.viewers.len() >= max as usize {
             return Err(InterestError::TooMany { max });

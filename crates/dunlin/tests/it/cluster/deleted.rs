@@ -75,7 +75,7 @@ fn late_deletion_notice_does_not_delete_the_next_topic() {
 fn hears(stage: &TestCluster, id: u64) {
     let mut late = stage.hall.late.lock().unwrap();
     for change in late.remove(&id).unwrap() {
-        stage.ownership(id).changed(Events::new(&change).unwrap());
+        stage.ownership(id).changed(KeyEvents::new(&change).unwrap());
     }
 }
 

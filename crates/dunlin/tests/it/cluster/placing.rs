@@ -74,7 +74,7 @@ fn record_waits_for_word_of_the_topic_that_owns_its_subject() {
     let early = receive.recv_timeout(Duration::from_millis(100));
     assert!(early.is_err(), "{early:?}");
     let unheard = stage.hall.late.lock().unwrap().remove(&2).unwrap();
-    unheard.iter().for_each(|change| stage.ownership(2).changed(Events::new(change).unwrap()));
+    unheard.iter().for_each(|change| stage.ownership(2).changed(KeyEvents::new(change).unwrap()));
     assert_eq!(receive.recv_timeout(PATIENCE).unwrap(), Ok(1));
 }
 

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use dunlin::journal::{FakeDisk, RealDisk};
-use dunlin::state::{Answer, Command, Query, Refusal, Reply};
+use dunlin::state::{ControlCommand, ControlQuery, ControlRefusal, ControlReply, QueryAnswer};
 use dunlin::topic::{OnGap, Position, Publish, Start, SubscribeError, SubscribeOptions};
-use dunlin::{Config, Consistency, ControlError, KV, Limits, Node, Refused, TopicError, block_on};
+use dunlin::{Config, Consistency, ControlError, KV, Node, NodeLimits, Refused, TopicError, block_on};
 use dunlin_wait::find;
 
 use super::stage::*;
 use crate::node;
 
 fn value_of(node: &Node, key: &str) -> Option<String> {
-    let query = Query::Get { key: key.as_bytes() };
+    let query = ControlQuery::Get { key: key.as_bytes() };
     match block_on(node.control().unwrap().query(Consistency::Linearizable, &query)).unwrap() {
-        Answer::Found { found, .. } => {
+        QueryAnswer::Found { found, .. } => {
             found.items.first().map(|pair| String::from_utf8_lossy(&pair.item.value).into_owned())
         }
         other => panic!("{other:?}"),
@@ -25,11 +25,15 @@ fn value_of(node: &Node, key: &str) -> Option<String> {
 fn single_node_delivers_each_revision_in_order() {
     let node = node();
     let control = node.control().unwrap();
-    assert_eq!(block_on(control.ask(&put("a", "1"))).unwrap(), Reply::Changed { revision: 1, keys: 1 });
+    assert_eq!(
+        block_on(control.ask(&put("a", "1"))).unwrap(),
+        ControlReply::Changed { revision: 1, keys: 1 }
+    );
     block_on(control.ask(&put("b", "2"))).unwrap();
-    let refused = block_on(control.ask(&Command::PutIf { key: b"a", value: b"3", lease: 0, expect: 2 }));
-    assert_eq!(refused, Err(ControlError::Refused(Refusal::Mismatch { modified: 1 })));
-    block_on(control.ask(&Command::DeleteRange { start: b"a", end: b"z" })).unwrap();
+    let refused =
+        block_on(control.ask(&ControlCommand::PutIf { key: b"a", value: b"3", lease: 0, expect: 2 }));
+    assert_eq!(refused, Err(ControlError::Refused(ControlRefusal::Mismatch { modified: 1 })));
+    block_on(control.ask(&ControlCommand::DeleteRange { start: b"a", end: b"z" })).unwrap();
     assert_eq!(value_of(&node, "a"), None);
     assert_eq!(Watch::from_first(&node).until(|seen| seen.len() == 3), ["1 a=1", "2 b=2", "3 -a -b"]);
 }
@@ -53,7 +57,7 @@ fn watch_resumes_after_a_revision_or_reports_a_gap() {
     let control = node.control().unwrap();
     let big = vec![b'x'; 2_000];
     for _ in 0..200 {
-        block_on(control.ask(&Command::Put { key: b"a", value: &big, lease: 0 })).unwrap();
+        block_on(control.ask(&ControlCommand::Put { key: b"a", value: &big, lease: 0 })).unwrap();
     }
     let log = Arc::clone(&node.topic(KV).unwrap().logs()[0]);
     let epoch = log.info().epoch;
@@ -159,7 +163,7 @@ fn lease_that_nobody_keeps_alive_ends_and_frees_its_lock() {
     assert!(next > token, "{next} after {token}");
     assert_eq!(value_of(&node, "$lock/gate"), Some("second".to_owned()));
     let refused = block_on(control.acquire(b"gate", first, b"first"));
-    assert_eq!(refused, Err(ControlError::Refused(Refusal::NoLease { lease: first })));
+    assert_eq!(refused, Err(ControlError::Refused(ControlRefusal::NoLease { lease: first })));
 }
 
 #[test]
@@ -174,12 +178,15 @@ fn lock_wait_fails_when_its_lease_ends_or_it_leaves_the_queue() {
     };
     let short = grant(control, 200);
     let ended = wait(short).join().unwrap();
-    assert_eq!(ended, Err(ControlError::Refused(Refusal::NoLease { lease: short })));
+    assert_eq!(ended, Err(ControlError::Refused(ControlRefusal::NoLease { lease: short })));
     let leaver = grant(control, 60_000);
     let waiting = wait(leaver);
     until("it waits", || control.with(|state| state.lease(leaver).unwrap().waits).unwrap() == 1);
-    block_on(control.ask(&Command::Release { name: b"gate", lease: leaver })).unwrap();
-    assert_eq!(waiting.join().unwrap(), Err(ControlError::Refused(Refusal::NotHeld { lease: leaver })));
+    block_on(control.ask(&ControlCommand::Release { name: b"gate", lease: leaver })).unwrap();
+    assert_eq!(
+        waiting.join().unwrap(),
+        Err(ControlError::Refused(ControlRefusal::NotHeld { lease: leaver }))
+    );
     let stopped = wait(grant(control, 60_000));
     node.stop();
     assert!(stopped.join().unwrap().is_err(), "no caller waits for ever");
@@ -187,7 +194,7 @@ fn lock_wait_fails_when_its_lease_ends_or_it_leaves_the_queue() {
 
 #[test]
 fn spent_memory_leaves_a_history_gap_but_accepts_keys() {
-    let limits = Limits { memory_bytes_max: 1 << 20, ..Limits::default() };
+    let limits = NodeLimits { memory_bytes_max: 1 << 20, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let control = node.control().unwrap();
     let mut watch = Watch::from_first(&node);
@@ -195,7 +202,7 @@ fn spent_memory_leaves_a_history_gap_but_accepts_keys() {
     watch.until(|seen| seen.len() == 1);
     let big = vec![b'x'; 900 << 10];
     let held = dunlin::topic::Charge::of(node.budget(), 600 << 10).unwrap();
-    block_on(control.ask(&Command::Put { key: b"b", value: &big, lease: 0 })).unwrap();
+    block_on(control.ask(&ControlCommand::Put { key: b"b", value: &big, lease: 0 })).unwrap();
     drop(held);
     block_on(control.ask(&put("c", "3"))).unwrap();
     assert_eq!(watch.until(|seen| seen.len() == 3), ["1 a=1", "gap 2 to 2", "3 c=3"]);
@@ -220,14 +227,14 @@ fn keys_are_limited_by_state_bytes_max() {
     };
     let put = |node: &Node, number: u8| {
         let (key, value) = (&[b'a' + number][..], &[b'x'; 10_000][..]);
-        block_on(node.control().unwrap().ask(&Command::Put { key, value, lease: 0 }))
+        block_on(node.control().unwrap().ask(&ControlCommand::Put { key, value, lease: 0 }))
     };
     let node = open(64 << 10);
     assert_eq!((0..20).take_while(|number| put(&node, *number).is_ok()).count(), 6);
     let refused = Refused::from(&put(&node, 6).unwrap_err());
     assert_eq!(refused.code, dunlin_wire::ErrorCode::NoRoom);
     assert!(refused.text.contains("kv.bytes_max = 65536: delete keys"), "{refused:?}");
-    block_on(node.control().unwrap().ask(&Command::Delete { key: b"a" })).unwrap();
+    block_on(node.control().unwrap().ask(&ControlCommand::Delete { key: b"a" })).unwrap();
     put(&node, 0).unwrap();
     node.stop();
     drop(node);
@@ -242,15 +249,15 @@ fn keys_are_limited_by_state_bytes_max() {
 
 #[test]
 fn memory_limit_sets_the_limits_of_keys_and_tasks() {
-    let limits = Limits::with_memory(64 << 20);
+    let limits = NodeLimits::with_memory(64 << 20);
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     block_on(node.control().unwrap().ask(&put("a", "1"))).unwrap();
     assert_eq!(node.control().unwrap().with(|state| state.limits().state_bytes_max).unwrap(), 16 << 20);
-    let tenant = dunlin::scheduler::Command::Found { tenant: b"a" };
+    let tenant = dunlin::scheduler::TaskCommand::Found { tenant: b"a" };
     block_on(node.tasks().unwrap().ask(&tenant)).unwrap();
     let tasks = node.tasks().unwrap().each(|state| state.limits().state_bytes_max).unwrap();
     assert_eq!(tasks, [16 << 20]);
-    let limits = dunlin::scheduler::Limits { state_bytes_max: u64::MAX, ..Default::default() };
-    let raised = block_on(node.ask_tasks(&dunlin::scheduler::Command::Limit { limits }));
+    let limits = dunlin::scheduler::SchedulerLimits { state_bytes_max: u64::MAX, ..Default::default() };
+    let raised = block_on(node.ask_tasks(&dunlin::scheduler::TaskCommand::Limit { limits }));
     assert_eq!(raised.unwrap_err().code, dunlin_wire::ErrorCode::Forbidden, "clients may not set limits");
 }

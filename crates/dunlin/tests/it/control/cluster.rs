@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin::state::{Answer, Command, Query, Refusal, Reply};
+use dunlin::state::{ControlCommand, ControlQuery, ControlRefusal, ControlReply, QueryAnswer};
 use dunlin::topic::{Position, Start, SubscribeOptions};
 use dunlin::{Consistency, ControlError, KV, block_on};
 use dunlin_wait::POLL;
@@ -14,7 +14,7 @@ fn any_node_takes_commands_and_delivers_the_same_changes() {
     let stage = TestCluster::of(3, limits());
     for (number, id) in [1, 2, 3, 1, 2, 3].into_iter().enumerate() {
         let reply = block_on(stage.control(id).ask(&put("a", "1"))).unwrap();
-        assert_eq!(reply, Reply::Changed { revision: number as u64 + 1, keys: 1 });
+        assert_eq!(reply, ControlReply::Changed { revision: number as u64 + 1, keys: 1 });
         let read =
             block_on(stage.control(1 + id % 3).read(Consistency::Linearizable, |state| state.revision()));
         assert_eq!(read, Ok(number as u64 + 1), "another node has the key after the response");
@@ -33,8 +33,9 @@ fn lost_response_is_unknown_and_is_not_retried() {
     stage.lose_answers(true);
     assert_eq!(block_on(stage.control(follower).ask(&put("a", "2"))), Err(ControlError::Unknown));
     stage.lose_answers(false);
-    let read = block_on(stage.control(follower).query(Consistency::Linearizable, &Query::Get { key: b"a" }));
-    let Answer::Found { found, .. } = read.unwrap() else { panic!() };
+    let read =
+        block_on(stage.control(follower).query(Consistency::Linearizable, &ControlQuery::Get { key: b"a" }));
+    let QueryAnswer::Found { found, .. } = read.unwrap() else { panic!() };
     assert_eq!(found.items[0].item.version, 2, "done once");
 }
 
@@ -93,10 +94,11 @@ fn is_kept_by_the_next_leader(ttl_ms: u64) -> bool {
     // The term must be older than the lease.
     std::thread::sleep(Duration::from_millis(ttl_ms * 5 / 4));
     let lease = grant(stage.control(old), ttl_ms);
-    let put = Command::Put { key: b"mine", value: b"1", lease };
+    let put = ControlCommand::Put { key: b"mine", value: b"1", lease };
     stage.ask_among(&[1, 2, 3], &put);
     let kept = Instant::now();
-    let Reply::KeptAlive { ended } = stage.ask_among(&[1, 2, 3], &Command::KeepAlive { leases: vec![lease] })
+    let ControlReply::KeptAlive { ended } =
+        stage.ask_among(&[1, 2, 3], &ControlCommand::KeepAlive { leases: vec![lease] })
     else {
         panic!()
     };
@@ -269,9 +271,9 @@ fn waiter_at_a_follower_gets_the_lock_and_the_old_holder_fails() {
     until("it waits", || {
         there.with(|state| state.lease(second).is_some_and(|lease| lease.waits == 1)).unwrap()
     });
-    block_on(here.ask(&Command::Revoke { lease: first })).unwrap();
+    block_on(here.ask(&ControlCommand::Revoke { lease: first })).unwrap();
     let next = waiting.join().unwrap().unwrap();
     assert!(next > token);
-    let refused = block_on(here.ask(&Command::Proclaim { name: b"gate", lease: first, value: b"" }));
-    assert_eq!(refused, Err(ControlError::Refused(Refusal::NotHeld { lease: first })));
+    let refused = block_on(here.ask(&ControlCommand::Proclaim { name: b"gate", lease: first, value: b"" }));
+    assert_eq!(refused, Err(ControlError::Refused(ControlRefusal::NotHeld { lease: first })));
 }

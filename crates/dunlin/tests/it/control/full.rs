@@ -4,7 +4,7 @@ use std::process::Command as Program;
 use std::sync::Arc;
 
 use dunlin::journal::RealDisk;
-use dunlin::state::Command;
+use dunlin::state::ControlCommand;
 use dunlin::wire::ErrorCode;
 use dunlin::{Config, Consistency, ControlError, Node, Refused, block_on};
 use tempfile::TempDir;
@@ -43,7 +43,8 @@ fn key(number: usize) -> Vec<u8> {
 
 fn put(node: &Node, number: usize) -> Result<(), ControlError> {
     let key = key(number);
-    block_on(node.control().unwrap().ask(&Command::Put { key: &key, value: &VALUE, lease: 0 })).map(drop)
+    block_on(node.control().unwrap().ask(&ControlCommand::Put { key: &key, value: &VALUE, lease: 0 }))
+        .map(drop)
 }
 
 /// Writes keys until there is no room; returns how many were acknowledged.
@@ -62,7 +63,7 @@ fn fill(node: &Node) -> usize {
 }
 
 fn keys(node: &Node) -> usize {
-    let count = |state: &dunlin::state::State| {
+    let count = |state: &dunlin::state::ControlState| {
         (0..10_000).filter(|number| state.get(&key(*number)).is_some()).count()
     };
     block_on(node.control().unwrap().read(Consistency::Linearizable, count)).unwrap()
@@ -84,7 +85,7 @@ fn full_disk_refuses_puts_until_deletes_make_room() {
     assert_eq!(keys(&node), put_keys);
     for number in 0..put_keys {
         let key = key(number);
-        block_on(node.control().unwrap().ask(&Command::Delete { key: &key })).unwrap();
+        block_on(node.control().unwrap().ask(&ControlCommand::Delete { key: &key })).unwrap();
     }
     assert_eq!(keys(&node), 0);
     dunlin_wait::until("the node continues by itself", || match put(&node, 0) {

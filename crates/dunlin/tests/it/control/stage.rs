@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin::journal::MemoryDisk;
-use dunlin::raft::{Member, RequestLane, ResponseFuture, Transport};
-use dunlin::state::{Command, Event, Events, Reply};
+use dunlin::raft::{RaftMember, RequestLane, ResponseFuture, Transport};
+use dunlin::state::{ControlCommand, ControlReply, KeyEvent, KeyEvents};
 use dunlin::topic::{self, Notice, Start, Subscribe, SubscribeOptions, Subscriber};
 use dunlin::{Config, Control, ControlError, ControlLimits, KV, Node, block_on};
 pub use dunlin_wait::until;
@@ -22,13 +22,13 @@ pub fn limits() -> ControlLimits {
     limits
 }
 
-pub fn put(key: &'static str, value: &'static str) -> Command<'static> {
-    Command::Put { key: key.as_bytes(), value: value.as_bytes(), lease: 0 }
+pub fn put(key: &'static str, value: &'static str) -> ControlCommand<'static> {
+    ControlCommand::Put { key: key.as_bytes(), value: value.as_bytes(), lease: 0 }
 }
 
 pub fn grant(control: &Control, ttl_ms: u64) -> u64 {
-    match block_on(control.ask(&Command::Grant { ttl_ms })).unwrap() {
-        Reply::Granted { lease, .. } => lease,
+    match block_on(control.ask(&ControlCommand::Grant { ttl_ms })).unwrap() {
+        ControlReply::Granted { lease, .. } => lease,
         other => panic!("{other:?}"),
     }
 }
@@ -67,12 +67,12 @@ impl Watch {
 fn told(event: &topic::Event<'_>) -> String {
     match event {
         topic::Event::Record(record) => {
-            let events = Events::new(record.payload()).unwrap().map(|event| match event.unwrap() {
-                Event::Put { key, item } => {
+            let events = KeyEvents::new(record.payload()).unwrap().map(|event| match event.unwrap() {
+                KeyEvent::Put { key, item } => {
                     assert_eq!(item.modified, record.seq());
                     format!("{}={}", String::from_utf8_lossy(key), String::from_utf8_lossy(&item.value))
                 }
-                Event::Deleted { key } => format!("-{}", String::from_utf8_lossy(key)),
+                KeyEvent::Deleted { key } => format!("-{}", String::from_utf8_lossy(key)),
             });
             format!("{} {}", record.seq(), events.collect::<Vec<_>>().join(" "))
         }
@@ -100,7 +100,7 @@ struct TestTransport {
 }
 
 impl Transport for TestTransport {
-    fn ask(&self, member: &Member, _lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
+    fn ask(&self, member: &RaftMember, _lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture {
         let request = Bytes::from(request.concat());
         let (from, to, ways) = (self.from, member.id, Arc::clone(&self.ways));
         Box::pin(async move {
@@ -129,8 +129,8 @@ pub struct TestCluster {
     limits: ControlLimits,
 }
 
-fn member(id: u64) -> Member {
-    Member { id, address: format!("node {id}") }
+fn member(id: u64) -> RaftMember {
+    RaftMember { id, address: format!("node {id}") }
 }
 
 impl TestCluster {
@@ -138,7 +138,7 @@ impl TestCluster {
         let (ways, disks, nodes) = Default::default();
         let mut stage = TestCluster { ways, disks, nodes, limits };
         (1..=count).for_each(|id| stage.start(id));
-        let members: Vec<Member> = (1..=count).map(member).collect();
+        let members: Vec<RaftMember> = (1..=count).map(member).collect();
         block_on(stage.control(1).begin(&members)).unwrap();
         stage.leader();
         stage
@@ -225,7 +225,7 @@ impl TestCluster {
     }
 
     /// Proposes a command, and retries while there is no leader or the outcome is unknown.
-    pub fn ask_among(&self, ids: &[u64], command: &Command<'_>) -> Reply {
+    pub fn ask_among(&self, ids: &[u64], command: &ControlCommand<'_>) -> ControlReply {
         let deadline = Deadline::new();
         loop {
             let leader = self.leader_among(ids);

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::topic::{
-    Event, Limits, Notice, Publish, PublishError, Reliable, Retention, Subscribe, SubscribeOptions,
+    Event, LogLimits, Notice, Publish, PublishError, Reliable, Retention, Subscribe, SubscribeOptions,
     TopicConfig,
 };
 use dunlin::{Config, Node, ShareOptions, WorkOptions};
@@ -170,7 +170,7 @@ fn is_told_by_a_tick(claim_ms: u64) -> bool {
 #[test]
 fn member_at_its_claim_limit_gets_more_after_settling() {
     let mut config = Config::default();
-    config.limits.topic = Limits { work_member_claims_max: 2, work_claims_max: 3, ..Limits::default() };
+    config.limits.topic = LogLimits { work_member_claims_max: 2, work_claims_max: 3, ..LogLimits::default() };
     let node = Node::start(config).unwrap();
     publish(&node, "jobs", 1..=6);
     let mut first = node.join_work("jobs", "g", &working()).unwrap();

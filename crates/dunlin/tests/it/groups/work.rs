@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::topic::{Event, Publish, Retention, Subscribe, SubscribeError, TopicConfig};
-use dunlin::{Config, DeadLetters, JoinError, Limits, Node, StaleClaim, WorkEvent, WorkOptions};
+use dunlin::{Config, DeadLetters, JoinError, Node, NodeLimits, StaleClaim, WorkEvent, WorkOptions};
 use dunlin_wait::until;
 
 use super::{SOON, await_claim, claim, dropping, gap_of, keyed, number, publish, working};
@@ -278,7 +278,7 @@ fn deleted_topic_is_worked_off_to_its_last_record() {
 #[test]
 fn groups_without_members_end_after_a_while() {
     let node = |group_idle_max| {
-        let limits = Limits { groups_max: 1, group_idle_max, ..Default::default() };
+        let limits = NodeLimits { groups_max: 1, group_idle_max, ..Default::default() };
         Node::start(Config { limits, ..Config::default() }).unwrap()
     };
     let full = JoinError::Limit { limit: "groups_max", value: 1 };

@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Message<'a> {
+pub(super) struct BetfairMessage<'a> {
     #[serde(borrow, default)]
     pub op: Option<Cow<'a, str>>,
     #[serde(default)]

@@ -6,7 +6,7 @@ use crate::book::BookEntry;
 use crate::side::Side;
 
 #[derive(Debug, Default)]
-pub(super) struct Runner {
+pub(super) struct BetfairRunner {
     /// Whether a record was made. The first one clears the book, whatever the topic held before.
     begun: bool,
     bids: BTreeSet<i64>,
@@ -15,7 +15,7 @@ pub(super) struct Runner {
     payload: Vec<u8>,
 }
 
-impl Runner {
+impl BetfairRunner {
     pub(super) fn begin_message(&mut self) {
         self.payload.clear();
     }

@@ -20,7 +20,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 
 use super::row::{PRICE_DECIMALS, SIZE_DECIMALS};
-use super::standing::Order;
+use super::standing::RestingOrder;
 use crate::decimal;
 use crate::side::Side;
 
@@ -124,7 +124,12 @@ impl Phantoms {
     }
 
     /// Orders that evidence older than [`GRACE_MS`] proves to be phantoms. `standing` are all open orders.
-    pub(super) fn prove(&mut self, now_ms: u64, line: u64, standing: &HashMap<u64, Order>) -> Vec<Phantom> {
+    pub(super) fn prove(
+        &mut self,
+        now_ms: u64,
+        line: u64,
+        standing: &HashMap<u64, RestingOrder>,
+    ) -> Vec<Phantom> {
         let mut found = Vec::new();
         while let Some((seen_ms, proof)) = self.evidence.front().copied()
             && now_ms >= seen_ms.saturating_add(GRACE_MS)
@@ -142,7 +147,7 @@ impl Phantoms {
     fn phantoms_refuted_by(
         &self,
         proof: PhantomProof,
-        standing: &HashMap<u64, Order>,
+        standing: &HashMap<u64, RestingOrder>,
     ) -> Vec<(Side, i64, u64)> {
         let (bids_from, asks_to) = match proof {
             PhantomProof::Trade { price } => (Some(price.saturating_add(1)), Some(price.saturating_sub(1))),

@@ -27,7 +27,7 @@ pub(super) enum RowAction {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row {
+pub(super) struct BitstampRow {
     pub id: u64,
     pub local_ms: u64,
     pub exchange_ms: u64,
@@ -37,7 +37,7 @@ pub(super) struct Row {
     pub side: Side,
 }
 
-impl Row {
+impl BitstampRow {
     pub(super) fn is_market_order(&self) -> bool {
         match self.side {
             Side::Bid => self.price == MARKET_BUY,
@@ -48,14 +48,14 @@ impl Row {
 
 /// Positions of the columns of [`NAMES`], and the number of all columns.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Columns {
+pub(super) struct BitstampColumns {
     at: [usize; NAMES.len()],
     count: usize,
 }
 
-impl Columns {
+impl BitstampColumns {
     /// Reads the heading.
-    pub(super) fn of(line: &[u8]) -> Result<Columns, DefectKind> {
+    pub(super) fn of(line: &[u8]) -> Result<BitstampColumns, DefectKind> {
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         let found: Vec<&[u8]> =
             line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).take(COLUMNS_MAX).collect();
@@ -64,11 +64,11 @@ impl Columns {
         if !missing.is_empty() {
             return Err(DefectKind::MissingColumns { missing });
         }
-        Ok(Columns { at: NAMES.map(|name| place(name).unwrap_or(0)), count: found.len() })
+        Ok(BitstampColumns { at: NAMES.map(|name| place(name).unwrap_or(0)), count: found.len() })
     }
 
     /// Reads a row.
-    pub(super) fn read(&self, line: &[u8]) -> Result<Row, DefectKind> {
+    pub(super) fn read(&self, line: &[u8]) -> Result<BitstampRow, DefectKind> {
         let mut all = [&[][..]; COLUMNS_MAX];
         let mut found = 0;
         for field in line.split(|byte| *byte == b',') {
@@ -81,7 +81,7 @@ impl Columns {
             return Err(DefectKind::Columns { found, wanted: self.count });
         }
         let [id, local, exchange, price, volume, action, direction] = self.at.map(|at| all[at]);
-        Ok(Row {
+        Ok(BitstampRow {
             id: whole("id", id)?,
             local_ms: whole("timestamp", local)?,
             exchange_ms: whole("exchange_timestamp", exchange)?,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::phantoms::{Phantom, Phantoms};
-use super::row::{Row, RowAction};
+use super::row::{BitstampRow, RowAction};
 use super::tally::BitstampTally;
 use super::{DefectKind, ORDERS_MAX};
 use crate::orders::OrderEntry;
@@ -11,13 +11,13 @@ use crate::side::Side;
 
 #[derive(Debug, Default)]
 pub(super) struct OpenOrders {
-    orders: HashMap<u64, Order>,
+    orders: HashMap<u64, RestingOrder>,
     phantoms: Phantoms,
 }
 
 /// An order that was created and not deleted.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Order {
+pub(super) struct RestingOrder {
     pub side: Side,
     /// Price at creation, or after an amendment.
     pub price: i64,
@@ -26,7 +26,7 @@ pub(super) struct Order {
     pub market: bool,
 }
 
-impl Order {
+impl RestingOrder {
     /// Whether the order is part of the book.
     pub(super) fn rests(&self) -> bool {
         !self.market && self.size > 0
@@ -37,7 +37,7 @@ impl OpenOrders {
     /// Adds an order of the opening.
     pub(super) fn open(
         &mut self,
-        row: &Row,
+        row: &BitstampRow,
         tally: &mut BitstampTally,
     ) -> Result<Option<OrderEntry>, DefectKind> {
         let entry = self.create(row, tally)?;
@@ -51,7 +51,7 @@ impl OpenOrders {
     /// Applies an event; returns its change to the book.
     pub(super) fn event(
         &mut self,
-        row: &Row,
+        row: &BitstampRow,
         tally: &mut BitstampTally,
     ) -> Result<Option<OrderEntry>, DefectKind> {
         match row.action {
@@ -78,15 +78,19 @@ impl OpenOrders {
         self.orders.remove(&id);
     }
 
-    fn create(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, DefectKind> {
-        let Row { id, side, price, size, .. } = *row;
+    fn create(
+        &mut self,
+        row: &BitstampRow,
+        tally: &mut BitstampTally,
+    ) -> Result<Option<OrderEntry>, DefectKind> {
+        let BitstampRow { id, side, price, size, .. } = *row;
         if self.orders.contains_key(&id) {
             return Err(DefectKind::CreatedTwice { id });
         }
         if self.orders.len() >= ORDERS_MAX {
             return Err(DefectKind::TooManyOrders { id });
         }
-        let order = Order { side, price, size, market: row.is_market_order() };
+        let order = RestingOrder { side, price, size, market: row.is_market_order() };
         tally.created += 1;
         tally.market_orders += u64::from(order.market);
         tally.without_size += u64::from(!order.market && size == 0);
@@ -94,12 +98,16 @@ impl OpenOrders {
         Ok(order.rests().then_some(OrderEntry::Add { side, id, price, size }))
     }
 
-    fn change(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, DefectKind> {
+    fn change(
+        &mut self,
+        row: &BitstampRow,
+        tally: &mut BitstampTally,
+    ) -> Result<Option<OrderEntry>, DefectKind> {
         let held = self.known(row, "changed")?;
         let (id, size) = (row.id, row.size);
         // The row's price is the trade's, unless there was no trade.
         let amended = size == held.size && !held.market && !row.is_market_order();
-        let order = Order { price: if amended { row.price } else { held.price }, size, ..held };
+        let order = RestingOrder { price: if amended { row.price } else { held.price }, size, ..held };
         self.note_trade(row, size < held.size, tally);
         tally.changed += 1;
         self.orders.insert(id, order);
@@ -111,7 +119,11 @@ impl OpenOrders {
         })
     }
 
-    fn delete(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, DefectKind> {
+    fn delete(
+        &mut self,
+        row: &BitstampRow,
+        tally: &mut BitstampTally,
+    ) -> Result<Option<OrderEntry>, DefectKind> {
         let held = self.known(row, "deleted")?;
         self.note_trade(row, row.size == 0 && held.size > 0, tally);
         tally.deleted += 1;
@@ -120,7 +132,7 @@ impl OpenOrders {
     }
 
     /// The order that a row names. A named order is not a phantom.
-    fn known(&mut self, row: &Row, action: &'static str) -> Result<Order, DefectKind> {
+    fn known(&mut self, row: &BitstampRow, action: &'static str) -> Result<RestingOrder, DefectKind> {
         let id = row.id;
         let held = *self.orders.get(&id).ok_or(DefectKind::UnknownOrder { id, action })?;
         if held.side != row.side {
@@ -130,7 +142,7 @@ impl OpenOrders {
         Ok(held)
     }
 
-    fn note_trade(&mut self, row: &Row, traded: bool, tally: &mut BitstampTally) {
+    fn note_trade(&mut self, row: &BitstampRow, traded: bool, tally: &mut BitstampTally) {
         if traded {
             tally.fills += 1;
             self.phantoms.trade(row.exchange_ms, row.price);

@@ -5,14 +5,14 @@ use std::io;
 use super::{DiskFile, FakeDisk, FakeFile, State};
 
 #[derive(Debug)]
-pub(super) struct Handle {
+pub(super) struct FakeFileHandle {
     pub disk: FakeDisk,
     pub index: usize,
     pub life: u64,
     pub write: bool,
 }
 
-impl Handle {
+impl FakeFileHandle {
     /// Runs `act`, unless the disk crashed since the file was opened.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.disk.state();
@@ -24,7 +24,7 @@ impl Handle {
     }
 }
 
-impl DiskFile for Handle {
+impl DiskFile for FakeFileHandle {
     fn bytes(&self) -> io::Result<u64> {
         self.with(|state| Ok(state.files[self.index].seen.len() as u64))
     }

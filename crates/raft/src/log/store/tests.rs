@@ -8,7 +8,7 @@ use dunlin_wait::PATIENCE;
 use openraft::EntryPayload;
 
 use super::*;
-use crate::limits::Limits;
+use crate::limits::RaftLimits;
 use crate::log;
 use crate::log::SpaceLevel;
 use crate::vocabulary::Proposal;
@@ -17,26 +17,26 @@ fn id(index: u64) -> LogId {
     LogId::new(openraft::vote::leader_id_adv::LeaderId { term: 1, node_id: 1 }, index)
 }
 
-fn open(disk: &Arc<FakeDisk>, reserve_bytes: u64) -> Log {
-    let limits = Limits { reserve_bytes, ..Limits::default() };
+fn open(disk: &Arc<FakeDisk>, reserve_bytes: u64) -> RaftLog {
+    let limits = RaftLimits { reserve_bytes, ..RaftLimits::default() };
     log::open(disk.clone(), Path::new("/raft"), &limits).unwrap()
 }
 
 /// Appends an entry of 4 KiB. Returns the receiver of the write's outcome.
-fn append(log: &Log, index: u64) -> Receiver<io::Result<()>> {
+fn append(log: &RaftLog, index: u64) -> Receiver<io::Result<()>> {
     let (sender, receiver) = channel();
     let payload = EntryPayload::Normal(Proposal(Bytes::from(vec![7; 4 << 10])));
-    let entry = Entry { log_id: id(index), payload };
+    let entry = LogEntry { log_id: id(index), payload };
     let mut kept = log.kept();
     let at = kept.next;
     let told = move |written| drop(sender.send(written));
-    log.write(&mut kept, vec![Operation::Append(entry.clone())], told);
+    log.write(&mut kept, vec![LogOperation::Append(entry.clone())], told);
     kept.push(entry, at);
     receiver
 }
 
 /// Appends until an entry waits for room. Returns that entry, and the receiver of its outcome.
-fn fill(log: &Log) -> (u64, Receiver<io::Result<()>>) {
+fn fill(log: &RaftLog) -> (u64, Receiver<io::Result<()>>) {
     for index in 1..10_000 {
         let written = append(log, index);
         loop {

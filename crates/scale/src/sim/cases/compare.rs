@@ -1,8 +1,8 @@
 //! Compares a reactive policy, a predictive one and an oracle on the same arrivals.
 
 use crate::policy::Policy;
-use crate::sim::outcome::Outcome;
-use crate::sim::scenario::{Load, Scenario, Service, TenantLoad, WorkerSupply};
+use crate::sim::outcome::SimulationOutcome;
+use crate::sim::scenario::{Service, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 use crate::simulated::ProviderDelays;
 
@@ -34,7 +34,7 @@ pub fn policy_scenario(
     policy: Policy,
     is_oracle: bool,
     mean_us: f64,
-) -> Scenario {
+) -> SimulationScenario {
     let first = workload.per_s(0) * mean_us / 1e6 / policy.triggers.cpu_target;
     let crew = WorkerSupply::ScaledFleet {
         workers: (first.ceil() as u32).clamp(policy.workers_min, policy.workers_max),
@@ -44,12 +44,12 @@ pub fn policy_scenario(
         unix_ms: 0,
         is_oracle,
     };
-    let tenants = vec![TenantLoad::new("all", Load::Paced(workload))];
-    Scenario {
+    let tenants = vec![TenantLoad::new("all", SubmissionLoad::Paced(workload))];
+    SimulationScenario {
         duration_ms: 3_600_000,
         step_ms: ((mean_us / 10_000.0) as u64).clamp(1, 100),
         service: Service { mean_us, spread: 0.1 },
-        ..Scenario::new(seed, tenants, crew)
+        ..SimulationScenario::new(seed, tenants, crew)
     }
 }
 
@@ -60,7 +60,7 @@ pub fn compare(seed: u64, workload: &Workload, policy: &Policy, mean_us: f64) ->
         super::super::run(&policy_scenario(seed, workload.clone(), policy.clone(), is_oracle, mean_us))
     };
     let oracle = run(&reactive, true);
-    let row = |name, outcome: &Outcome| PolicyRow {
+    let row = |name, outcome: &SimulationOutcome| PolicyRow {
         policy: name,
         violated_minutes: outcome.violated_minutes,
         minutes: outcome.minutes,

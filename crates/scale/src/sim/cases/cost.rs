@@ -4,8 +4,8 @@
 
 use crate::policy::{Policy, Spot};
 use crate::prices::Prices;
-use crate::sim::outcome::Outcome;
-use crate::sim::scenario::{Scenario, WorkerSupply};
+use crate::sim::outcome::SimulationOutcome;
+use crate::sim::scenario::{SimulationScenario, WorkerSupply};
 use crate::sim::workload::Workload;
 use crate::sizing::{MachineFit, WorkerNeed};
 
@@ -46,7 +46,7 @@ struct Costs<'p> {
 
 impl Costs<'_> {
     /// Cost per month, if every hour were like the simulated one.
-    fn month(&self, outcome: &Outcome, fit: &MachineFit) -> f64 {
+    fn month(&self, outcome: &SimulationOutcome, fit: &MachineFit) -> f64 {
         let hours = outcome.ran_ms as f64 / 3.6e6;
         let an_hour = outcome.on_demand_hours * fit.per_worker_hour
             + outcome.spot_hours * fit.spot_per_worker_hour
@@ -101,13 +101,13 @@ pub fn savings(
     ])
 }
 
-fn interrupt(scenario: &mut Scenario, per_hour: f64) {
+fn interrupt(scenario: &mut SimulationScenario, per_hour: f64) {
     if let WorkerSupply::ScaledFleet { delays, .. } = &mut scenario.crew {
         delays.interruptions_per_hour = per_hour;
     }
 }
 
-fn spot_row(costs: &Costs<'_>, plain: &Outcome, spotted: &Outcome) -> CostRow {
+fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOutcome) -> CostRow {
     CostRow {
         strategy: "70 % spot instances".to_owned(),
         before: costs.month(plain, &costs.usual),
@@ -121,8 +121,8 @@ fn spot_row(costs: &Costs<'_>, plain: &Outcome, spotted: &Outcome) -> CostRow {
 fn predictive_row(
     costs: &Costs<'_>,
     reactive: &Policy,
-    predicted: &Outcome,
-    run: &dyn Fn(&Policy) -> Outcome,
+    predicted: &SimulationOutcome,
+    run: &dyn Fn(&Policy) -> SimulationOutcome,
 ) -> CostRow {
     let with = |cpu_target: f64| {
         let triggers =
@@ -152,7 +152,7 @@ fn predictive_row(
     }
 }
 
-fn sizing_row(costs: &Costs<'_>, plain: &Outcome, best: &MachineFit, need: WorkerNeed) -> CostRow {
+fn sizing_row(costs: &Costs<'_>, plain: &SimulationOutcome, best: &MachineFit, need: WorkerNeed) -> CostRow {
     CostRow {
         strategy: "right-sizing".to_owned(),
         before: costs.month(plain, &costs.usual),
@@ -197,7 +197,7 @@ fn workers_for(per_s: f64, policy: &Policy, mean_us: f64) -> f64 {
 }
 
 /// The risk, from the number of additional slow minutes.
-fn risk(before: &Outcome, after: &Outcome) -> &'static str {
+fn risk(before: &SimulationOutcome, after: &SimulationOutcome) -> &'static str {
     match after.violated_minutes.saturating_sub(before.violated_minutes) {
         0 => "low",
         1..=2 => "medium",
@@ -205,6 +205,6 @@ fn risk(before: &Outcome, after: &Outcome) -> &'static str {
     }
 }
 
-fn violations(before: &Outcome, after: &Outcome) -> String {
+fn violations(before: &SimulationOutcome, after: &SimulationOutcome) -> String {
     format!("{} minutes too slow instead of {}", after.violated_minutes, before.violated_minutes)
 }

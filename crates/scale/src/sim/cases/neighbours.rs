@@ -2,7 +2,7 @@
 
 use dunlin_tasks::Quota;
 
-use crate::sim::scenario::{Load, Scenario, Service, TenantLoad, WorkerSupply};
+use crate::sim::scenario::{Service, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 
 /// A tenant's quotas and use.
@@ -34,16 +34,16 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
         cpu_milli: Quota::at_most(cores * MILLI),
         memory_bytes: Quota::at_most(cores * 2 * GB),
         needs: (2_000, 4 * GB),
-        ..TenantLoad::new(name, Load::Saturated { waiting: 2_000 })
+        ..TenantLoad::new(name, SubmissionLoad::Saturated { waiting: 2_000 })
     });
     let crew = WorkerSupply::Fixed { workers: 250 };
-    let scenario = Scenario {
+    let scenario = SimulationScenario {
         duration_ms: 70_000,
         warm_up_ms: 10_000,
         step_ms: 5,
         credit: 1,
         service: Service { mean_us: 400_000.0, spread: 0.1 },
-        ..Scenario::new(seed, loads.collect(), crew)
+        ..SimulationScenario::new(seed, loads.collect(), crew)
     };
     let outcome = super::super::run(&scenario);
     let rows = quotas.iter().zip(&outcome.tenants).map(|(&(name, cores), tenant)| TenantRow {
@@ -89,12 +89,12 @@ fn noisy(seed: u64, workers: u32) -> Vec<NoisyNeighbourRow> {
     let measure = |times: f64| {
         let loads = usual.iter().enumerate().map(|(at, &(name, per_s))| {
             let per_s = if at == 0 { per_s * times } else { per_s };
-            TenantLoad::new(name, Load::Paced(Workload::Constant { per_s }))
+            TenantLoad::new(name, SubmissionLoad::Paced(Workload::Constant { per_s }))
         });
-        let scenario = Scenario {
+        let scenario = SimulationScenario {
             duration_ms: FOR_MS + 10_000,
             warm_up_ms: 10_000,
-            ..Scenario::new(seed, loads.collect(), WorkerSupply::Fixed { workers })
+            ..SimulationScenario::new(seed, loads.collect(), WorkerSupply::Fixed { workers })
         };
         super::super::run(&scenario)
     };

@@ -1,8 +1,8 @@
 //! How long scaling out and scaling in take.
 
 use crate::policy::{Policy, Warm};
-use crate::provider::{Action, Market, Provider};
-use crate::sim::scenario::{Load, Scenario, Service, TenantLoad, WorkerSupply};
+use crate::provider::{InstanceMarket, Provider, ProviderAction};
+use crate::sim::scenario::{Service, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 use crate::simulated::{ProviderDelays, SimulatedProvider};
 use crate::trigger::Trigger;
@@ -132,7 +132,7 @@ fn scenario(
     policy: Policy,
     delays: ProviderDelays,
     duration_ms: u64,
-) -> Scenario {
+) -> SimulationScenario {
     let crew = WorkerSupply::ScaledFleet {
         workers: policy.workers_min,
         policy: Box::new(policy),
@@ -141,8 +141,13 @@ fn scenario(
         unix_ms: 0,
         is_oracle: false,
     };
-    let tenants = vec![TenantLoad::new("all", Load::Paced(workload))];
-    Scenario { duration_ms, step_ms: STEP_MS, service: SLOW, ..Scenario::new(seed, tenants, crew) }
+    let tenants = vec![TenantLoad::new("all", SubmissionLoad::Paced(workload))];
+    SimulationScenario {
+        duration_ms,
+        step_ms: STEP_MS,
+        service: SLOW,
+        ..SimulationScenario::new(seed, tenants, crew)
+    }
 }
 
 /// Runs a scale-in after a burst, with the requirements' delays; returns the slowest worker.
@@ -216,8 +221,11 @@ fn failures(seed: u64, size: u32, starts: u64) -> u64 {
         if cold + warm >= starts {
             break;
         }
-        provider.act(now_ms, &Action::Launch { instance, market: Market::OnDemand, is_warm: size > 0 });
-        provider.act(now_ms + 45_000, &Action::Wake { instance });
+        provider.act(
+            now_ms,
+            &ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: size > 0 },
+        );
+        provider.act(now_ms + 45_000, &ProviderAction::Wake { instance });
         now_ms += 100_000;
         provider.events(now_ms, &mut events);
     }

@@ -1,8 +1,8 @@
 //! Throughput by number of workers, and its bottleneck.
 
-use crate::sim::node::{Node, Utilization};
+use crate::sim::node::{SimulatedNode, Utilization};
 use crate::sim::outcome::WaitTimes;
-use crate::sim::scenario::{Load, Scenario, TenantLoad, WorkerSupply};
+use crate::sim::scenario::{SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 
 /// Throughput with a number of workers.
@@ -27,19 +27,23 @@ pub struct ThroughputRow {
 }
 
 /// Measures throughput with `tasks` tasks and a backlog, then latency with a tenth of them at 0.9 of that rate.
-pub fn throughput(seed: u64, workers: u32, tasks: u64, node: Node) -> ThroughputRow {
+pub fn throughput(seed: u64, workers: u32, tasks: u64, node: SimulatedNode) -> ThroughputRow {
     let fixed = WorkerSupply::Fixed { workers };
     let waiting = u64::from(workers) * 4 + 1_000;
-    let mut scenario = Scenario {
+    let mut scenario = SimulationScenario {
         node,
         tasks_max: tasks,
-        ..Scenario::new(seed, vec![TenantLoad::new("all", Load::Saturated { waiting })], fixed)
+        ..SimulationScenario::new(
+            seed,
+            vec![TenantLoad::new("all", SubmissionLoad::Saturated { waiting })],
+            fixed,
+        )
     };
     let nominal = f64::from(workers) * 1e6 / scenario.service.mean_us;
     // The time suffices for all tasks even at a hundredth of the rate.
     scenario.duration_ms = 1_000 + (tasks as f64 / nominal * 100_000.0) as u64;
     let full = super::super::run(&scenario);
-    let load = Load::Paced(Workload::Constant { per_s: full.per_s * 0.9 });
+    let load = SubmissionLoad::Paced(Workload::Constant { per_s: full.per_s * 0.9 });
     scenario.tenants[0].load = load;
     scenario.tasks_max = (tasks / 10).max(1_000);
     let paced = super::super::run(&scenario);

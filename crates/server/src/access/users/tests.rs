@@ -16,7 +16,7 @@ fn file() -> String {
 
 #[test]
 fn users_file_defines_users_tenants_and_permissions() {
-    let users = Users::parse(&file(), "u.toml").unwrap();
+    let users = UserDirectory::parse(&file(), "u.toml").unwrap();
     let ana = &users.by_name["ana"];
     assert_eq!((ana.tenant.as_str(), ana.password.as_deref()), ("acme", Some(HASH)));
     assert_eq!(users.of_token(&secret::read_digest(DIGEST).unwrap()), Some("ana"));
@@ -33,20 +33,20 @@ fn users_file_defines_users_tenants_and_permissions() {
 
 #[test]
 fn users_file_that_is_cut_off_is_refused() {
-    let text = Users::with_end(&format!("{}[users.bob]\nsubscribe = [\">\"]\n", file()));
-    let whole = Users::parse(&text, "u.toml").unwrap();
+    let text = UserDirectory::with_end(&format!("{}[users.bob]\nsubscribe = [\">\"]\n", file()));
+    let whole = UserDirectory::parse(&text, "u.toml").unwrap();
     assert!(whole.by_name.contains_key("ana") && whole.by_name.contains_key("bob"));
-    assert_eq!(Users::with_end(&text), text, "written once more, it has both lines once");
+    assert_eq!(UserDirectory::with_end(&text), text, "written once more, it has both lines once");
     let ends = text.match_indices('\n').map(|(at, _)| at + 1).filter(|end| *end < text.len());
     for end in ends {
-        let error = Users::parse(&text[..end], "u.toml").unwrap_err();
+        let error = UserDirectory::parse(&text[..end], "u.toml").unwrap_err();
         assert!(error.why.contains("cut off"), "{end} bytes: {error}");
     }
     // Accepts a user that was added by hand behind the last line, and a handwritten file without the last
     // line.
-    let added = Users::parse(&format!("{text}[users.cid]\n"), "u.toml").unwrap();
+    let added = UserDirectory::parse(&format!("{text}[users.cid]\n"), "u.toml").unwrap();
     assert!(added.by_name.contains_key("cid"));
-    assert_eq!(Users::parse(&file(), "u.toml").unwrap().by_name.len(), 1);
+    assert_eq!(UserDirectory::parse(&file(), "u.toml").unwrap().by_name.len(), 1);
 }
 
 #[test]
@@ -72,19 +72,19 @@ fn invalid_users_file_is_refused_with_line_and_reason() {
         ("tenants = 3", "u.toml:1", "map"),
         ("nobody = 1", "u.toml:1", "unknown field `nobody`"),
     ] {
-        let error = Users::parse(text, "u.toml").unwrap_err();
+        let error = UserDirectory::parse(text, "u.toml").unwrap_err();
         assert_eq!(error.place, place, "{text}: {error}");
         assert!(error.why.contains(why), "{text}: {error}");
     }
     let twice = format!("[users.a]\ntokens = ['{DIGEST}']\n[users.b]\ntokens = ['{DIGEST}']");
-    let error = Users::parse(&twice, "u.toml").unwrap_err();
+    let error = UserDirectory::parse(&twice, "u.toml").unwrap_err();
     assert_eq!((error.place.as_str(), error.why.as_str()), ("u.toml:3", "b and a have a token in common"));
 }
 
 #[test]
 fn work_permission_covers_all_or_named_tenants() {
     let work = |tasks: &str| {
-        let users = Users::parse(&format!("[users.ana]\ntasks = [{tasks}]"), "u.toml").unwrap();
+        let users = UserDirectory::parse(&format!("[users.ana]\ntasks = [{tasks}]"), "u.toml").unwrap();
         users.by_name["ana"].permissions.tasks.work.clone()
     };
     let of = |names: &[&str]| WorkScope::Of(names.iter().map(|name| (*name).to_owned()).collect());
@@ -95,7 +95,7 @@ fn work_permission_covers_all_or_named_tenants() {
 
 #[test]
 fn empty_users_file_has_no_users() {
-    let users = Users::parse("", "u.toml").unwrap();
+    let users = UserDirectory::parse("", "u.toml").unwrap();
     assert_eq!(users.list().count(), 0);
     assert!(users.of_token(&[0; 32]).is_none());
 }
@@ -103,7 +103,7 @@ fn empty_users_file_has_no_users() {
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "\\PC*") {
-        let _ = Users::parse(&text, "u.toml");
+        let _ = UserDirectory::parse(&text, "u.toml");
     }
 
     #[test]
@@ -114,7 +114,7 @@ proptest! {
         let at = at.min(text.len());
         let end = (at + cut).min(text.len());
         let changed = format!("{}{with}{}", &text[..at], &text[end..]);
-        if let Err(error) = Users::parse(&changed, "u.toml") {
+        if let Err(error) = UserDirectory::parse(&changed, "u.toml") {
             prop_assert!(error.place.starts_with("u.toml:") && !error.why.is_empty());
         }
     }
@@ -122,6 +122,6 @@ proptest! {
 
 #[test]
 fn users_path_must_be_a_regular_file() {
-    let refused = Users::read(Path::new("/dev/zero")).unwrap_err();
+    let refused = UserDirectory::read(Path::new("/dev/zero")).unwrap_err();
     assert!(refused.to_string().contains("not a regular file"), "{refused}");
 }

@@ -8,7 +8,7 @@ use dunlin::Refused;
 use dunlin::topic::Waiter;
 use dunlin::wire::ErrorCode;
 
-use super::super::connection::{Connection, StreamRegistration};
+use super::super::connection::{GrpcConnection, StreamRegistration};
 use crate::access::Admission;
 use crate::shared::STOP;
 
@@ -21,7 +21,7 @@ pub(super) struct CallLifetime {
 }
 
 impl CallLifetime {
-    pub(super) fn new(connection: &Connection) -> Result<CallLifetime, Refused> {
+    pub(super) fn new(connection: &GrpcConnection) -> Result<CallLifetime, Refused> {
         let waiter = Waiter::new();
         let place = connection.stream(&waiter)?;
         Ok(CallLifetime { waiter, admission: connection.login.as_ref().map(Admission::of), _place: place })
@@ -47,7 +47,7 @@ impl CallLifetime {
 
 /// Awaits the work while the call may continue.
 pub(super) async fn while_call_lasts<T>(
-    connection: &Connection,
+    connection: &GrpcConnection,
     work: impl Future<Output = Result<T, Refused>>,
 ) -> Result<T, Refused> {
     let mut lifetime = CallLifetime::new(connection)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin::state::{Event, Events};
+use dunlin::state::{KeyEvent, KeyEvents};
 use dunlin::topic::{LogName, Notice, OnGap, Position, Snapshot, Start, SubscribeOptions, Wait};
 use dunlin::wire::ErrorCode;
 use dunlin::{KV, Refused};
@@ -11,7 +11,7 @@ use prost::Message as _;
 use tonic::Status;
 use v1::key_event::Type;
 
-use super::super::connection::Connection;
+use super::super::connection::GrpcConnection;
 use super::super::outgoing::OutgoingMessages;
 use super::super::proto::dunlin as v1;
 use super::super::reader::SubscriptionReader;
@@ -41,7 +41,7 @@ pub(in super::super) struct WatchWriter {
 
 /// Starts a watch at the revision that the request names.
 pub(in super::super) async fn watch(
-    connection: &Arc<Connection>,
+    connection: &Arc<GrpcConnection>,
     request: v1::WatchRequest,
 ) -> Result<(SubscriptionReader, WatchWriter), Refused> {
     let node = &connection.node;
@@ -99,17 +99,17 @@ impl WatchWriter {
     /// A revision's changes of the requested keys.
     fn events(&self, change: &[u8]) -> Vec<v1::KeyEvent> {
         // The node itself wrote these bytes.
-        let Ok(events) = Events::new(change) else { return Vec::new() };
+        let Ok(events) = KeyEvents::new(change) else { return Vec::new() };
         let event = |event| match event {
-            Event::Put { key, item } if self.wants(key) => {
+            KeyEvent::Put { key, item } if self.wants(key) => {
                 let kv = Some(key_value(key, &item));
                 Some(v1::KeyEvent { r#type: Type::Put.into(), kv })
             }
-            Event::Deleted { key } if self.wants(key) => {
+            KeyEvent::Deleted { key } if self.wants(key) => {
                 let kv = v1::KeyValue { key: Bytes::copy_from_slice(key), ..Default::default() };
                 Some(v1::KeyEvent { r#type: Type::Delete.into(), kv: Some(kv) })
             }
-            Event::Put { .. } | Event::Deleted { .. } => None,
+            KeyEvent::Put { .. } | KeyEvent::Deleted { .. } => None,
         };
         events.flatten().filter_map(event).collect()
     }

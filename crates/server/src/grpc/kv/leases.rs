@@ -4,13 +4,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dunlin::state::{Answer, Command, Query, Reply};
+use dunlin::state::{ControlCommand, ControlQuery, ControlReply, QueryAnswer};
 use dunlin::wire::ErrorCode;
 use dunlin::{Consistency, Refused};
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::super::connection::Connection;
+use super::super::connection::GrpcConnection;
 use super::super::proto::dunlin as v1;
 use super::super::status::status;
 use super::super::unfold::unfold;
@@ -20,19 +20,22 @@ use super::{command, question, unexpected_reply};
 /// Leases that one command renews, of those that have arrived.
 const TOGETHER: usize = 64;
 
-pub(super) async fn grant(connection: &Connection, ttl_ms: u64) -> Result<v1::LeaseGrantResponse, Refused> {
-    match command(connection, &Command::Grant { ttl_ms }, 0).await? {
-        Reply::Granted { lease, ttl_ms } => Ok(v1::LeaseGrantResponse { lease, ttl_ms }),
+pub(super) async fn grant(
+    connection: &GrpcConnection,
+    ttl_ms: u64,
+) -> Result<v1::LeaseGrantResponse, Refused> {
+    match command(connection, &ControlCommand::Grant { ttl_ms }, 0).await? {
+        ControlReply::Granted { lease, ttl_ms } => Ok(v1::LeaseGrantResponse { lease, ttl_ms }),
         _ => Err(unexpected_reply()),
     }
 }
 
 pub(super) async fn time_to_live(
-    connection: &Connection,
+    connection: &GrpcConnection,
     lease: u64,
 ) -> Result<v1::LeaseTimeToLiveResponse, Refused> {
-    let Answer::Leases { leases, .. } =
-        question(connection, &Query::Lease { lease }, Consistency::Linearizable).await?
+    let QueryAnswer::Leases { leases, .. } =
+        question(connection, &ControlQuery::Lease { lease }, Consistency::Linearizable).await?
     else {
         return Err(unexpected_reply());
     };
@@ -44,7 +47,7 @@ pub(super) async fn time_to_live(
 
 /// A stream of leases to renew.
 struct KeepAliveState {
-    connection: Arc<Connection>,
+    connection: Arc<GrpcConnection>,
     requests: Streaming<v1::LeaseKeepAliveRequest>,
     lifetime: CallLifetime,
     /// Responses to send.
@@ -55,7 +58,7 @@ struct KeepAliveState {
 }
 
 pub(super) fn keep_alive(
-    connection: &Arc<Connection>,
+    connection: &Arc<GrpcConnection>,
     requests: Streaming<v1::LeaseKeepAliveRequest>,
 ) -> Result<impl Stream<Item = Result<v1::LeaseKeepAliveResponse, Status>> + Send + use<>, Refused> {
     let keeping = KeepAliveState {
@@ -99,9 +102,9 @@ impl KeepAliveState {
                 }
             }
         }
-        let asked = Command::KeepAlive { leases: leases.clone() };
+        let asked = ControlCommand::KeepAlive { leases: leases.clone() };
         let kept = command(&self.connection, &asked, 0).await.map_err(|refused| status(&refused))?;
-        let Reply::KeptAlive { ended } = kept else { return Err(status(&unexpected_reply())) };
+        let ControlReply::KeptAlive { ended } = kept else { return Err(status(&unexpected_reply())) };
         let answer = |lease| v1::LeaseKeepAliveResponse { lease, ended: ended.contains(&lease) };
         self.answers = leases.into_iter().rev().map(answer).collect();
         Ok(())

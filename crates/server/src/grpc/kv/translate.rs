@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::state::{Command, Compare, Comparison, Found, Item, Operation, Outcome, Pair, Query, Target};
+use dunlin::state::{
+    Compare, ComparedProperty, Comparison, ControlCommand, ControlQuery, FoundKeys, KeyItem, KeyOperation,
+    OperationOutcome, Pair,
+};
 use dunlin::wire::ErrorCode;
 use v1::compare::{Result as Compared, Target as CompareTarget};
 use v1::request_op::Request as OperationRequest;
@@ -26,10 +29,10 @@ impl<'a> KeyRange<'a> {
         }
     }
 
-    pub(super) fn query(self, limit: u32) -> Query<'a> {
+    pub(super) fn query(self, limit: u32) -> ControlQuery<'a> {
         match self {
-            KeyRange::Key(key) => Query::Get { key },
-            KeyRange::Range(start, end) => Query::Range { start, end, limit },
+            KeyRange::Key(key) => ControlQuery::Get { key },
+            KeyRange::Range(start, end) => ControlQuery::Range { start, end, limit },
         }
     }
 }
@@ -38,31 +41,31 @@ fn bad(why: &str) -> Refused {
     Refused::new(ErrorCode::BadKey, why)
 }
 
-pub(super) fn query(request: &v1::RangeRequest) -> Query<'_> {
+pub(super) fn query(request: &v1::RangeRequest) -> ControlQuery<'_> {
     KeyRange::of(&request.key, &request.range_end).query(request.limit)
 }
 
-pub(super) fn put(request: &v1::PutRequest) -> Command<'_> {
+pub(super) fn put(request: &v1::PutRequest) -> ControlCommand<'_> {
     let v1::PutRequest { key, value, lease, expect_mod_revision } = request;
     match *expect_mod_revision {
-        Some(expect) => Command::PutIf { key, value, lease: *lease, expect },
-        None => Command::Put { key, value, lease: *lease },
+        Some(expect) => ControlCommand::PutIf { key, value, lease: *lease, expect },
+        None => ControlCommand::Put { key, value, lease: *lease },
     }
 }
 
-pub(super) fn delete(request: &v1::DeleteRequest) -> Result<Command<'_>, Refused> {
+pub(super) fn delete(request: &v1::DeleteRequest) -> Result<ControlCommand<'_>, Refused> {
     Ok(match (KeyRange::of(&request.key, &request.range_end), request.expect_mod_revision) {
-        (KeyRange::Key(key), None) => Command::Delete { key },
-        (KeyRange::Key(key), Some(expect)) => Command::DeleteIf { key, expect },
-        (KeyRange::Range(start, end), None) => Command::DeleteRange { start, end },
+        (KeyRange::Key(key), None) => ControlCommand::Delete { key },
+        (KeyRange::Key(key), Some(expect)) => ControlCommand::DeleteIf { key, expect },
+        (KeyRange::Range(start, end), None) => ControlCommand::DeleteRange { start, end },
         (KeyRange::Range(..), Some(_)) => {
             return Err(bad("expect_mod_revision needs a single key, not a range"));
         }
     })
 }
 
-pub(super) fn transaction(request: &v1::TxnRequest) -> Result<Command<'_>, Refused> {
-    Ok(Command::Transaction {
+pub(super) fn transaction(request: &v1::TxnRequest) -> Result<ControlCommand<'_>, Refused> {
+    Ok(ControlCommand::Transaction {
         compare: request.compare.iter().map(compare).collect::<Result<_, _>>()?,
         then: request.success.iter().map(operation).collect::<Result<_, _>>()?,
         otherwise: request.failure.iter().map(operation).collect::<Result<_, _>>()?,
@@ -78,28 +81,30 @@ fn compare(compare: &v1::Compare) -> Result<Compare<'_>, Refused> {
         Err(_) => return Err(bad("unknown comparison operator")),
     };
     let target = match compare.target.as_ref().ok_or_else(|| bad("the comparison has no target"))? {
-        CompareTarget::Version(version) => Target::Version { version: *version },
-        CompareTarget::CreateRevision(revision) => Target::Created { revision: *revision },
-        CompareTarget::ModRevision(revision) => Target::Modified { revision: *revision },
-        CompareTarget::Lease(lease) => Target::Lease { lease: *lease },
-        CompareTarget::Value(value) => Target::Value { value },
+        CompareTarget::Version(version) => ComparedProperty::Version { version: *version },
+        CompareTarget::CreateRevision(revision) => ComparedProperty::Created { revision: *revision },
+        CompareTarget::ModRevision(revision) => ComparedProperty::Modified { revision: *revision },
+        CompareTarget::Lease(lease) => ComparedProperty::Lease { lease: *lease },
+        CompareTarget::Value(value) => ComparedProperty::Value { value },
     };
     Ok(Compare { key: &compare.key, is, target })
 }
 
-fn operation(asked: &v1::RequestOp) -> Result<Operation<'_>, Refused> {
+fn operation(asked: &v1::RequestOp) -> Result<KeyOperation<'_>, Refused> {
     let expects = || bad("use compare instead of expect_mod_revision within a transaction");
     Ok(match asked.request.as_ref().ok_or_else(|| bad("the operation is empty"))? {
         OperationRequest::Range(range) => match KeyRange::of(&range.key, &range.range_end) {
-            KeyRange::Key(key) => Operation::Get { key },
-            KeyRange::Range(start, end) => Operation::Range { start, end, limit: range.limit },
+            KeyRange::Key(key) => KeyOperation::Get { key },
+            KeyRange::Range(start, end) => KeyOperation::Range { start, end, limit: range.limit },
         },
         OperationRequest::Put(put) if put.expect_mod_revision.is_some() => return Err(expects()),
-        OperationRequest::Put(put) => Operation::Put { key: &put.key, value: &put.value, lease: put.lease },
+        OperationRequest::Put(put) => {
+            KeyOperation::Put { key: &put.key, value: &put.value, lease: put.lease }
+        }
         OperationRequest::Delete(delete) if delete.expect_mod_revision.is_some() => return Err(expects()),
         OperationRequest::Delete(delete) => match KeyRange::of(&delete.key, &delete.range_end) {
-            KeyRange::Key(key) => Operation::Delete { key },
-            KeyRange::Range(start, end) => Operation::DeleteRange { start, end },
+            KeyRange::Key(key) => KeyOperation::Delete { key },
+            KeyRange::Range(start, end) => KeyOperation::DeleteRange { start, end },
         },
     })
 }
@@ -108,16 +113,16 @@ pub(super) fn transacted(
     request: &v1::TxnRequest,
     revision: u64,
     succeeded: bool,
-    results: &[Outcome],
+    results: &[OperationOutcome],
 ) -> v1::TxnResponse {
     let asked = if succeeded { &request.success } else { &request.failure };
     let responses = asked.iter().zip(results).map(|(asked, outcome)| {
         let response = match (outcome, &asked.request) {
-            (Outcome::Found { found: read }, _) => OperationResponse::Range(found(revision, read)),
-            (Outcome::Changed { .. }, Some(OperationRequest::Put(_))) => {
+            (OperationOutcome::Found { found: read }, _) => OperationResponse::Range(found(revision, read)),
+            (OperationOutcome::Changed { .. }, Some(OperationRequest::Put(_))) => {
                 OperationResponse::Put(v1::PutResponse { revision })
             }
-            (Outcome::Changed { keys }, _) => {
+            (OperationOutcome::Changed { keys }, _) => {
                 OperationResponse::Delete(v1::DeleteResponse { revision, deleted: *keys })
             }
         };
@@ -126,7 +131,7 @@ pub(super) fn transacted(
     v1::TxnResponse { revision, succeeded, responses: responses.collect() }
 }
 
-pub(super) fn found(revision: u64, found: &Found) -> v1::RangeResponse {
+pub(super) fn found(revision: u64, found: &FoundKeys) -> v1::RangeResponse {
     v1::RangeResponse { revision, kvs: found.items.iter().map(pair).collect(), more: found.more }
 }
 
@@ -134,7 +139,7 @@ pub(super) fn pair(pair: &Pair) -> v1::KeyValue {
     key_value(&pair.key, &pair.item)
 }
 
-pub(super) fn key_value(key: &[u8], item: &Item) -> v1::KeyValue {
+pub(super) fn key_value(key: &[u8], item: &KeyItem) -> v1::KeyValue {
     v1::KeyValue {
         key: Bytes::copy_from_slice(key),
         create_revision: item.created,

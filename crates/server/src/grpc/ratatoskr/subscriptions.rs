@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dunlin::topic::Waiter;
 
-use crate::grpc::connection::Connection;
+use crate::grpc::connection::GrpcConnection;
 use crate::grpc::reader::UNSUBSCRIBED;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 /// The open streams of a server.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ struct SubscriptionEntry {
 /// An open stream; dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct SubscriptionHandle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     topic: String,
     reference: String,
 }
@@ -41,7 +41,7 @@ impl MessageSubscriptions {
     /// Adds a stream of the topic; `None` at the limit of streams for the topic.
     pub(super) fn add(
         &self,
-        connection: &Connection,
+        connection: &GrpcConnection,
         topic: &str,
         subscriber: &str,
         waiter: &Arc<Waiter>,

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use dunlin::scheduler::{
-    AttemptFailure, AttemptOutcome, Backoff, Label, ListFilter, NewTask, Retry, StoredLabel, TaskDependency,
-    TaskStage, TaskView,
+    AttemptFailure, AttemptOutcome, Backoff, Label, ListFilter, NewTask, RetryPolicy, StoredLabel,
+    TaskDependency, TaskStage, TaskView,
 };
 use dunlin::wire::ErrorCode;
 use dunlin::{Refused, now_ns};
@@ -52,16 +52,16 @@ pub(super) fn draft(draft: &v1::TaskDraft) -> Result<NewTask<'_>, Refused> {
     })
 }
 
-fn retry(policy: &v1::RetryPolicy) -> Result<Retry, Refused> {
+fn retry(policy: &v1::RetryPolicy) -> Result<RetryPolicy, Refused> {
     let retries = u16::try_from(policy.retries)
         .map_err(|_| bad(format!("retries: {} is over the limit of 65,535", policy.retries)))?;
     let backoff = match policy.delay {
-        None => Retry::default().backoff,
+        None => RetryPolicy::default().backoff,
         Some(Delay::FixedMs(delay_ms)) => Backoff::Fixed { delay_ms },
         Some(Delay::Exponential(of)) => Backoff::Exponential { base_ms: of.base_ms, cap_ms: of.cap_ms },
         Some(Delay::Decorrelated(of)) => Backoff::Decorrelated { base_ms: of.base_ms, cap_ms: of.cap_ms },
     };
-    Ok(Retry { retries, backoff })
+    Ok(RetryPolicy { retries, backoff })
 }
 
 fn after(after: &v1::TaskAfter) -> Result<TaskDependency, Refused> {
@@ -130,7 +130,7 @@ pub(super) fn info(task: &TaskView, now_ms: u64) -> v1::TaskInfo {
     }
 }
 
-fn policy(retry: &Retry) -> v1::RetryPolicy {
+fn policy(retry: &RetryPolicy) -> v1::RetryPolicy {
     let bounds = |base_ms, cap_ms| v1::retry_policy::Bounds { base_ms, cap_ms };
     let delay = match retry.backoff {
         Backoff::Fixed { delay_ms } => Delay::FixedMs(delay_ms),

@@ -8,7 +8,7 @@ use dunlin::wire::http::ResumeToken;
 
 use super::format::RecordFormat;
 use crate::http::problem::Problem;
-use crate::http::query::{Query, time_ns, unix_ns};
+use crate::http::query::{QueryParameters, time_ns, unix_ns};
 use crate::protocol::Protocol;
 
 /// Known query parameters.
@@ -44,7 +44,7 @@ impl EventsRequest {
         headers: &HeaderMap,
         peer: &str,
     ) -> Result<EventsRequest, Problem> {
-        let query = Query::parse(query, &KNOWN)?;
+        let query = QueryParameters::parse(query, &KNOWN)?;
         let last = headers.get(LAST_EVENT_ID).map(|value| value.to_str());
         let last = last.transpose().map_err(|_| Problem::bad_request("Last-Event-ID: not plain text"))?;
         let form = match query.get("as") {

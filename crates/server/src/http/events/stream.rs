@@ -14,7 +14,7 @@ use super::subscribe::{EventSubscription, LOGS_MAX};
 use crate::departures::DepartureKind;
 use crate::http::event_stream::EventSource;
 use crate::http::problem::Problem;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
 /// How long a client waits before it reconnects, and the random addition that spreads thousands of clients.
 const RETRY_MS: u64 = 1_000;
@@ -23,7 +23,7 @@ const RETRY_JITTER_MS: u64 = 2_000;
 /// A subscription's events.
 #[derive(Debug)]
 pub(super) struct TopicEvents {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     subscriber: Subscriber,
     stream_positions: StreamPositions,
     form: RecordFormat,
@@ -35,7 +35,7 @@ pub(super) struct TopicEvents {
 impl TopicEvents {
     /// The source, and the text before the first event.
     pub(super) fn of(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedServer>,
         subscribed: EventSubscription,
         form: RecordFormat,
         identity: SubscriberIdentity,

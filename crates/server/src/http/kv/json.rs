@@ -1,6 +1,6 @@
 //! Keys and values as JSON: text, or base64 in a field with the suffix `_base64`.
 
-use dunlin::state::{Event, Item, Pair};
+use dunlin::state::{KeyEvent, KeyItem, Pair};
 use dunlin::wire::http::base64;
 use serde_json::{Map, Value};
 
@@ -15,7 +15,7 @@ fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     };
 }
 
-fn entry(key: &[u8], item: &Item) -> Map<String, Value> {
+fn entry(key: &[u8], item: &KeyItem) -> Map<String, Value> {
     let mut object = Map::new();
     put_bytes(&mut object, "key", key);
     put_bytes(&mut object, "value", &item.value);
@@ -35,14 +35,14 @@ pub(super) fn pair(pair: &Pair) -> Value {
 }
 
 /// A change of a key.
-pub(super) fn event(event: &Event<'_>) -> Value {
+pub(super) fn event(event: &KeyEvent<'_>) -> Value {
     let mut object = Map::new();
     match event {
-        Event::Put { key, item } => {
+        KeyEvent::Put { key, item } => {
             object.insert("type".to_owned(), "put".into());
             object.extend(entry(key, item));
         }
-        Event::Deleted { key } => {
+        KeyEvent::Deleted { key } => {
             object.insert("type".to_owned(), "delete".into());
             put_bytes(&mut object, "key", key);
         }

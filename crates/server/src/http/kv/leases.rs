@@ -5,7 +5,7 @@ use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
 use dunlin::Refused;
-use dunlin::state::{Answer, Command, Found, LOCKS, Query as ControlQuery, Reply};
+use dunlin::state::{ControlCommand, ControlQuery, ControlReply, FoundKeys, LOCKS, QueryAnswer};
 use dunlin::wire::ErrorCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{body, command, json as shown, number, question, unexpected_reply};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
-use crate::http::query::Query;
+use crate::http::query::QueryParameters;
 use crate::http::routes::PathName;
 
 #[derive(Debug, Deserialize)]
@@ -35,8 +35,8 @@ pub(in crate::http) async fn grant(
     let RawLease { ttl_ms } = serde_json::from_slice(&content.bytes).map_err(|error| {
         Problem::bad_request(format!("the lease: {error}; expected {{\"ttl_ms\": 10000}}"))
     })?;
-    match command(&context, &Command::Grant { ttl_ms }, 0).await? {
-        Reply::Granted { lease, ttl_ms } => {
+    match command(&context, &ControlCommand::Grant { ttl_ms }, 0).await? {
+        ControlReply::Granted { lease, ttl_ms } => {
             Ok((StatusCode::CREATED, Json(json!({"lease": lease, "ttl_ms": ttl_ms}))))
         }
         _ => Err(unexpected_reply()),
@@ -48,7 +48,8 @@ pub(in crate::http) async fn lease(
     PathName(lease): PathName,
 ) -> Result<Json<Value>, Problem> {
     let lease = numbered(&lease)?;
-    let Answer::Leases { leases, .. } = question(&context, &ControlQuery::Lease { lease }, false).await?
+    let QueryAnswer::Leases { leases, .. } =
+        question(&context, &ControlQuery::Lease { lease }, false).await?
     else {
         return Err(unexpected_reply());
     };
@@ -68,9 +69,9 @@ pub(in crate::http) async fn keep_alive(
     PathName(lease): PathName,
 ) -> Result<StatusCode, Problem> {
     let lease = numbered(&lease)?;
-    match command(&context, &Command::KeepAlive { leases: vec![lease] }, 0).await? {
-        Reply::KeptAlive { ended } if ended.is_empty() => Ok(StatusCode::NO_CONTENT),
-        Reply::KeptAlive { .. } => Err(no_lease(lease)),
+    match command(&context, &ControlCommand::KeepAlive { leases: vec![lease] }, 0).await? {
+        ControlReply::KeptAlive { ended } if ended.is_empty() => Ok(StatusCode::NO_CONTENT),
+        ControlReply::KeptAlive { .. } => Err(no_lease(lease)),
         _ => Err(unexpected_reply()),
     }
 }
@@ -79,12 +80,12 @@ pub(in crate::http) async fn revoke(
     Extension(context): Extension<Context>,
     PathName(lease): PathName,
 ) -> Result<StatusCode, Problem> {
-    command(&context, &Command::Revoke { lease: numbered(&lease)? }, 0).await?;
+    command(&context, &ControlCommand::Revoke { lease: numbered(&lease)? }, 0).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// The lease that a lock request names.
-fn under(query: &Query) -> Result<u64, Problem> {
+fn under(query: &QueryParameters) -> Result<u64, Problem> {
     number(query, "lease")?.ok_or_else(|| {
         Problem::bad_request("lease is missing: expected lease=NUMBER, as returned by POST /v1/leases")
     })
@@ -97,17 +98,17 @@ pub(in crate::http) async fn acquire(
     RawQuery(query): RawQuery,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
-    let query = Query::parse(query.as_deref(), &["lease", "wait"])?;
+    let query = QueryParameters::parse(query.as_deref(), &["lease", "wait"])?;
     let (lease, wait) = (under(&query)?, query.switch("wait")?);
     let content =
         body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
     let (name, value) = (name.as_bytes(), &content.bytes[..]);
-    let asked = Command::Acquire { name, lease, value, wait };
+    let asked = ControlCommand::Acquire { name, lease, value, wait };
     let token = if wait {
         context.while_let_in(context.node().acquire(name, lease, value)).await?
     } else {
         match command(&context, &asked, name.len() + value.len()).await? {
-            Reply::Held { token } => token,
+            ControlReply::Held { token } => token,
             _ => return Err(unexpected_reply()),
         }
     };
@@ -119,8 +120,8 @@ pub(in crate::http) async fn release(
     PathName(name): PathName,
     RawQuery(query): RawQuery,
 ) -> Result<StatusCode, Problem> {
-    let lease = under(&Query::parse(query.as_deref(), &["lease"])?)?;
-    command(&context, &Command::Release { name: name.as_bytes(), lease }, 0).await?;
+    let lease = under(&QueryParameters::parse(query.as_deref(), &["lease"])?)?;
+    command(&context, &ControlCommand::Release { name: name.as_bytes(), lease }, 0).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -131,7 +132,8 @@ pub(in crate::http) async fn holder(
 ) -> Result<Json<Value>, Problem> {
     let key = [LOCKS, name.as_bytes()].concat();
     let asked = ControlQuery::Get { key: &key };
-    let Answer::Found { found: Found { items, .. }, .. } = question(&context, &asked, false).await? else {
+    let QueryAnswer::Found { found: FoundKeys { items, .. }, .. } = question(&context, &asked, false).await?
+    else {
         return Err(unexpected_reply());
     };
     let free =

@@ -3,7 +3,9 @@
 use axum::body::Body;
 use axum::http::Request;
 use axum::{Extension, Json};
-use dunlin::state::{Command, Compare, Comparison, Operation, Outcome, Reply, Target};
+use dunlin::state::{
+    Compare, ComparedProperty, Comparison, ControlCommand, ControlReply, KeyOperation, OperationOutcome,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -90,29 +92,29 @@ impl RawCompare {
             RawIs::Greater => Comparison::Greater,
         };
         let target = match &self.target {
-            RawTarget::Version(version) => Target::Version { version: *version },
-            RawTarget::Created(revision) => Target::Created { revision: *revision },
-            RawTarget::Modified(revision) => Target::Modified { revision: *revision },
-            RawTarget::Lease(lease) => Target::Lease { lease: *lease },
-            RawTarget::Value(value) => Target::Value { value: value.as_bytes() },
+            RawTarget::Version(version) => ComparedProperty::Version { version: *version },
+            RawTarget::Created(revision) => ComparedProperty::Created { revision: *revision },
+            RawTarget::Modified(revision) => ComparedProperty::Modified { revision: *revision },
+            RawTarget::Lease(lease) => ComparedProperty::Lease { lease: *lease },
+            RawTarget::Value(value) => ComparedProperty::Value { value: value.as_bytes() },
         };
         Compare { key: self.key.as_bytes(), is, target }
     }
 }
 
 impl RawOperation {
-    fn read(&self) -> Operation<'_> {
+    fn read(&self) -> KeyOperation<'_> {
         match self {
             RawOperation::Put { key, value, lease } => {
-                Operation::Put { key: key.as_bytes(), value: value.as_bytes(), lease: *lease }
+                KeyOperation::Put { key: key.as_bytes(), value: value.as_bytes(), lease: *lease }
             }
-            RawOperation::Delete { key } => Operation::Delete { key: key.as_bytes() },
+            RawOperation::Delete { key } => KeyOperation::Delete { key: key.as_bytes() },
             RawOperation::DeleteRange { start, end } => {
-                Operation::DeleteRange { start: start.as_bytes(), end: end.as_bytes() }
+                KeyOperation::DeleteRange { start: start.as_bytes(), end: end.as_bytes() }
             }
-            RawOperation::Get { key } => Operation::Get { key: key.as_bytes() },
+            RawOperation::Get { key } => KeyOperation::Get { key: key.as_bytes() },
             RawOperation::Range { start, end, limit } => {
-                Operation::Range { start: start.as_bytes(), end: end.as_bytes(), limit: *limit }
+                KeyOperation::Range { start: start.as_bytes(), end: end.as_bytes(), limit: *limit }
             }
         }
     }
@@ -125,19 +127,19 @@ pub(in crate::http) async fn transact(
     let content = body::read_of_keys(&context, request.into_body()).await?;
     let raw: RawTransaction = serde_json::from_slice(&content.bytes)
         .map_err(|error| Problem::bad_request(format!("the transaction: {error}")))?;
-    let asked = Command::Transaction {
+    let asked = ControlCommand::Transaction {
         compare: raw.compare.iter().map(RawCompare::read).collect(),
         then: raw.then.iter().map(RawOperation::read).collect(),
         otherwise: raw.otherwise.iter().map(RawOperation::read).collect(),
     };
-    let Reply::Transaction { revision, succeeded, results } =
+    let ControlReply::Transaction { revision, succeeded, results } =
         command(&context, &asked, content.bytes.len()).await?
     else {
         return Err(unexpected_reply());
     };
     let results = results.iter().map(|outcome| match outcome {
-        Outcome::Changed { keys } => json!({ "keys": keys }),
-        Outcome::Found { found } => {
+        OperationOutcome::Changed { keys } => json!({ "keys": keys }),
+        OperationOutcome::Found { found } => {
             json!({"entries": found.items.iter().map(shown::pair).collect::<Vec<_>>(), "more": found.more})
         }
     });

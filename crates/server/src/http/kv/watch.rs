@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::RawQuery;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use dunlin::state::{Event, Events, Query as ControlQuery, prefix_end};
+use dunlin::state::{ControlQuery, KeyEvent, KeyEvents, prefix_end};
 use dunlin::topic::{
     self, Charge, Notice, OnGap, Position, Record, Start, Subscribe, SubscribeError, SubscribeOptions,
     Subscriber, Wait,
@@ -21,7 +21,7 @@ use crate::access::SubscriptionAccess;
 use crate::http::context::Context;
 use crate::http::event_stream::{EventSource, EventStream};
 use crate::http::problem::Problem;
-use crate::http::query::Query;
+use crate::http::query::QueryParameters;
 use crate::protocol::Protocol;
 
 /// The changes of keys with a prefix.
@@ -39,7 +39,7 @@ pub(in crate::http) async fn watch(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let query = Query::parse(query.as_deref(), &["prefix", "from"])?;
+    let query = QueryParameters::parse(query.as_deref(), &["prefix", "from"])?;
     let prefix = query.get("prefix").unwrap_or("").as_bytes().to_vec();
     let validity = context.login().map(SubscriptionAccess::of);
     context.node().may_query(&ControlQuery::Range { start: &prefix, end: &prefix_end(&prefix), limit: 0 })?;
@@ -52,7 +52,11 @@ pub(in crate::http) async fn watch(
     Ok(EventStream::respond(&context, validity, beginning, changes))
 }
 
-async fn subscribe(context: &Context, query: &Query, headers: &HeaderMap) -> Result<Subscriber, Problem> {
+async fn subscribe(
+    context: &Context,
+    query: &QueryParameters,
+    headers: &HeaderMap,
+) -> Result<Subscriber, Problem> {
     let epoch = context.node().control_async().await?.epoch().await?;
     let options = SubscribeOptions {
         name: context.peer(),
@@ -67,7 +71,7 @@ async fn subscribe(context: &Context, query: &Query, headers: &HeaderMap) -> Res
 }
 
 /// The start: after the last event's id, or else at `from`.
-fn start(query: &Query, headers: &HeaderMap, epoch: u32) -> Result<Start, Problem> {
+fn start(query: &QueryParameters, headers: &HeaderMap, epoch: u32) -> Result<Start, Problem> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     if let Some(last) = last {
         let bad =
@@ -135,9 +139,9 @@ impl EventSource for WatchEvents {
 
 /// Writes a revision's changes of keys with the prefix. Returns whether there were any.
 fn write(record: &Record<'_>, prefix: &[u8], out: &mut String) -> bool {
-    let Ok(events) = Events::new(record.payload()) else { return false };
-    let is_asked = |event: &Event<'_>| match event {
-        Event::Put { key, .. } | Event::Deleted { key } => key.starts_with(prefix),
+    let Ok(events) = KeyEvents::new(record.payload()) else { return false };
+    let is_asked = |event: &KeyEvent<'_>| match event {
+        KeyEvent::Put { key, .. } | KeyEvent::Deleted { key } => key.starts_with(prefix),
     };
     let events: Vec<Value> = events.flatten().filter(is_asked).map(|event| shown::event(&event)).collect();
     if events.is_empty() {

@@ -1,6 +1,6 @@
 //! Figures of the cluster's keys and of Raft; none until the node takes part.
 
-use dunlin::state::{Answer, Query};
+use dunlin::state::{ControlQuery, QueryAnswer};
 use dunlin::{Leadership, Node};
 
 use super::exposition::Exposition;
@@ -45,8 +45,8 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
         let help = "Total time of these commands, from the proposal until they were applied here.";
         out.one(Counter, "dunlin_raft_commit_seconds_total", help, took.as_secs_f64());
     }
-    let Ok((Ok(Answer::Status { revision, keys, bytes, leases, .. }), bytes_max)) =
-        control.with(|state| (state.answer(&Query::Status), state.limits().state_bytes_max))
+    let Ok((Ok(QueryAnswer::Status { revision, keys, bytes, leases, .. }), bytes_max)) =
+        control.with(|state| (state.answer(&ControlQuery::Status), state.limits().state_bytes_max))
     else {
         return;
     };

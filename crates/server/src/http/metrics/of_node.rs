@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use super::exposition::Exposition;
 use super::exposition::MetricKind::{Counter, Gauge};
 use crate::access::{Access, TenantCounts};
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 
-pub(super) fn write(shared: &Shared, survey: &Survey, out: &mut Exposition) {
+pub(super) fn write(shared: &SharedServer, survey: &Survey, out: &mut Exposition) {
     let node = &shared.node;
     let labels = [("version", env!("CARGO_PKG_VERSION").to_owned()), ("node", node.config().name.clone())];
     out.family(Gauge, "dunlin_build_info", "Always 1; the version of the node and its name.", [(labels, 1)]);
@@ -42,7 +42,12 @@ pub(super) fn write(shared: &Shared, survey: &Survey, out: &mut Exposition) {
 }
 
 /// Figures of a tenant.
-pub(super) fn write_of_tenant(shared: &Shared, survey: &Survey, tenant: Option<&str>, out: &mut Exposition) {
+pub(super) fn write_of_tenant(
+    shared: &SharedServer,
+    survey: &Survey,
+    tenant: Option<&str>,
+    out: &mut Exposition,
+) {
     write_totals(survey, out);
     if let Some(access) = &shared.access {
         let tenants = access.tenants().into_iter().filter(|seen| Some(seen.name.as_str()) == tenant);
@@ -76,7 +81,7 @@ fn write_totals(survey: &Survey, out: &mut Exposition) {
     }
 }
 
-fn write_connections(shared: &Shared, out: &mut Exposition) {
+fn write_connections(shared: &SharedServer, out: &mut Exposition) {
     let listeners: Vec<_> = shared.traffic.listeners().collect();
     let of = |pick: fn(&(crate::protocol::Protocol, u64, u64)) -> u64| {
         listeners.iter().map(move |protocol| ([("protocol", protocol.0.name().to_owned())], pick(protocol)))

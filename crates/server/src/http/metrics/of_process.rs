@@ -26,7 +26,7 @@ pub(super) fn write(out: &mut Exposition) {
 
 /// Figures of the process; `None` where the system has none.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Process {
+pub(crate) struct ProcessFigures {
     pub(crate) rss_bytes: Option<u64>,
     /// CPU time, seconds.
     pub(crate) cpu_s: Option<f64>,
@@ -34,9 +34,9 @@ pub(crate) struct Process {
     pub(crate) open_files: Option<usize>,
 }
 
-impl Process {
-    pub(crate) fn now() -> Process {
-        Process {
+impl ProcessFigures {
+    pub(crate) fn now() -> ProcessFigures {
+        ProcessFigures {
             rss_bytes: resident_bytes(),
             cpu_s: cpu_seconds(),
             threads: stat(17),

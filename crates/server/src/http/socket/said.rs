@@ -13,7 +13,7 @@ use crate::http::query::whole_number;
 /// A message of the client.
 #[derive(Debug)]
 pub(super) enum ClientMessage<'a> {
-    Hello(Hello),
+    Hello(SocketHello),
     Subscribe(Subscribe),
     Unsubscribe(Unsubscribe),
     Publish(Box<Publish<'a>>),
@@ -22,7 +22,7 @@ pub(super) enum ClientMessage<'a> {
 
 /// The kind of a message.
 #[derive(Debug, Deserialize)]
-struct MessageKind<'a> {
+struct SocketMessageKind<'a> {
     #[serde(borrow)]
     op: Cow<'a, str>,
 }
@@ -30,7 +30,7 @@ struct MessageKind<'a> {
 /// The client's credentials and name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Hello {
+pub(super) struct SocketHello {
     #[serde(rename = "op")]
     _op: String,
     pub(super) token: Option<String>,
@@ -103,7 +103,7 @@ pub(super) struct Header {
 
 impl<'a> ClientMessage<'a> {
     pub(super) fn read(text: &'a str) -> Result<ClientMessage<'a>, Problem> {
-        let MessageKind { op } = parse(text)?;
+        let SocketMessageKind { op } = parse(text)?;
         Ok(match &*op {
             "hello" => ClientMessage::Hello(parse(text)?),
             "subscribe" => ClientMessage::Subscribe(parse(text)?),
@@ -123,12 +123,12 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
         .map_err(|error| Problem::bad_request(format!("the message is invalid: {error}")))
 }
 
-impl Hello {
+impl SocketHello {
     /// The credentials as an `authorization` header.
     pub(super) fn authorization(&self) -> Option<Vec<u8>> {
         match self {
-            Hello { token: Some(token), .. } => Some(format!("Bearer {token}").into_bytes()),
-            Hello { user: Some(user), password, .. } => {
+            SocketHello { token: Some(token), .. } => Some(format!("Bearer {token}").into_bytes()),
+            SocketHello { user: Some(user), password, .. } => {
                 let password = password.as_deref().unwrap_or("");
                 Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))).into_bytes())
             }

@@ -27,8 +27,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep, timeout};
 
 use super::reading::SocketSubscription;
-use super::said::{ClientMessage, Hello, Publish, Subscribe};
-use crate::departures::{Departure, DepartureKind, in_words};
+use super::said::{ClientMessage, Publish, SocketHello, Subscribe};
+use crate::departures::{ClientDeparture, DepartureKind, in_words};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 use crate::http::publish::{PublishOptions, PublishTarget, position, publish_record};
@@ -175,7 +175,7 @@ impl JsonSocket {
         };
         self.charge.release();
         self.text_since = None;
-        let Hello { name, .. } = &hello;
+        let SocketHello { name, .. } = &hello;
         self.name = name.chars().filter(|char| !char.is_control()).take(200).collect();
         let authorization = hello.authorization();
         self.context = self.context.log_in(authorization.as_deref()).await.map_err(end_with)?;
@@ -425,7 +425,7 @@ impl JsonSocket {
                 let peer = self.context.peer_address();
                 let name = name.as_deref().unwrap_or(&self.name);
                 let departure =
-                    Departure::new(Protocol::Ws, DepartureKind::Refused, &in_words(why.refused()));
+                    ClientDeparture::new(Protocol::Ws, DepartureKind::Refused, &in_words(why.refused()));
                 self.context.shared().departures.note(departure.of(name, peer));
                 out.push(answer("end", "id", id, why.json()));
             }
@@ -454,7 +454,8 @@ impl JsonSocket {
     async fn part(&mut self, why: &Problem) -> Result<(), ConnectionEnd> {
         let code = why.refused().code;
         if code != ErrorCode::ShuttingDown {
-            let departure = Departure::new(Protocol::Ws, DepartureKind::CutOff, &in_words(why.refused()));
+            let departure =
+                ClientDeparture::new(Protocol::Ws, DepartureKind::CutOff, &in_words(why.refused()));
             let peer = self.context.peer_address();
             self.context.shared().departures.note(departure.of(&self.name, peer));
         }

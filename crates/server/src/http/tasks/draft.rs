@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dunlin::Refused;
-use dunlin::scheduler::{Backoff, Label, NewTask, Retry, TaskDependency};
+use dunlin::scheduler::{Backoff, Label, NewTask, RetryPolicy, TaskDependency};
 use dunlin::wire::ErrorCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -120,9 +120,9 @@ impl JsonTask<'_> {
 }
 
 impl RawRetry {
-    fn read(self) -> Result<Retry, Problem> {
+    fn read(self) -> Result<RetryPolicy, Problem> {
         let backoff = match (self.fixed_ms, self.exponential, self.decorrelated) {
-            (None, None, None) => Retry::default().backoff,
+            (None, None, None) => RetryPolicy::default().backoff,
             (Some(delay_ms), None, None) => Backoff::Fixed { delay_ms },
             (None, Some(Bounds { base_ms, cap_ms }), None) => Backoff::Exponential { base_ms, cap_ms },
             (None, None, Some(Bounds { base_ms, cap_ms })) => Backoff::Decorrelated { base_ms, cap_ms },
@@ -132,7 +132,7 @@ impl RawRetry {
                 ));
             }
         };
-        Ok(Retry { retries: self.retries, backoff })
+        Ok(RetryPolicy { retries: self.retries, backoff })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin::topic::{Filter, Log};
 use dunlin::wire::ErrorCode;
-use dunlin::wire::nats::{self, Connect, Operation};
+use dunlin::wire::nats::{self, Connect, NatsOperation};
 use dunlin::{Refused, TopicError};
 
 use super::Session;
@@ -46,8 +46,8 @@ impl Session {
 
     /// Checks the credentials of CONNECT, which must be the first operation. While they are being checked, CONNECT is
     /// read again. Returns whether the client is logged in.
-    pub(super) fn log_in(&mut self, operation: &Operation<'_>, begins: usize) -> Result<bool, RetryFrom> {
-        let Operation::Connect(json) = operation else {
+    pub(super) fn log_in(&mut self, operation: &NatsOperation<'_>, begins: usize) -> Result<bool, RetryFrom> {
+        let NatsOperation::Connect(json) = operation else {
             self.fail(VIOLATION);
             return Ok(false);
         };

@@ -3,7 +3,7 @@
 use dunlin::wire::nats;
 
 use super::{Phase, Session};
-use crate::session::Disconnected;
+use crate::session::ConnectionLost;
 
 /// How long a client has to read pending output, ms.
 const FAREWELL_MS: u32 = 1_000;
@@ -73,12 +73,12 @@ impl Session {
 
     /// Whether the connection may be dropped. The session first waits for the client's end, because closing a socket
     /// with unread bytes would discard output on its way to the client.
-    pub(super) fn may_close(&mut self) -> Result<bool, Disconnected> {
+    pub(super) fn may_close(&mut self) -> Result<bool, ConnectionLost> {
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
         let all_is_said = self.outbound.is_empty() && self.refusals.is_empty();
         if all_is_said && self.stream.is_flushed() && !closing.ended_writing {
             closing.ended_writing = true;
-            self.stream.end_writing().map_err(|_| Disconnected)?;
+            self.stream.end_writing().map_err(|_| ConnectionLost)?;
         }
         Ok(closing.is_over)
     }

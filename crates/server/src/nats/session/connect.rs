@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use super::reading::limits;
 use super::{Phase, Session};
 use crate::protocol::Protocol;
-use crate::shared::Shared;
+use crate::shared::SharedServer;
 use crate::stream::Stream;
 
 /// The version by which clients choose features. Every feature of this version is supported.
@@ -62,7 +62,7 @@ impl Session {
 
 /// Appends the INFO message for the NATS port. It precedes TLS, unless the client starts TLS itself.
 pub(crate) fn write_info(
-    shared: &Shared,
+    shared: &SharedServer,
     socket: Option<&TcpStream>,
     session: u64,
     is_tls: bool,
@@ -73,7 +73,7 @@ pub(crate) fn write_info(
 
 /// Appends the INFO message for a port of any listener, with the other nodes' addresses of that listener.
 fn write_info_at(
-    shared: &Shared,
+    shared: &SharedServer,
     protocol: Protocol,
     socket: Option<&TcpStream>,
     session: u64,

@@ -13,7 +13,7 @@ use super::{CONTROL_BYTES_MAX, NatsScratch, Session};
 use crate::session::pace::WritePacer;
 use crate::session::pieces::WRITE_BYTES_MAX;
 use crate::session::scratch::Scratch;
-use crate::session::{Disconnected, TurnProgress};
+use crate::session::{ConnectionLost, TurnProgress};
 
 /// Channels that share a write.
 const TURN_CHANNELS_MAX: usize = 16;
@@ -24,7 +24,7 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<TurnProgress, Disconnected> {
+    ) -> Result<TurnProgress, ConnectionLost> {
         let Scratch { nats: scratch, pace, .. } = scratch;
         if !self.outbound.full {
             self.go_on_refusing();
@@ -45,7 +45,7 @@ impl Session {
         match self.stream.poll_writable(cx) {
             Poll::Pending => Ok(TurnProgress::None),
             Poll::Ready(ready) => {
-                ready.map_err(|_| Disconnected)?;
+                ready.map_err(|_| ConnectionLost)?;
                 self.outbound.full = false;
                 Ok(TurnProgress::Some)
             }
@@ -54,9 +54,9 @@ impl Session {
 
     /// Flushes bytes that were written but not yet taken by the socket.
     #[inline]
-    fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<TurnProgress, Disconnected> {
+    fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<TurnProgress, ConnectionLost> {
         match self.stream.poll_flush_taken(cx) {
-            Poll::Ready(Err(_)) => Err(Disconnected),
+            Poll::Ready(Err(_)) => Err(ConnectionLost),
             _ => Ok(TurnProgress::None),
         }
     }
@@ -127,7 +127,7 @@ impl Session {
     }
 
     /// Writes once. Returns whether the socket took anything.
-    fn write(&mut self, scratch: &mut NatsScratch) -> Result<bool, Disconnected> {
+    fn write(&mut self, scratch: &mut NatsScratch) -> Result<bool, ConnectionLost> {
         let NatsScratch { gathered, turn, moves, .. } = scratch;
         let mut plan = WritePlan::new(gathered, moves, &self.outbound);
         let share = WRITE_BYTES_MAX / turn.len().max(1);
@@ -153,10 +153,10 @@ impl Session {
         let sent = match wrote {
             Ok(sent) => sent,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
-            Err(_) => return Err(Disconnected),
+            Err(_) => return Err(ConnectionLost),
         };
         // Without memory for its rest, the session cannot finish a started message.
-        let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Disconnected)?;
+        let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| ConnectionLost)?;
         let before_records = self.outbound.sent(sent);
         debug_assert!(before_records <= sent);
         self.outbound.rest.extend(cut);

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin::topic::frame::{FLAG_HEADERS, HEAD_BYTES};
 use dunlin::topic::{Budget, BudgetSpent, Frame, Log, SpanContent};
-use dunlin::wire::nats::{Message, STATUS_HEADER, header_lines, put_decimal, put_header};
+use dunlin::wire::nats::{NatsMessageHead, STATUS_HEADER, header_lines, put_decimal, put_header};
 
 use super::own::OwnRecords;
 use super::replies::ReplySubjectSet;
 use super::subscription::{Channel, Subscription};
-use crate::session::outbound::{Outbound, UnsentPart};
+use crate::session::outbound::{OutboundBuffer, UnsentPart};
 use crate::session::pieces::{LENT_BYTES_MIN, Pieces};
 
 /// Bytes of records that are looked up together.
@@ -42,7 +42,7 @@ impl<'a, 's> WritePlan<'a, 's> {
     pub(super) fn new(
         gathered: &'s mut Vec<u8>,
         moves: &'s mut Vec<CursorMove>,
-        outbound: &'a Outbound,
+        outbound: &'a OutboundBuffer,
     ) -> WritePlan<'a, 's> {
         moves.clear();
         let pieces = Pieces::new(gathered, outbound);
@@ -86,7 +86,7 @@ impl<'a, 's> WritePlan<'a, 's> {
             };
             let writing = |frame: &Frame<'_>, seq: u64, payload_bytes: usize, out: &mut Vec<u8>| {
                 as_client.replies.expect(frame.reply());
-                let message = Message {
+                let message = NatsMessageHead {
                     subject: [prefix, frame.subject_tail()],
                     sid: &subscription.sid,
                     reply: frame.reply(),
@@ -207,7 +207,7 @@ pub(super) struct RecordPosition<'a> {
 #[inline]
 pub(super) fn write_head(
     out: &mut Vec<u8>,
-    message: &Message<'_>,
+    message: &NatsMessageHead<'_>,
     frame: &Frame<'_>,
     payload_bytes: usize,
     sequenced: Option<RecordPosition<'_>>,
@@ -228,7 +228,7 @@ const STATUS_OF_LIBRARIES: [&str; 2] = ["Status", "Description"];
 /// The line contains the length of the headers, so the headers are encoded first.
 fn write_head_with_headers(
     out: &mut Vec<u8>,
-    message: &Message<'_>,
+    message: &NatsMessageHead<'_>,
     frame: &Frame<'_>,
     payload_bytes: usize,
     sequenced: Option<RecordPosition<'_>>,
@@ -252,7 +252,7 @@ fn write_head_with_headers(
     out.extend_from_slice(&block);
 }
 
-fn put_position(block: &mut Vec<u8>, sequenced: RecordPosition<'_>, message: &Message<'_>) {
+fn put_position(block: &mut Vec<u8>, sequenced: RecordPosition<'_>, message: &NatsMessageHead<'_>) {
     let RecordPosition { epoch, seq, log } = sequenced;
     put_number(block, "Dunlin-Seq", seq);
     put_number(block, "Dunlin-Epoch", epoch.into());

@@ -22,7 +22,7 @@ const ALONE_FOR: Duration = Duration::from_millis(100);
 
 /// The inboxes of one connection, and how many subscriptions need each.
 #[derive(Debug, Default)]
-pub(super) struct Inboxes(HashMap<Box<str>, OpenInbox>);
+pub(super) struct ConnectionInboxes(HashMap<Box<str>, OpenInbox>);
 
 #[derive(Debug)]
 struct OpenInbox {
@@ -31,7 +31,7 @@ struct OpenInbox {
     _claim: Option<InboxClaim>,
 }
 
-impl Inboxes {
+impl ConnectionInboxes {
     /// Opens the inbox of the pattern, unless it is open. Returns `false` if another user owns the inbox.
     pub(super) fn open(
         &mut self,

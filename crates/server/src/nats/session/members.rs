@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use dunlin::topic::{Charge, Event, Filter, Log, Notice, Pattern, Start, Subscribe, SubscribeError, Topic};
-use dunlin::wire::nats::{self, Message};
+use dunlin::wire::nats::{self, NatsMessageHead};
 use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 
 use super::access::subscription_refused;
@@ -201,7 +201,7 @@ impl Session {
                     let frame = &record.frame;
                     let tail = frame.subject_tail();
                     if member.filter.as_ref().is_none_or(|filter| (filter.wants)(tail)) {
-                        let message = Message {
+                        let message = NatsMessageHead {
                             subject: [&record.log.subject_prefix, tail],
                             sid: &subscription.sid,
                             reply: frame.reply(),

@@ -4,7 +4,7 @@
 //! subscription continues.
 
 use dunlin::topic::{EpochChanged, Notice};
-use dunlin::wire::nats::{Message, header_lines};
+use dunlin::wire::nats::{NatsMessageHead, header_lines};
 
 use super::Session;
 use super::encode::put_number;
@@ -67,7 +67,7 @@ impl Session {
             _ => return,
         }
         block.extend_from_slice(b"\r\n");
-        let message = Message { subject: [topic, ""], sid: &subscription.sid, reply: None };
+        let message = NatsMessageHead { subject: [topic, ""], sid: &subscription.sid, reply: None };
         message.say_with_headers(&mut self.outbound.control, block.len(), 0);
         self.outbound.control.extend_from_slice(&block);
         self.outbound.control.extend_from_slice(b"\r\n");

@@ -1,6 +1,6 @@
 //! How the session handles each operation.
 
-use dunlin::wire::nats::{OK, Operation};
+use dunlin::wire::nats::{NatsOperation, OK};
 
 use super::publish::{PublishedBatch, RetryFrom};
 use super::{Phase, Session};
@@ -11,7 +11,7 @@ impl Session {
     #[inline]
     pub(super) fn take<'b>(
         &mut self,
-        operation: Operation<'b>,
+        operation: NatsOperation<'b>,
         begins: usize,
         run: &mut PublishedBatch<'b>,
     ) -> Result<(), RetryFrom> {
@@ -22,17 +22,19 @@ impl Session {
             self.phase = Phase::Open;
             self.start_ping_timer();
         }
-        if let Operation::Publish(published) = operation {
+        if let NatsOperation::Publish(published) = operation {
             return self.add_to_run(published, begins, run);
         }
         self.publish_run(run)?;
         self.reset_pings();
         match operation {
-            Operation::Connect(json) => self.connect(json),
-            Operation::Ping => self.pong(),
-            Operation::Pong | Operation::Publish(_) => {}
-            Operation::Subscribe { subject, queue, sid } => self.subscribe(subject, queue, sid, begins)?,
-            Operation::Unsubscribe { sid, max } => {
+            NatsOperation::Connect(json) => self.connect(json),
+            NatsOperation::Ping => self.pong(),
+            NatsOperation::Pong | NatsOperation::Publish(_) => {}
+            NatsOperation::Subscribe { subject, queue, sid } => {
+                self.subscribe(subject, queue, sid, begins)?
+            }
+            NatsOperation::Unsubscribe { sid, max } => {
                 self.unsubscribe(sid, max);
                 self.done();
             }

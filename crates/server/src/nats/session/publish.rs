@@ -10,7 +10,7 @@ use std::sync::Arc;
 use dunlin::topic::{
     AckLevel, Draft, Meta, OnFull, Pattern, Payload, PublishError, Receipt, Subject, SubjectError,
 };
-use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, Message, PublishOperation};
+use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, NatsMessageHead, PublishOperation};
 use dunlin::{TopicError, now_ns};
 
 use super::Session;
@@ -312,7 +312,7 @@ impl Session {
         let Ok(subject) = Subject::parse(reply) else { return };
         let asker = self.subscriptions.values().find(|subscription| subscription.pattern.matches(subject));
         let Some(asker) = asker else { return };
-        let message = Message { subject: [reply, ""], sid: &asker.sid, reply: None };
+        let message = NatsMessageHead { subject: [reply, ""], sid: &asker.sid, reply: None };
         message.say_with_headers(&mut self.outbound.control, NOBODY.len(), 0);
         self.outbound.control.extend_from_slice(NOBODY);
         self.outbound.control.extend_from_slice(b"\r\n");

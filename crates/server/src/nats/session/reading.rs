@@ -7,13 +7,13 @@ use std::io;
 use std::task::{Context, Poll};
 
 use dunlin::wire::Decoded;
-use dunlin::wire::nats::{self, Limits};
+use dunlin::wire::nats::{self, NatsDecoderLimits};
 
 use super::publish::{PublishedBatch, RetryFrom, emptied};
 use super::{CONTROL_BYTES_MAX, Phase, Session};
 use crate::session::scratch::{READ_BYTES, Scratch};
-use crate::session::{Disconnected, TurnProgress};
-use crate::shared::Shared;
+use crate::session::{ConnectionLost, TurnProgress};
+use crate::shared::SharedServer;
 
 /// The approximate number of operations that one read handles: some 20 µs of work. Other clients of the
 /// thread wait this long beside a client that floods the node. The read buffer limits large operations.
@@ -29,9 +29,12 @@ const TRICKLE_BYTES: usize = 512;
 const META_BYTES_MAX: u32 = 64 << 10;
 
 /// The limits on what clients send.
-pub(super) fn limits(shared: &Shared) -> Limits {
+pub(super) fn limits(shared: &SharedServer) -> NatsDecoderLimits {
     let payload_bytes_max = shared.node.config().topic.record_bytes_max.saturating_sub(META_BYTES_MAX);
-    Limits { line_bytes_max: Limits::LINE_BYTES_MAX, payload_bytes_max: payload_bytes_max as usize }
+    NatsDecoderLimits {
+        line_bytes_max: NatsDecoderLimits::LINE_BYTES_MAX,
+        payload_bytes_max: payload_bytes_max as usize,
+    }
 }
 
 impl Session {
@@ -40,7 +43,7 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<TurnProgress, Disconnected> {
+    ) -> Result<TurnProgress, ConnectionLost> {
         if self.is_login_pending() {
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread, &mut scratch.nats.run);
@@ -89,7 +92,7 @@ impl Session {
         if !self.spin.is_on() {
             match self.stream.poll_readable(cx) {
                 Poll::Pending => return Ok(TurnProgress::None),
-                Poll::Ready(ready) => ready.map_err(|_| Disconnected)?,
+                Poll::Ready(ready) => ready.map_err(|_| ConnectionLost)?,
             }
         }
         let read =
@@ -106,7 +109,7 @@ impl Session {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(TurnProgress::None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(TurnProgress::Some),
-            Err(_) => Err(Disconnected),
+            Err(_) => Err(ConnectionLost),
         }
     }
 
@@ -120,7 +123,7 @@ impl Session {
         }
     }
 
-    pub(super) fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> NatsDecoderLimits {
         limits(&self.shared)
     }
 
@@ -216,13 +219,13 @@ impl Session {
     }
 
     /// The client has closed its side, and expects no more data.
-    fn client_ended(&mut self) -> Result<TurnProgress, Disconnected> {
+    fn client_ended(&mut self) -> Result<TurnProgress, ConnectionLost> {
         match &mut self.phase {
             Phase::Closing(closing) => {
                 closing.is_over = self.outbound.is_empty() && self.refusals.is_empty();
-                if closing.is_over { Ok(TurnProgress::None) } else { Err(Disconnected) }
+                if closing.is_over { Ok(TurnProgress::None) } else { Err(ConnectionLost) }
             }
-            _ => Err(Disconnected),
+            _ => Err(ConnectionLost),
         }
     }
 }

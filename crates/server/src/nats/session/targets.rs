@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use dunlin::topic::{PublisherRegistration, Subject, Topic};
 use dunlin::wire::Decoded;
-use dunlin::wire::nats::{self, Limits, Operation};
+use dunlin::wire::nats::{self, NatsDecoderLimits, NatsOperation};
 use dunlin::{MissingTopicPolicy, Node, OwningTopic, TopicError, TopicFuture};
 
 use super::inboxes::{self, is_inbox};
@@ -86,7 +86,7 @@ impl TargetSearch {
         cx: &mut Context<'_>,
         node: &Node,
         unread: &[u8],
-        limits: &Limits,
+        limits: &NatsDecoderLimits,
     ) -> Poll<Result<OwningTopic, TopicError>> {
         if self.found.is_none() {
             let owner = ready!(Pin::new(&mut self.owner).poll(cx));
@@ -105,14 +105,19 @@ impl TargetSearch {
 }
 
 /// The subjects of later records whose topics have to be created, and the first payload size of each.
-fn subjects_ahead(node: &Node, first: &str, unread: &[u8], limits: &Limits) -> Vec<(String, usize)> {
+fn subjects_ahead(
+    node: &Node,
+    first: &str,
+    unread: &[u8],
+    limits: &NatsDecoderLimits,
+) -> Vec<(String, usize)> {
     let (mut ahead, mut known) = (Vec::new(), HashSet::from([first]));
     let mut at = 0;
     while ahead.len() < AHEAD_MAX
         && let Ok(Decoded::Message(operation, taken)) = nats::next(&unread[at..], limits)
     {
         at += taken;
-        let Operation::Publish(published) = operation else { continue };
+        let NatsOperation::Publish(published) = operation else { continue };
         let Some(subject) = std::str::from_utf8(published.subject).ok() else { continue };
         if known.insert(subject)
             && let Ok(parsed) = Subject::parse(subject)

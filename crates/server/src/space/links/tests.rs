@@ -13,7 +13,7 @@ fn links(process: u64, regions: Vec<(RegionId, u64)>) -> ProcessLinks {
     listener.set_nonblocking(true).unwrap();
     let world = WorldKey { name: "flock".to_owned(), setup: 5 };
     let secret = Secret::of([1; 32]);
-    ProcessLinks::new(listener, Hello { process, world, regions }, secret, SpaceLimits::default())
+    ProcessLinks::new(listener, RunnerHello { process, world, regions }, secret, SpaceLimits::default())
 }
 
 /// The connection work of a runner between ticks.
@@ -27,13 +27,13 @@ fn turn(links: &mut ProcessLinks) {
         links.fill(key);
         let Some(link) = links.get(key) else { continue };
         let mut came = link.connection.take_read_buffer();
-        while let Ok(Some((frame, taken))) = Frame::decode(came.unread(), 1 << 20) {
+        while let Ok(Some((frame, taken))) = SpaceFrame::decode(came.unread(), 1 << 20) {
             let process = links.get(key).and_then(|link| link.process);
             match (frame, process) {
-                (Frame::Hello(hello), None) => links.hear(key, hello).unwrap(),
-                (Frame::Proof(proof), None) => links.meet(key, proof).unwrap(),
-                (Frame::Region { region, epoch }, Some(process)) => links.route(region, process, epoch),
-                (Frame::Gone(region), Some(process)) => links.unroute(region, process),
+                (SpaceFrame::Hello(hello), None) => links.hear(key, hello).unwrap(),
+                (SpaceFrame::Proof(proof), None) => links.meet(key, proof).unwrap(),
+                (SpaceFrame::Region { region, epoch }, Some(process)) => links.route(region, process, epoch),
+                (SpaceFrame::Gone(region), Some(process)) => links.unroute(region, process),
                 (frame, _) => panic!("{frame:?}"),
             }
             came.pass(taken);
@@ -45,7 +45,7 @@ fn turn(links: &mut ProcessLinks) {
 /// The process with the lower number has written its hello, and neither has read the other's.
 fn half_met(regions: Vec<(RegionId, u64)>) -> (ProcessLinks, ProcessLinks) {
     let (mut lower, mut higher) = (links(1, regions), links(2, Vec::new()));
-    higher.add_peer(Peer { process: 1, address: lower.listener.local_addr().unwrap() }, 0);
+    higher.add_peer(WorldPeer { process: 1, address: lower.listener.local_addr().unwrap() }, 0);
     higher.dial(0);
     let deadline = Instant::now() + Duration::from_secs(30);
     while lower.all().next().is_none() {
@@ -85,16 +85,16 @@ fn stranger_without_the_secret_takes_no_region() {
     let key = lower.all().next().unwrap().0;
     let other = RegionId(9);
     let world = WorldKey { name: "flock".to_owned(), setup: 5 };
-    let hello = Hello { process: 999, world, regions: vec![(other, 1)] }.encode(&[3; 32]);
+    let hello = RunnerHello { process: 999, world, regions: vec![(other, 1)] }.encode(&[3; 32]);
     let ours = lower.links[&key].hello.clone();
     let (secret, wrong) = (Secret::of([1; 32]), Secret::of([2; 32]));
     let right = secret.prove(Role::Connects, &hello, &ours);
-    assert_eq!(lower.meet(key, &right), Err(Refused::Stranger), "nobody has said a hello");
+    assert_eq!(lower.meet(key, &right), Err(RunnerRefusal::Stranger), "nobody has said a hello");
     let reflected = secret.prove(Role::Listens, &ours, &hello);
     for proof in [&[][..], &[0; 32], &wrong.prove(Role::Connects, &hello, &ours), &reflected] {
         assert_eq!(lower.hear(key, &hello), Ok(()));
-        assert_eq!(lower.hear(key, &hello), Err(Refused::Frame("a second hello")));
-        assert_eq!(lower.meet(key, proof), Err(Refused::Secret), "{proof:?}");
+        assert_eq!(lower.hear(key, &hello), Err(RunnerRefusal::Frame("a second hello")));
+        assert_eq!(lower.meet(key, proof), Err(RunnerRefusal::Secret), "{proof:?}");
     }
     assert!(!lower.is_connected(999) && lower.whereabouts(other).is_none());
     assert_eq!(lower.take_events(), []);
@@ -119,6 +119,6 @@ fn strangers_keep_no_process_out() {
     }
     assert_eq!(lower.all().count(), SpaceLimits::default().strangers_max);
     let mut both = (lower, links(2, Vec::new()));
-    both.1.add_peer(Peer { process: 1, address }, 0);
+    both.1.add_peer(WorldPeer { process: 1, address }, 0);
     meet(&mut both, |_| true);
 }

@@ -6,10 +6,10 @@
 //! process with an old partition loses no entity.
 
 use dunlin::space::Behaviour;
-use dunlin::state::{Comparison, Target};
+use dunlin::state::{ComparedProperty, Comparison};
 use dunlin_client::Transaction;
 
-use super::keys::{Cut, WorldSnapshot, key};
+use super::keys::{CurveStretches, WorldSnapshot, key};
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
@@ -38,9 +38,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             return Ok(());
         }
         let (own, owner) = self.owner_key(first, epoch);
-        let (cut_key, value) = (key(&self.config.world, "cut", 0), serde_json::to_vec(&Cut::of(&next)));
+        let (cut_key, value) =
+            (key(&self.config.world, "cut", 0), serde_json::to_vec(&CurveStretches::of(&next)));
         let value = value.unwrap_or_default();
-        let ours = Transaction::new().compare(&own, Comparison::Equal, Target::Value { value: &owner });
+        let ours =
+            Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &owner });
         let cut = ours.if_modified_at(&cut_key, read.0).put(&cut_key, &value);
         if self.kv.transact(&cut)?.succeeded {
             self.cut_version = next.version();

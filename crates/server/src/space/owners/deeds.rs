@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin::space::{Authority, Behaviour, RegionId, Takeover};
-use dunlin::state::{Comparison, Operation, Target};
+use dunlin::space::{Behaviour, RegionAuthority, RegionId, Takeover};
+use dunlin::state::{ComparedProperty, Comparison, KeyOperation};
 use dunlin_client::Transaction;
 
 use super::keys::{RegionOwner, StandbyKey, WorldSnapshot, key};
@@ -48,7 +48,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         region: RegionId,
         deed: RegionAction,
         seen: &WorldSnapshot,
-    ) -> Result<Option<Authority>, OwnershipError> {
+    ) -> Result<Option<RegionAuthority>, OwnershipError> {
         let Some(lease) = &self.lease else { return Ok(None) };
         let (until, lease) = (lease.check()?, lease.id());
         let known = seen.owners.get(&region).filter(|(process, _)| *process == self.config.process);
@@ -70,7 +70,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let (own, standby, epochs) = (of_region("region"), of_region("standby"), of_region("epoch"));
                 let text = epoch.to_string();
                 let claim = Transaction::new().if_modified_at(&own, 0).if_modified_at(&epochs, read);
-                let claim = claim.then(Operation::Put { key: &own, value: &value, lease });
+                let claim = claim.then(KeyOperation::Put { key: &own, value: &value, lease });
                 // A standby of the previous owner is not a standby of this one.
                 let claim = claim.put(&epochs, text.as_bytes()).delete(&standby);
                 self.kv.transact(&claim)?.succeeded.then_some(epoch)
@@ -80,13 +80,13 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let Some(epoch) = claimed else { return Ok(None) };
         self.in_doubt.remove(&region);
         self.claims.insert(region, epoch);
-        Ok(Some(Authority { epoch, until_ns: until_ns(until) }))
+        Ok(Some(RegionAuthority { epoch, until_ns: until_ns(until) }))
     }
 
     fn take_over(
         &mut self,
         region: RegionId,
-        authority: Authority,
+        authority: RegionAuthority,
         seen: &WorldSnapshot,
     ) -> Result<(), OwnershipError> {
         let others = seen.owners.iter().filter(|(other, _)| **other != region);
@@ -111,7 +111,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     fn begin(
         &mut self,
         region: RegionId,
-        authority: Authority,
+        authority: RegionAuthority,
         lost: bool,
         seen: &WorldSnapshot,
     ) -> Result<(), OwnershipError> {
@@ -142,7 +142,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     /// Deletes the region's key, if it still has this epoch.
     fn give_up(&mut self, region: RegionId, epoch: u64) -> Result<bool, OwnershipError> {
         let (own, value) = self.owner_key(region, epoch);
-        let ours = Transaction::new().compare(&own, Comparison::Equal, Target::Value { value: &value });
+        let ours =
+            Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &value });
         Ok(self.kv.transact(&ours.delete(&own))?.succeeded)
     }
 
@@ -162,7 +163,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             // From here on, the region must make no change that a copy could lack.
             self.space.ask(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
         }
-        let ours = Transaction::new().compare(&own, Comparison::Equal, Target::Value { value: &owner });
+        let ours =
+            Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &owner });
         if self.kv.transact(&ours.put(&key, &value))?.succeeded {
             self.space.order(move |runner| has_standby(runner, region, standby))?;
             self.standbys.insert(region, standby);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use dunlin::space::{Partition, PartitionError, RegionId};
-use dunlin_client::Entry;
+use dunlin_client::KvEntry;
 use serde::{Deserialize, Serialize};
 
 use crate::space::secret::Secret;
@@ -75,15 +75,15 @@ impl StandbyKey {
 
 /// The partition of the curve: first keys of stretches with their regions, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Cut {
+pub(super) struct CurveStretches {
     pub(super) version: u64,
     pub(super) cuts: Vec<(u64, u32)>,
 }
 
-impl Cut {
-    pub(super) fn of(partition: &Partition) -> Cut {
+impl CurveStretches {
+    pub(super) fn of(partition: &Partition) -> CurveStretches {
         let cuts = partition.regions().iter().map(|(first, region)| (*first, region.0)).collect();
-        Cut { version: partition.version(), cuts }
+        CurveStretches { version: partition.version(), cuts }
     }
 
     pub(super) fn partition(&self, dimensions: usize) -> Result<Partition, PartitionError> {
@@ -109,7 +109,7 @@ pub(super) struct WorldSnapshot {
     /// The secret that admits processes.
     pub(super) secret: Option<Secret>,
     /// The partition and the revision of its key; `None` for the first partition.
-    pub(super) cut: Option<(u64, Cut)>,
+    pub(super) cut: Option<(u64, CurveStretches)>,
 }
 
 /// The key of a world's secret.
@@ -134,7 +134,7 @@ pub(super) fn key(world: &str, what: &str, number: u64) -> Vec<u8> {
 
 impl WorldSnapshot {
     /// Decodes a world's keys; unreadable ones count as missing.
-    pub(super) fn of(world: &str, entries: &[Entry]) -> WorldSnapshot {
+    pub(super) fn of(world: &str, entries: &[KvEntry]) -> WorldSnapshot {
         let (prefix, mut seen) = (prefix(world), WorldSnapshot::default());
         for entry in entries {
             let Some(rest) = str::from_utf8(&entry.key).ok().and_then(|key| key.strip_prefix(&prefix)) else {

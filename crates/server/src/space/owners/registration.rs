@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use dunlin::space::Behaviour;
-use dunlin::state::Operation;
+use dunlin::state::KeyOperation;
 use dunlin_client::Transaction;
 
-use super::keys::{Cut, ProcessRecord, WorldSnapshot, key, secret_key};
+use super::keys::{CurveStretches, ProcessRecord, WorldSnapshot, key, secret_key};
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
-use crate::space::config::Peer;
+use crate::space::config::WorldPeer;
 use crate::space::description::WorldDescription;
 use crate::space::error::SpaceError;
 use crate::space::secret::{Secret, random};
@@ -47,7 +47,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let mut lease = self.kv.lease(self.config.ttl)?;
         lease.keep()?;
         let value = serde_json::to_vec(&place).unwrap_or_default();
-        let put = Operation::Put { key: &key, value: &value, lease: lease.id() };
+        let put = KeyOperation::Put { key: &key, value: &value, lease: lease.id() };
         let register =
             Transaction::new().if_modified_at(&key, found.map_or(0, |entry| entry.modified)).then(put);
         if !self.kv.transact(&register)?.succeeded {
@@ -66,7 +66,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
         (self.tell)(WorldEvent::KeysLost);
         let partition = self.space.ask(|runner| runner.host().partition().clone())?;
-        let cut = Cut::of(&partition);
+        let cut = CurveStretches::of(&partition);
         if cut.version > 1 {
             self.create(key(&self.config.world, "cut", 0), &serde_json::to_vec(&cut).unwrap_or_default())?;
         }
@@ -119,10 +119,10 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             others().map(|(process, place)| (*process, place.address)).collect();
         let gone: Vec<u64> =
             self.peers.keys().filter(|process| !now.contains_key(process)).copied().collect();
-        let new: Vec<Peer> = now
+        let new: Vec<WorldPeer> = now
             .iter()
             .filter(|(process, address)| self.peers.get(process) != Some(address))
-            .map(|(process, address)| Peer { process: *process, address: *address })
+            .map(|(process, address)| WorldPeer { process: *process, address: *address })
             .collect();
         if !gone.is_empty() || !new.is_empty() {
             self.space.order(move |runner| {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dunlin::space::{Authority, Behaviour, Host, RegionId};
+use dunlin::space::{Behaviour, Host, RegionAuthority, RegionId};
 use dunlin_client::{Kv, KvError, Lease, LeaseLostError, interruptible};
 use serde_json::Value;
 
@@ -335,7 +335,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let until_ns = until_ns(until);
         self.space.order(move |runner| {
             for (region, epoch) in claims {
-                runner.host_mut().set_authority(region, Some(Authority { epoch, until_ns }));
+                runner.host_mut().set_authority(region, Some(RegionAuthority { epoch, until_ns }));
             }
         })?;
         Ok(())

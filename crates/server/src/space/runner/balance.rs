@@ -5,8 +5,8 @@
 use dunlin::space::{BalancePolicy, Behaviour, LoadReport, Partition};
 
 use super::Runner;
-use crate::space::error::Refused;
-use crate::space::frame::Frame;
+use crate::space::error::RunnerRefusal;
+use crate::space::frame::SpaceFrame;
 use crate::space::pace::monotonic_ns;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
@@ -25,19 +25,19 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         for weight in weights {
             bytes.clear();
             weight.encode(&mut bytes);
-            self.links.send_all(&Frame::LoadReport(&bytes));
+            self.links.send_all(&SpaceFrame::LoadReport(&bytes));
             self.scales.hear(weight, now_ns);
         }
     }
 
-    pub(super) fn hear_weight(&mut self, bytes: &[u8], now_ns: u64) -> Result<(), Refused> {
-        let weight = LoadReport::decode(bytes).map_err(|_| Refused::Frame("an invalid weight"))?;
+    pub(super) fn hear_weight(&mut self, bytes: &[u8], now_ns: u64) -> Result<(), RunnerRefusal> {
+        let weight = LoadReport::decode(bytes).map_err(|_| RunnerRefusal::Frame("an invalid weight"))?;
         self.scales.hear(weight, now_ns);
         Ok(())
     }
 
-    pub(super) fn hear_cut(&mut self, bytes: &[u8], now_ns: u64) -> Result<(), Refused> {
-        let cut = Partition::decode(D, bytes).map_err(|_| Refused::Frame("an invalid partition"))?;
+    pub(super) fn hear_cut(&mut self, bytes: &[u8], now_ns: u64) -> Result<(), RunnerRefusal> {
+        let cut = Partition::decode(D, bytes).map_err(|_| RunnerRefusal::Frame("an invalid partition"))?;
         self.host.set_partition(&cut, now_ns);
         Ok(())
     }
@@ -56,7 +56,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     pub fn cut_for_all(&mut self, partition: &Partition) {
         let mut bytes = Vec::new();
         partition.encode(&mut bytes);
-        self.links.send_all(&Frame::Cut(&bytes));
+        self.links.send_all(&SpaceFrame::Cut(&bytes));
         self.cut(partition);
     }
 }

@@ -2,8 +2,8 @@
 
 use dunlin::space::{Behaviour, MessageSummary, RegionId};
 
-use super::super::error::Refused;
-use super::super::frame::Frame;
+use super::super::error::RunnerRefusal;
+use super::super::frame::SpaceFrame;
 use super::super::links::LinkId;
 use super::super::pace::monotonic_ns;
 use super::Runner;
@@ -21,8 +21,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             // The peer may be verified by now.
             let is_stranger = self.links.get(key).is_none_or(|link| link.process.is_none());
             let max = if is_stranger { HELLO_BYTES_MAX } else { self.config.limits.frame_bytes_max };
-            match Frame::decode(came.unread(), max) {
-                Ok(Some((Frame::Turn { tick, .. }, _))) if self.is_ahead(tick) => break Ok(true),
+            match SpaceFrame::decode(came.unread(), max) {
+                Ok(Some((SpaceFrame::Turn { tick, .. }, _))) if self.is_ahead(tick) => break Ok(true),
                 Ok(Some((frame, taken))) => match self.hear(key, &frame, now_ns) {
                     Ok(()) => came.pass(taken),
                     Err(refused) => break Err(refused),
@@ -47,50 +47,50 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.lockstep.as_ref().is_some_and(|lockstep| step > lockstep.step())
     }
 
-    fn hear(&mut self, key: LinkId, frame: &Frame<'_>, now_ns: u64) -> Result<(), Refused> {
+    fn hear(&mut self, key: LinkId, frame: &SpaceFrame<'_>, now_ns: u64) -> Result<(), RunnerRefusal> {
         let Some(link) = self.links.get(key) else { return Ok(()) };
         let Some(process) = link.process else {
             return match frame {
-                Frame::Hello(hello) => self.links.hear(key, hello),
-                Frame::Proof(proof) => {
+                SpaceFrame::Hello(hello) => self.links.hear(key, hello),
+                SpaceFrame::Proof(proof) => {
                     self.links.meet(key, proof)?;
                     // Later frames require that the end of the previous connection is handled.
                     self.take_events(now_ns);
                     Ok(())
                 }
-                Frame::Refused(why) => Err(Refused::ByThem((*why).to_owned())),
-                _ => Err(Refused::Stranger),
+                SpaceFrame::Refused(why) => Err(RunnerRefusal::ByThem((*why).to_owned())),
+                _ => Err(RunnerRefusal::Stranger),
             };
         };
         match *frame {
-            Frame::Turn { tick, time_ns } => link.turn = (tick, time_ns),
-            Frame::Message { to, bytes } => {
+            SpaceFrame::Turn { tick, time_ns } => link.turn = (tick, time_ns),
+            SpaceFrame::Message { to, bytes } => {
                 let turn_ns = link.turn.1;
                 self.hear_message(to, bytes, turn_ns, now_ns);
             }
-            Frame::Region { region, epoch } => self.hear_claim(region, process, epoch, now_ns)?,
-            Frame::Gone(region) => self.links.unroute(region, process),
-            Frame::Settled(step) => {
+            SpaceFrame::Region { region, epoch } => self.hear_claim(region, process, epoch, now_ns)?,
+            SpaceFrame::Gone(region) => self.links.unroute(region, process),
+            SpaceFrame::Settled(step) => {
                 if let Some(lockstep) = &mut self.lockstep {
                     lockstep.hear(process, step);
                 }
             }
-            Frame::Follow(region) => self.begin_standby(region, process),
-            Frame::Whole { region, bytes } => self.follow_on(region, process, bytes, true),
-            Frame::Record { region, bytes } => self.follow_on(region, process, bytes, false),
-            Frame::Knows { region, entries, tick } => {
+            SpaceFrame::Follow(region) => self.begin_standby(region, process),
+            SpaceFrame::Whole { region, bytes } => self.follow_on(region, process, bytes, true),
+            SpaceFrame::Record { region, bytes } => self.follow_on(region, process, bytes, false),
+            SpaceFrame::Knows { region, entries, tick } => {
                 if let Some((entries, tick)) = self.standby_tracker.hear(region, process, (entries, tick)) {
                     self.host.standby_acknowledged(region, entries, tick, now_ns);
                 }
             }
-            Frame::LoadReport(bytes) => self.hear_weight(bytes, now_ns)?,
-            Frame::Cut(bytes) => self.hear_cut(bytes, now_ns)?,
-            Frame::Ids { number, ids } => self.hear_ids(process, number, ids)?,
-            Frame::Held { number, bytes } => self.hear_held(number, bytes)?,
-            Frame::Ping => {}
-            Frame::Refused(why) => return Err(Refused::ByThem(why.to_owned())),
-            Frame::Hello(_) | Frame::Proof(_) => {
-                return Err(Refused::Frame("the process sent a second hello"));
+            SpaceFrame::LoadReport(bytes) => self.hear_weight(bytes, now_ns)?,
+            SpaceFrame::Cut(bytes) => self.hear_cut(bytes, now_ns)?,
+            SpaceFrame::Ids { number, ids } => self.hear_ids(process, number, ids)?,
+            SpaceFrame::Held { number, bytes } => self.hear_held(number, bytes)?,
+            SpaceFrame::Ping => {}
+            SpaceFrame::Refused(why) => return Err(RunnerRefusal::ByThem(why.to_owned())),
+            SpaceFrame::Hello(_) | SpaceFrame::Proof(_) => {
+                return Err(RunnerRefusal::Frame("the process sent a second hello"));
             }
         }
         Ok(())
@@ -114,10 +114,16 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Handles another process's claim of a region.
-    fn hear_claim(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) -> Result<(), Refused> {
+    fn hear_claim(
+        &mut self,
+        region: RegionId,
+        process: u64,
+        epoch: u64,
+        now_ns: u64,
+    ) -> Result<(), RunnerRefusal> {
         let ours = self.host.region(region).map(|region| region.handover().epoch());
         if let Some(ours) = ours.filter(|ours| *ours >= epoch) {
-            return Err(Refused::Region { region, epoch, ours });
+            return Err(RunnerRefusal::Region { region, epoch, ours });
         }
         self.meet(region, process, epoch, now_ns);
         Ok(())
@@ -131,7 +137,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             return;
         }
         if let Some((whole, _)) = self.host.standby_starts(region) {
-            let frame = Frame::Whole { region, bytes: &[] };
+            let frame = SpaceFrame::Whole { region, bytes: &[] };
             self.links.send_or_end(process, &frame, &whole.into());
         }
     }
@@ -144,7 +150,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             return;
         }
         if !self.standby_tracker.take_in(region, bytes, whole) {
-            self.links.send(process, &Frame::Follow(region));
+            self.links.send(process, &SpaceFrame::Follow(region));
         }
     }
 }

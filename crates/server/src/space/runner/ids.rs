@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use dunlin::space::{Behaviour, CommandError, Entity, EntityId, EntityStatus, RegionId, StoreError};
 
 use super::Runner;
-use crate::space::error::Refused;
-use crate::space::frame::{FieldReader, Frame};
+use crate::space::error::RunnerRefusal;
+use crate::space::frame::{FieldReader, SpaceFrame};
 use crate::space::pace::monotonic_ns;
 
 /// Interval at which a query is repeated, because a response about a million ids takes a while.
@@ -196,7 +196,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let owners = question.left.iter().filter_map(|region| self.links.whereabouts(*region));
         let processes: BTreeSet<u64> = owners.map(|(process, _)| process).collect();
         for process in processes {
-            self.links.send(process, &Frame::Ids { number, ids: &bytes });
+            self.links.send(process, &SpaceFrame::Ids { number, ids: &bytes });
         }
     }
 
@@ -239,9 +239,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Handles another process's query.
-    pub(super) fn hear_ids(&mut self, process: u64, number: u64, ids: &[u8]) -> Result<(), Refused> {
+    pub(super) fn hear_ids(&mut self, process: u64, number: u64, ids: &[u8]) -> Result<(), RunnerRefusal> {
         let (ids, []) = ids.as_chunks::<8>() else {
-            return Err(Refused::Frame("invalid ids"));
+            return Err(RunnerRefusal::Frame("invalid ids"));
         };
         let regions: Vec<RegionId> = self.host.regions().map(|(region, _)| region).collect();
         let mut bytes = (regions.len() as u32).to_le_bytes().to_vec();
@@ -253,17 +253,17 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             let fresh = if self.host.is_unproven(id) { FRESH } else { 0 };
             bytes.push(fresh | if holding == EntityStatus::Coming { COMING } else { 0 });
         }
-        self.links.send(process, &Frame::Held { number, bytes: &bytes });
+        self.links.send(process, &SpaceFrame::Held { number, bytes: &bytes });
         Ok(())
     }
 
     /// Handles another process's response.
-    pub(super) fn hear_held(&mut self, number: u64, bytes: &[u8]) -> Result<(), Refused> {
+    pub(super) fn hear_held(&mut self, number: u64, bytes: &[u8]) -> Result<(), RunnerRefusal> {
         let mut body = FieldReader(bytes);
         let regions = body.region()?.0 as usize;
         let (regions, []) = body.bytes(regions.saturating_mul(4))?.as_chunks::<4>() else { return Ok(()) };
         let (others, []) = body.0.as_chunks::<OTHER_BYTES>() else {
-            return Err(Refused::Frame("invalid held ids"));
+            return Err(RunnerRefusal::Frame("invalid held ids"));
         };
         let Some(question) = self.ids.questions.get_mut(&number) else { return Ok(()) };
         for region in regions {

@@ -2,7 +2,7 @@
 
 use dunlin::space::Behaviour;
 
-use super::super::frame::Frame;
+use super::super::frame::SpaceFrame;
 use super::super::lockstep::LockstepAction;
 use super::super::pace::monotonic_ns;
 use super::{ELAPSE_NS, Runner};
@@ -66,7 +66,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
                 LockstepAction::Tick => return true,
                 LockstepAction::Say(step) => {
                     self.ship();
-                    self.links.send_all(&Frame::Settled(step));
+                    self.links.send_all(&SpaceFrame::Settled(step));
                 }
                 LockstepAction::TellGhosts => {
                     let now_ns = monotonic_ns();

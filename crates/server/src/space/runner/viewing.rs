@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use dunlin::space::{Behaviour, Denial, ViewerId, Watch, WorldResponse};
+use dunlin::space::{Behaviour, Denial, SurroundingsWatch, ViewerId, WorldResponse};
 use dunlin::topic::{Publish, Publisher};
 
 use super::Runner;
@@ -19,7 +19,7 @@ pub(super) struct Viewers {
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Adds a viewer with its inbox's publisher. Idempotent.
-    pub fn watch(&mut self, inbox: String, watch: Watch, mut publisher: Publisher) {
+    pub fn watch(&mut self, inbox: String, watch: SurroundingsWatch, mut publisher: Publisher) {
         let Viewers { numbers, last, .. } = &mut self.viewers;
         let viewer = numbers.get(&inbox).copied().unwrap_or(ViewerId(*last + 1));
         let refused = self.host.watch(viewer, watch).err().map(|error| error.to_string());

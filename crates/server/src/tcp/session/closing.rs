@@ -8,7 +8,7 @@ use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, List, 
 
 use crate::departures::in_words;
 use crate::tcp::session::access::LoginState;
-use crate::tcp::session::{Disconnected, Phase, Session};
+use crate::tcp::session::{ConnectionLost, Phase, Session};
 
 /// How long a client has to read pending output, ms.
 const FAREWELL_MS: u32 = 1_000;
@@ -118,7 +118,7 @@ impl Session {
 
     /// Whether the connection may be dropped. The session first waits for the client's end, because closing a socket
     /// with unread bytes would discard output on its way to the client.
-    pub(super) fn may_close(&mut self) -> Result<bool, Disconnected> {
+    pub(super) fn may_close(&mut self) -> Result<bool, ConnectionLost> {
         self.send_goodbye_if_due();
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
         if self.outbound.is_empty()
@@ -130,7 +130,7 @@ impl Session {
             && !closing.ended_writing
         {
             closing.ended_writing = true;
-            self.stream.end_writing().map_err(|_| Disconnected)?;
+            self.stream.end_writing().map_err(|_| ConnectionLost)?;
         }
         Ok(closing.is_over)
     }

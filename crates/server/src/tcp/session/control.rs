@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dunlin::raft::Commands;
-use dunlin::state::{Answered, Command, Query};
+use dunlin::state::{Answered, ControlCommand, ControlQuery};
 use dunlin::topic::Waiter;
 use dunlin::wire::{self, ControlKind, ControlResult, FromNode, LongBytes, RequestRefused};
 use dunlin::{Control, ControlError, Refused};
@@ -96,7 +96,8 @@ impl Session {
         match asked.kind {
             ControlKind::Command => self.take_command(request, asked.bytes.0)?,
             ControlKind::Question | ControlKind::StaleQuestion => {
-                let query = Query::decode(asked.bytes.0).map_err(|error| protocol(error.to_string()))?;
+                let query =
+                    ControlQuery::decode(asked.bytes.0).map_err(|error| protocol(error.to_string()))?;
                 self.node.may_query(&query).map_err(|error| Refused::from(&error))?;
                 let bytes = Bytes::copy_from_slice(asked.bytes.0);
                 if asked.kind == ControlKind::Question {
@@ -113,11 +114,11 @@ impl Session {
     }
 
     fn take_command(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
-        let command = Command::decode(bytes).map_err(|error| protocol(error.to_string()))?;
-        if let Command::Move { topic, node, .. } = command {
+        let command = ControlCommand::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+        if let ControlCommand::Move { topic, node, .. } = command {
             return self.take_move(request, topic, node);
         }
-        if let Command::Acquire { name, lease, value, wait: true } = command {
+        if let ControlCommand::Acquire { name, lease, value, wait: true } = command {
             return self.wait_for_lock(request, name.to_vec(), lease, value.to_vec());
         }
         self.admit_publish(1, bytes.len())?;
@@ -150,7 +151,7 @@ impl Session {
             let held = node.acquire(&name, lease, &value).await;
             let content = held.map(|token| {
                 let mut out = Vec::new();
-                Answered::Done { reply: dunlin::state::Reply::Held { token } }.encode(&mut out);
+                Answered::Done { reply: dunlin::state::ControlReply::Held { token } }.encode(&mut out);
                 ResponseContent::Answered(out.into())
             });
             let outcome = RequestOutcome(request, content);
@@ -235,7 +236,7 @@ impl Session {
     }
 
     fn say_found(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
-        let query = Query::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+        let query = ControlQuery::decode(bytes).map_err(|error| protocol(error.to_string()))?;
         let found = self.cluster()?.with(|state| self.node.find_in(state, &query));
         let mut out = Vec::new();
         found.map_err(|error| Refused::from(&error))??.encode(&mut out);

@@ -13,7 +13,7 @@ use super::pace::WritePacer;
 use super::plan::{WritePlan, WriteScratch};
 use super::scratch::Scratch;
 use super::translate::position_to_wire;
-use super::{CONTROL_BYTES_MAX, Disconnected, Session, TurnProgress};
+use super::{CONTROL_BYTES_MAX, ConnectionLost, Session, TurnProgress};
 use crate::session::pieces::WRITE_BYTES_MAX;
 
 /// Channels that share a write.
@@ -25,7 +25,7 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<TurnProgress, Disconnected> {
+    ) -> Result<TurnProgress, ConnectionLost> {
         let Scratch { tcp: scratch, pace, .. } = scratch;
         if !self.outbound.full {
             self.announce(cx);
@@ -47,7 +47,7 @@ impl Session {
         match self.stream.poll_writable(cx) {
             Poll::Pending => Ok(TurnProgress::None),
             Poll::Ready(ready) => {
-                ready.map_err(|_| Disconnected)?;
+                ready.map_err(|_| ConnectionLost)?;
                 self.outbound.full = false;
                 Ok(TurnProgress::Some)
             }
@@ -56,9 +56,9 @@ impl Session {
 
     /// Flushes bytes that were written but not yet taken by the socket.
     #[inline]
-    fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<TurnProgress, Disconnected> {
+    fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<TurnProgress, ConnectionLost> {
         match self.stream.poll_flush_taken(cx) {
-            Poll::Ready(Err(_)) => Err(Disconnected),
+            Poll::Ready(Err(_)) => Err(ConnectionLost),
             _ => Ok(TurnProgress::None),
         }
     }
@@ -168,7 +168,7 @@ impl Session {
     }
 
     /// Writes once. Returns whether the socket took anything.
-    fn write(&mut self, scratch: &mut WriteScratch) -> Result<bool, Disconnected> {
+    fn write(&mut self, scratch: &mut WriteScratch) -> Result<bool, ConnectionLost> {
         let WriteScratch { gathered, turn, moves } = scratch;
         let mut plan = WritePlan::new(gathered, moves, &self.outbound);
         let share = WRITE_BYTES_MAX / turn.len().max(1);
@@ -200,10 +200,10 @@ impl Session {
         let sent = match wrote {
             Ok(sent) => sent,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
-            Err(_) => return Err(Disconnected),
+            Err(_) => return Err(ConnectionLost),
         };
         // Without memory for its rest, the session cannot finish a started record.
-        let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Disconnected)?;
+        let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| ConnectionLost)?;
         let before_runs = self.outbound.sent(sent);
         debug_assert!(before_runs <= sent);
         self.outbound.rest.extend(cut);

@@ -3,9 +3,9 @@
 use dunlin::Refused;
 use dunlin::wire::{ErrorCode, FromNode};
 
-pub(super) use crate::session::outbound::Outbound;
+pub(super) use crate::session::outbound::OutboundBuffer;
 
-impl Outbound {
+impl OutboundBuffer {
     pub(super) fn push(&mut self, message: FromNode<'_>) {
         message.encode(&mut self.control);
     }

@@ -11,7 +11,7 @@ use dunlin::topic::frame::{BatchHeader, FLAG_BY_REF, padded};
 use dunlin::topic::{Budget, BudgetSpent, Cursor, Position, Snapshot, SpanContent};
 use dunlin::wire::{SnapshotPart, run_head};
 
-use super::outbound::Outbound;
+use super::outbound::OutboundBuffer;
 use super::subscription::SnapshotTransfer;
 use super::translate::position_to_wire;
 use crate::session::outbound::UnsentPart;
@@ -55,7 +55,7 @@ impl<'a, 's> WritePlan<'a, 's> {
     pub(super) fn new(
         gathered: &'s mut Vec<u8>,
         moves: &'s mut Vec<CursorMove>,
-        outbound: &'a Outbound,
+        outbound: &'a OutboundBuffer,
     ) -> WritePlan<'a, 's> {
         moves.clear();
         WritePlan { pieces: Pieces::new(gathered, outbound), moves }

@@ -12,8 +12,9 @@ use dunlin::topic::{
     AckLevel, BatchAppend, CheckedBatch, Log, OnFull, Pattern, ProducerMark, PublishError, Receipt, Topic,
 };
 use dunlin::wire::{
-    self, ErrorCode, ExpectTopic, FLAG_EXPECT, FLAG_QUIET, FromNode, Kind, List, NO_PRODUCER, OpenPublisher,
-    PRESENT, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused, PublisherTopic,
+    self, ErrorCode, ExpectTopic, FLAG_EXPECT, FLAG_QUIET, FromNode, List, MessageKind, NO_PRODUCER,
+    OpenPublisher, PRESENT, PublishHeader, PublishRefused, Published, PublisherOpened, PublisherRefused,
+    PublisherTopic,
 };
 use dunlin::{MissingTopicPolicy, Refused, now_ns};
 use hashbrown::HashMap;
@@ -190,7 +191,7 @@ impl Session {
         } else {
             Vec::new()
         };
-        if self.decoder.version() >= Kind::PublisherTopic.since() {
+        if self.decoder.version() >= MessageKind::PublisherTopic.since() {
             self.outbound.push(FromNode::PublisherTopic(PublisherTopic {
                 publisher: open.publisher,
                 by_itself: self.node.makes_by_itself(&topic),

@@ -13,7 +13,7 @@ use dunlin::wire::{Decoded, FromClient, PREAMBLE_BYTES, RUN_HEAD_BYTES};
 use super::outbound::protocol;
 use super::scratch::{READ_BYTES, Scratch};
 use super::waiting::PreparationStatus;
-use super::{CONTROL_BYTES_MAX, Disconnected, Phase, Session, TurnProgress};
+use super::{CONTROL_BYTES_MAX, ConnectionLost, Phase, Session, TurnProgress};
 
 /// Whether a message was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Session {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<TurnProgress, Disconnected> {
+    ) -> Result<TurnProgress, ConnectionLost> {
         if self.is_login_pending() {
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread);
@@ -59,7 +59,7 @@ impl Session {
         if !self.spin.is_on() {
             match self.stream.poll_readable(cx) {
                 Poll::Pending => return Ok(TurnProgress::None),
-                Poll::Ready(ready) => ready.map_err(|_| Disconnected)?,
+                Poll::Ready(ready) => ready.map_err(|_| ConnectionLost)?,
             }
         }
         let read = if self.skip_bytes > 0 {
@@ -78,7 +78,7 @@ impl Session {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(TurnProgress::None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(TurnProgress::Some),
-            Err(_) => Err(Disconnected),
+            Err(_) => Err(ConnectionLost),
         }
     }
 
@@ -209,13 +209,13 @@ impl Session {
 
     /// The client has closed its side. Earlier messages were handled. A client that still waited for
     /// responses would have sent LEAVE.
-    fn client_ended(&mut self) -> Result<TurnProgress, Disconnected> {
+    fn client_ended(&mut self) -> Result<TurnProgress, ConnectionLost> {
         match &mut self.phase {
             Phase::Closing(closing) => {
                 closing.is_over = self.outbound.is_empty();
-                if closing.is_over { Ok(TurnProgress::None) } else { Err(Disconnected) }
+                if closing.is_over { Ok(TurnProgress::None) } else { Err(ConnectionLost) }
             }
-            _ => Err(Disconnected),
+            _ => Err(ConnectionLost),
         }
     }
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use dunlin::raft::Commands;
-use dunlin::scheduler::{Attach, Attached, Command, Query, WorkerOrder};
+use dunlin::scheduler::{Attach, Attached, TaskCommand, TaskQuery, WorkerOrder};
 use dunlin::topic::Waiter;
 use dunlin::wire::{self, FromNode, LongBytes, RequestRefused, TaskOrders, TasksKind, TasksResult};
 use dunlin::{OrderQueue, Refused, TaskRule, Tasks, TasksError, WorkerAttachment};
@@ -98,7 +98,7 @@ struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 
 #[derive(Debug)]
 enum ResponseContent {
-    /// The bytes of an [`CommandOutcome`](dunlin::scheduler::CommandOutcome) for each command.
+    /// The bytes of a [`TaskCommandOutcome`](dunlin::scheduler::TaskCommandOutcome) for each command.
     CommandOutcome(Vec<Bytes>),
     /// The query may be evaluated now.
     Question(Bytes),
@@ -139,7 +139,7 @@ impl Session {
             TasksKind::Commands => self.take_task_commands(request, asked.bytes.0)?,
             TasksKind::Attach => self.take_worker(request, asked.bytes.0)?,
             TasksKind::Question | TasksKind::StaleQuestion => {
-                Query::decode(asked.bytes.0).map_err(|error| protocol(error.to_string()))?;
+                TaskQuery::decode(asked.bytes.0).map_err(|error| protocol(error.to_string()))?;
                 let bytes = Bytes::copy_from_slice(asked.bytes.0);
                 if asked.kind == TasksKind::Question {
                     self.task_requests.questions.push((request, bytes));
@@ -165,8 +165,8 @@ impl Session {
             let (bytes, after) =
                 after.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(short)?;
             rest = after;
-            let command = Command::decode(bytes).map_err(|error| protocol(error.to_string()))?;
-            self.task_requests.beats |= matches!(command, Command::Beat { .. });
+            let command = TaskCommand::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+            self.task_requests.beats |= matches!(command, TaskCommand::Beat { .. });
             self.take_task_command((command, bytes), &rule, &mut taken, &mut is_own, &mut found)?;
         }
         for bytes in taken.iter() {
@@ -181,7 +181,7 @@ impl Session {
 
     fn take_task_command<'c>(
         &self,
-        (mut command, bytes): (Command<'c>, &[u8]),
+        (mut command, bytes): (TaskCommand<'c>, &[u8]),
         rule: &'c TaskRule,
         taken: &mut Commands,
         is_own: &mut Vec<bool>,
@@ -191,18 +191,19 @@ impl Session {
         if rule.is_bounded() && !self.task_requests.are_own(command.workers(), rule) {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "the worker belongs to another connection"));
         }
-        if let Command::Submit { tenant, ref tasks } = command {
+        if let TaskCommand::Submit { tenant, ref tasks } = command {
             self.admit_publish(tasks.len() as u32, bytes.len())?;
             self.found_tenant(tenant, taken, is_own, found);
-        } else if let Command::Schedule { tenant, .. } = command {
+        } else if let TaskCommand::Schedule { tenant, .. } = command {
             self.found_tenant(tenant, taken, is_own, found);
-        } else if let Command::Join { .. } = command {
+        } else if let TaskCommand::Join { .. } = command {
             return Err(Refused::new(
                 wire::ErrorCode::BadTask,
                 "Join is not allowed here: attaching the worker joins it",
             ));
-        } else if let Command::Published { .. } | Command::Clock { .. } | Command::BeginRestored { .. } =
-            command
+        } else if let TaskCommand::Published { .. }
+        | TaskCommand::Clock { .. }
+        | TaskCommand::BeginRestored { .. } = command
         {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "only nodes may send this command"));
         }
@@ -225,7 +226,7 @@ impl Session {
         if tenant.is_empty() || !self.node.config().auto_create || is_known() {
             return;
         }
-        taken.push_with(|out| Command::Found { tenant }.encode(out));
+        taken.push_with(|out| TaskCommand::Found { tenant }.encode(out));
         is_own.push(false);
         found.push(tenant.to_vec());
     }
@@ -348,7 +349,7 @@ impl Session {
     }
 
     fn say_task_found(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
-        let mut query = Query::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+        let mut query = TaskQuery::decode(bytes).map_err(|error| protocol(error.to_string()))?;
         let rule = self.node.task_rule();
         if !rule.manage {
             ask_of_tenant(&mut query, rule.tenant.as_bytes());
@@ -415,14 +416,14 @@ impl Drop for TaskRequests {
 }
 
 /// Sets the user's own tenant in a command without one. Returns whether the command had none.
-fn name_tenant<'a>(command: &mut Command<'a>, own: &'a [u8]) -> bool {
+fn name_tenant<'a>(command: &mut TaskCommand<'a>, own: &'a [u8]) -> bool {
     match command {
-        Command::Submit { tenant, .. }
-        | Command::Redrive { tenant, .. }
-        | Command::RedriveSafe { tenant, .. }
-        | Command::Discard { tenant, .. }
-        | Command::Schedule { tenant, .. }
-        | Command::Unschedule { tenant, .. }
+        TaskCommand::Submit { tenant, .. }
+        | TaskCommand::Redrive { tenant, .. }
+        | TaskCommand::RedriveSafe { tenant, .. }
+        | TaskCommand::Discard { tenant, .. }
+        | TaskCommand::Schedule { tenant, .. }
+        | TaskCommand::Unschedule { tenant, .. }
             if tenant.is_empty() =>
         {
             *tenant = own;
@@ -433,10 +434,10 @@ fn name_tenant<'a>(command: &mut Command<'a>, own: &'a [u8]) -> bool {
 }
 
 /// Sets the user's own tenant in a query without one, which would cover all tenants.
-fn ask_of_tenant<'a>(query: &mut Query<'a>, own: &'a [u8]) {
+fn ask_of_tenant<'a>(query: &mut TaskQuery<'a>, own: &'a [u8]) {
     match query {
-        Query::List { filter, .. } if filter.tenant.is_empty() => filter.tenant = own,
-        Query::Queues { tenant } | Query::Tenants { tenant } if tenant.is_empty() => *tenant = own,
+        TaskQuery::List { filter, .. } if filter.tenant.is_empty() => filter.tenant = own,
+        TaskQuery::Queues { tenant } | TaskQuery::Tenants { tenant } if tenant.is_empty() => *tenant = own,
         _ => {}
     }
 }

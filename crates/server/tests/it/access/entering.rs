@@ -225,7 +225,7 @@ fn request_with_two_credentials_is_refused() {
 fn user_naming_another_tenant_is_refused() {
     let guarded = Guarded::new(USERS);
     let url = format!("dunlin://{}", guarded.address(dunlin_server::Protocol::Tcp));
-    let options = dunlin_client::Options {
+    let options = dunlin_client::ClientOptions {
         tenant: "acme".to_owned(),
         credentials: Credentials::token(TOKEN.0.as_str()),
         ..Default::default()

@@ -1,7 +1,9 @@
 //! Permissions for keys, through every protocol: `ana` may use all keys below `a/` except the secret, and the locks
 //! of that name.
 
-use dunlin_client::state::{Answer, Command, Compare, Comparison, NOT_SHOWN, Operation, Query, Target};
+use dunlin_client::state::{
+    Compare, ComparedProperty, Comparison, ControlCommand, ControlQuery, KeyOperation, NOT_SHOWN, QueryAnswer,
+};
 use dunlin_client::topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 use dunlin_client::{
     Client, Credentials, ErrorCode, KeyChange, Kv, KvError, Transaction, Watch, WatchError, WatchFrom,
@@ -74,10 +76,13 @@ fn tcp_user_reaches_only_the_keys_it_is_allowed() {
         forbidden(ana.cas(denied, 0, ""));
         forbidden(ana.delete(denied));
         forbidden(ana.transact(&Transaction::new().put(b"a/1", b"").delete(denied.as_bytes())));
-        let compare =
-            Compare { key: denied.as_bytes(), is: Comparison::Equal, target: Target::Version { version: 0 } };
-        let (then, otherwise) = (vec![], vec![Operation::Get { key: b"a/1" }]);
-        forbidden(ana.command(&Command::Transaction { compare: vec![compare], then, otherwise }));
+        let compare = Compare {
+            key: denied.as_bytes(),
+            is: Comparison::Equal,
+            target: ComparedProperty::Version { version: 0 },
+        };
+        let (then, otherwise) = (vec![], vec![KeyOperation::Get { key: b"a/1" }]);
+        forbidden(ana.command(&ControlCommand::Transaction { compare: vec![compare], then, otherwise }));
     }
     for (start, end) in [("a/", "a0"), ("", ""), ("a/", "b/2")] {
         forbidden(ana.range(start, end, 0));
@@ -87,10 +92,10 @@ fn tcp_user_reaches_only_the_keys_it_is_allowed() {
     forbidden(ana.lock("b/gate", &lease, b""));
     forbidden(ana.try_lock("gate", &lease, b""));
     forbidden(ana.holder("gate"));
-    forbidden(ana.query(&Query::Leases { after: 0, limit: 0 }));
-    forbidden(ana.command(&Command::Limit { limits: Default::default() }));
+    forbidden(ana.query(&ControlQuery::Leases { after: 0, limit: 0 }));
+    forbidden(ana.command(&ControlCommand::Limit { limits: Default::default() }));
     forbidden(guest.get("a/1"));
-    forbidden(guest.command(&Command::Grant { ttl_ms: 1_000 }));
+    forbidden(guest.command(&ControlCommand::Grant { ttl_ms: 1_000 }));
     forbidden(guest.transact(&Transaction::new()));
     forbidden(guest.batch(&[]));
     ana.transact(&Transaction::new()).unwrap();
@@ -111,7 +116,9 @@ fn key_totals_are_shown_only_to_users_who_may_see_all_keys() {
             let kv = kv_of(&guarded, user);
             assert_eq!(kv.revision().unwrap(), revision, "{user}");
             for kv in [kv.clone(), kv.stale()] {
-                let Answer::Status { keys, bytes, leases, .. } = kv.query(&Query::Status).unwrap() else {
+                let QueryAnswer::Status { keys, bytes, leases, .. } =
+                    kv.query(&ControlQuery::Status).unwrap()
+                else {
                     panic!()
                 };
                 assert_eq!([keys, bytes, leases].map(|total| total != NOT_SHOWN), [may; 3], "{user}");
@@ -170,9 +177,9 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
     loop {
         match subscriber.next_timeout(PATIENCE).unwrap().expect("it goes on") {
             Event::Record(record) => {
-                let events = dunlin::state::Events::new(record.payload()).unwrap();
+                let events = dunlin::state::KeyEvents::new(record.payload()).unwrap();
                 let keys = events.map(|event| match event.unwrap() {
-                    dunlin::state::Event::Put { key, .. } | dunlin::state::Event::Deleted { key } => {
+                    dunlin::state::KeyEvent::Put { key, .. } | dunlin::state::KeyEvent::Deleted { key } => {
                         String::from_utf8_lossy(key).into_owned()
                     }
                 });
@@ -372,16 +379,16 @@ fn lease_of_another_user_does_not_exist_through_any_listener() {
     let _lock = bob.lock("b/m", &lease, b"h").unwrap();
     let (foreign, missing) = (lease.id(), lease.id() + 1_000);
 
-    let under = Operation::Put { key: b"a/1", value: b"", lease: foreign };
+    let under = KeyOperation::Put { key: b"a/1", value: b"", lease: foreign };
     for command in [
-        Command::Revoke { lease: foreign },
-        Command::Put { key: b"a/1", value: b"", lease: foreign },
-        Command::PutIf { key: b"a/1", value: b"", lease: foreign, expect: 0 },
-        Command::Transaction { compare: vec![], then: vec![under], otherwise: vec![] },
-        Command::Acquire { name: b"a/x", lease: foreign, value: b"", wait: false },
-        Command::Acquire { name: b"a/x", lease: foreign, value: b"", wait: true },
-        Command::Release { name: b"a/x", lease: foreign },
-        Command::Proclaim { name: b"a/x", lease: foreign, value: b"" },
+        ControlCommand::Revoke { lease: foreign },
+        ControlCommand::Put { key: b"a/1", value: b"", lease: foreign },
+        ControlCommand::PutIf { key: b"a/1", value: b"", lease: foreign, expect: 0 },
+        ControlCommand::Transaction { compare: vec![], then: vec![under], otherwise: vec![] },
+        ControlCommand::Acquire { name: b"a/x", lease: foreign, value: b"", wait: false },
+        ControlCommand::Acquire { name: b"a/x", lease: foreign, value: b"", wait: true },
+        ControlCommand::Release { name: b"a/x", lease: foreign },
+        ControlCommand::Proclaim { name: b"a/x", lease: foreign, value: b"" },
     ] {
         let refused = ana.command(&command).unwrap_err();
         assert_eq!(refused.code(), Some(ErrorCode::NoLease), "{command:?}");

@@ -2,7 +2,7 @@
 
 use dunlin::topic::{Publish, PublishError};
 use dunlin::wire::ErrorCode;
-use dunlin::{Config, Limits, Node};
+use dunlin::{Config, Node, NodeLimits};
 use dunlin_client::{Client, Credentials, Group, GroupOptions};
 use dunlin_wait::until;
 
@@ -220,7 +220,7 @@ fn one_tenant_cannot_use_up_all_groups() {
     let of_evil = users.map(|name| format!("[users.{name}]\ntenant = \"evil\"\n{may}")).concat();
     let of_acme = format!("[users.ana]\ntenant = \"acme\"\n{may}");
     let groups_max = 40;
-    let limits = Limits { groups_max, ..Limits::default() };
+    let limits = NodeLimits { groups_max, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let guarded = Guarded::over(node, &format!("[tenants.evil]\n[tenants.acme]\n{of_evil}{of_acme}"), |_| ());
     let join = |client: &Client, topic: &str, name: &str| {

@@ -134,9 +134,9 @@ fn table_of_permissions_has_a_row_for_all_that_a_client_can_ask() {
     let verbs = operation.lines().find(|line| line.starts_with("const VERBS")).unwrap();
     let verbs: Vec<String> = verbs.split('"').skip(1).step_by(2).map(str::to_owned).collect();
     check_section(&rows, "NATS", &verbs);
-    let of_keys = variants("crates/control/src/command.rs", "pub enum Command<'a> {");
+    let of_keys = variants("crates/control/src/command.rs", "pub enum ControlCommand<'a> {");
     check_section(&rows, "Commands about keys, leases and locks", &of_keys);
-    let of_tasks = variants("crates/tasks/src/command.rs", "pub enum Command<'a> {");
+    let of_tasks = variants("crates/tasks/src/command.rs", "pub enum TaskCommand<'a> {");
     check_section(&rows, "Commands about tasks", &of_tasks);
 }
 

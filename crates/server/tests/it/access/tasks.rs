@@ -1,7 +1,7 @@
 //! Permissions for tasks: `ana` submits for her tenant and sees no other tenant's tasks, `walt` runs tasks of that
 //! tenant only.
 
-use dunlin_client::scheduler::{Command, Destination, NewTask, TaskDependency, TaskStage};
+use dunlin_client::scheduler::{Destination, NewTask, TaskCommand, TaskDependency, TaskStage};
 use dunlin_client::{ErrorCode, TasksError, WorkerOptions};
 use dunlin_server::Protocol;
 use dunlin_server::grpc::proto::dunlin as v1;
@@ -90,7 +90,7 @@ fn tcp_worker_of_a_tenant_gets_only_tasks_of_that_tenant() {
     let given = at_large.next(PATIENCE).unwrap().expect("a task");
     assert_eq!(given.task(), others);
     let worker = root.get(others).unwrap().worker.unwrap();
-    for command in [Command::Leave { worker }, Command::Beat { workers: vec![worker] }] {
+    for command in [TaskCommand::Leave { worker }, TaskCommand::Beat { workers: vec![worker] }] {
         assert_eq!(refusal_of(walt.command(&command)), ErrorCode::Forbidden);
     }
 }
@@ -158,8 +158,8 @@ fn worker_ends_when_its_permission_is_taken_away() {
         guarded.rewrite(&after);
         attachment.next(PATIENCE).unwrap_err();
         assert_eq!(attachment.error().unwrap().code(), Some(ErrorCode::Forbidden));
-        let extend = Command::Extend { worker, task: held, token: given.token(), timeout_ms: 1 };
-        for command in [Command::Beat { workers: vec![worker] }, extend] {
+        let extend = TaskCommand::Extend { worker, task: held, token: given.token(), timeout_ms: 1 };
+        for command in [TaskCommand::Beat { workers: vec![worker] }, extend] {
             assert_eq!(refusal_of(walt.command(&command)), ErrorCode::Forbidden);
         }
         // Another worker receives the task that the first one held, and the new task.

@@ -1,7 +1,9 @@
 //! Permissions for worlds: a user may watch entities without commanding them.
 
 use dunlin::space::{Denial, RegionId, WorldRequest, WorldResponse};
-use dunlin_client::space::{CommandError, Entity, EntityCommand, EntityId, Schema, ViewError, Watch};
+use dunlin_client::space::{
+    CommandError, Entity, EntityCommand, EntityId, Schema, SurroundingsWatch, ViewError,
+};
 use serde_json::json;
 
 use super::{Guarded, PATIENCE};
@@ -25,7 +27,7 @@ fn watching_and_commanding_a_world_are_separate_permissions() {
 
     let (ana, pilot) = (guarded.by_password("ana").world("seen"), guarded.by_password("pilot").world("seen"));
     let command = EntityCommand { kind: Some(5), ..EntityCommand::<3>::of(EntityId(0)) };
-    let watch = Watch::around(EntityId(0), 5.0);
+    let watch = SurroundingsWatch::around(EntityId(0), 5.0);
     let commands = |mut world: dunlin_client::space::World| world.command(&command, PATIENCE);
     let mut seeing = ana.watch::<3>(watch, Schema::default()).unwrap();
     assert!(seeing.next_timeout(PATIENCE).unwrap().is_some());

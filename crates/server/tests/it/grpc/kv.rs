@@ -1,7 +1,7 @@
 //! `dunlin.v1.Kv`, with its generated client.
 
 use dunlin::Config;
-use dunlin::state::{Command, Operation};
+use dunlin::state::{ControlCommand, KeyOperation};
 use dunlin_server::grpc::proto::dunlin as v1;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
@@ -211,9 +211,9 @@ fn large_revision_comes_to_a_watch_in_parts() {
         let mut kv = connect_kv(&server).await;
         let keys: Vec<String> = (0..48).map(|key| format!("c/{key:02}")).collect();
         let value = vec![b'v'; 100_000];
-        let puts = keys.iter().map(|key| Operation::Put { key: key.as_bytes(), value: &value, lease: 0 });
+        let puts = keys.iter().map(|key| KeyOperation::Put { key: key.as_bytes(), value: &value, lease: 0 });
         let then = puts.collect();
-        let command = Command::Transaction { compare: Vec::new(), then, otherwise: Vec::new() };
+        let command = ControlCommand::Transaction { compare: Vec::new(), then, otherwise: Vec::new() };
         node.control_async().await.unwrap().ask(&command).await.unwrap();
         kv.put(put("c/after", "x")).await.unwrap();
         let mut changes = kv.watch(watch("c/", "c0", 1)).await.unwrap().into_inner();

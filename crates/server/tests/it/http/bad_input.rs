@@ -1,5 +1,5 @@
 use dunlin::topic::TopicConfig;
-use dunlin::{Config, Limits, Node};
+use dunlin::{Config, Node, NodeLimits};
 use dunlin_wait::until;
 
 use super::{Peer, Stage};
@@ -35,7 +35,7 @@ fn announced_and_chunked_bodies_over_the_limit_are_refused() {
 
 #[test]
 fn body_over_the_memory_budget_is_refused() {
-    let limits = Limits { memory_bytes_max: 4 << 20, ..Limits::default() };
+    let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
     let stage = Stage::of(Node::start(Config { limits, ..Config::default() }).unwrap(), |_| ());
     let refused = stage.post("/v1/topics/t", &[], &vec![b'x'; 5 << 20]);
     assert_eq!((refused.status, refused.code().as_str()), (503, "BUDGET_SPENT"));

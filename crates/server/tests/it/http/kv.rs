@@ -105,7 +105,7 @@ fn http_watch_resumes_after_the_last_event_id() {
 }
 
 fn epoch(stage: &Stage) -> u32 {
-    stage.node.control().unwrap().with(dunlin::state::State::epoch).unwrap()
+    stage.node.control().unwrap().with(dunlin::state::ControlState::epoch).unwrap()
 }
 
 #[test]

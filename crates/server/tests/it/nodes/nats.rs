@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use dunlin::journal::FakeDisk;
-use dunlin::state::Command;
+use dunlin::state::ControlCommand;
 use dunlin::topic::{Durable, Event, Publish, Subscribe, TopicConfig, Waiter};
 use dunlin::{Config, Node, ShareMember, ShareOptions};
 use dunlin_wait::{PATIENCE, until};
@@ -251,7 +251,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
     let move_to = |id: u64| {
         // Epochs follow the time, so that there are numbers between them.
         let epoch = hall.state.lock().unwrap().placement(b"t").unwrap().epoch + 10;
-        hall.apply(&Command::Move { topic: b"t", node: id, epoch }).unwrap();
+        hall.apply(&ControlCommand::Move { topic: b"t", node: id, epoch }).unwrap();
         until("the owner has it", || !hall.node(id).topic("t").unwrap().logs()[0].is_mirror());
     };
     let mut seen = BTreeSet::new();

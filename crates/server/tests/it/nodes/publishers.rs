@@ -155,7 +155,7 @@ fn owner_accepts_no_record_sent_after_a_returned_one() {
     let hall = Hall::of(2);
     hall.topic_at(2, "t", TopicConfig::default());
     let url = hall.urls.lock().unwrap()[&1].clone();
-    let node = Client::connect(&url, Options { name: "$node-7".to_owned(), ..unhurried() }).unwrap();
+    let node = Client::connect(&url, ClientOptions { name: "$node-7".to_owned(), ..unhurried() }).unwrap();
     let record = |text: &str| {
         let (meta, mut frame) = (Meta::default(), Vec::new());
         let encoded = meta.measure(text.len()).unwrap();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::state::{Command, node_key};
+use dunlin::state::{ControlCommand, node_key};
 use dunlin::topic::{Pattern, TopicConfig};
 use dunlin::{OwnershipLimits, RequestError};
 use dunlin_wait::{PATIENCE, until};
@@ -150,7 +150,7 @@ fn node_that_does_not_answer_may_have_a_subscriber() {
     asker.settle();
     assert!(hall.has_topics("help"));
     let lease = hall.state.lock().unwrap().get(&node_key(3)).map(|item| item.lease);
-    hall.apply(&Command::Revoke { lease: lease.unwrap() }).unwrap();
+    hall.apply(&ControlCommand::Revoke { lease: lease.unwrap() }).unwrap();
     assert!(is_no_responder(&ask(&mut asker, "other")));
 }
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use dunlin::{Config, Node};
 use dunlin_client::topic::Publish;
-use dunlin_client::{Client, Limits, Options};
+use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_server::{Opening, Protocol, Server, ServerConfig};
 
 use super::authority::Authority;
@@ -23,8 +23,8 @@ fn opening_node_refuses_tls_clients_on_every_listener() {
     let port = |protocol| opening.addresses().iter().find(|(of, _)| *of == protocol).unwrap().1.port();
     let (tcp, http) = (format!("tls://localhost:{}", port(Protocol::Tcp)), port(Protocol::Http));
 
-    let limits = Limits { connect_ms_max: 3_000, ..Limits::default() };
-    let told = Client::connect(&tcp, Options { limits, ..unhurried(authority.trusted()) });
+    let limits = ClientLimits { connect_ms_max: 3_000, ..ClientLimits::default() };
+    let told = Client::connect(&tcp, ClientOptions { limits, ..unhurried(authority.trusted()) });
     let told = told.err().unwrap().to_string();
     assert!(told.contains("OPENING") && told.contains("its topics are being counted"), "{told}");
     let ca = authority.path("ca.pem");

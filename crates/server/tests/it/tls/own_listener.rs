@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use dunlin::topic::{Event, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
 use dunlin_client::tls::TlsOptions;
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, ClientOptions};
 use dunlin_server::Protocol;
 use dunlin_wait::{Deadline, PATIENCE, until};
 
@@ -167,7 +167,9 @@ fn mutual_tls_admits_only_certificates_of_the_authority() {
 #[test]
 fn invalid_tls_options_are_refused_before_connecting() {
     let authority = Authority::new();
-    let connect = |tls| refused(Client::connect("tls://localhost:1", Options { tls, ..Options::default() }));
+    let connect = |tls| {
+        refused(Client::connect("tls://localhost:1", ClientOptions { tls, ..ClientOptions::default() }))
+    };
     let mut tls = authority.trusted();
     tls.ca = Some(b"nonsense".to_vec());
     assert!(connect(tls.clone()).contains("the CA file: no certificate in it"));
@@ -293,7 +295,7 @@ fn users_file_maps_a_certificate_to_a_user() {
     assert!(said.contains("the certificate belongs to no user"), "{said}");
     // Credentials take precedence over the certificate.
     let credentials = dunlin_client::Credentials::token("dunlin_guess");
-    let options = Options { credentials, ..unhurried(authority.showing(&worker)) };
+    let options = ClientOptions { credentials, ..unhurried(authority.showing(&worker)) };
     let said = refused(Client::connect(&format!("tls://{}", at(&server, Protocol::Tcp)), options));
     assert!(said.contains("wrong credentials"), "{said}");
     authority.put("users.toml", &users.replace("worker-7", "worker-8"));

@@ -6,7 +6,7 @@
 
 use super::{Node, Tree};
 use crate::curve::Curve;
-use crate::index::{Index, NearItem, NearestItems};
+use crate::index::{NearItem, NearestItems, SpatialIndex};
 use crate::world::Point;
 
 impl<const D: usize, C: Curve<D>> Tree<D, C> {

@@ -1,6 +1,6 @@
 //! Views of several adjacent entities, computed at once: each candidate is compared with all of them.
 
-use super::{SeenState, View};
+use super::{SeenState, VisibleEntities};
 use crate::behaviour::{LANES, Lanes, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes};
 use crate::entity::EntityId;
 use crate::index::RowsAround;
@@ -39,7 +39,7 @@ impl LaneSlots {
     #[inline(always)]
     pub(in crate::region) fn own<const D: usize>(
         &self,
-        view: &View<D>,
+        view: &VisibleEntities<D>,
         ids: &[EntityId],
     ) -> OwnEntityLanes<D> {
         let mut own = OwnEntityLanes {
@@ -63,7 +63,7 @@ impl LaneSlots {
 
 /// Entities within sight of some lanes.
 pub(in crate::region) struct LanesInSight<'a, const D: usize> {
-    pub(in crate::region) view: &'a View<D>,
+    pub(in crate::region) view: &'a VisibleEntities<D>,
     pub(in crate::region) asked: &'a LaneSlots,
     pub(in crate::region) position: [Lanes; D],
 }

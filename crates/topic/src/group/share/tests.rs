@@ -9,8 +9,13 @@ fn records(seqs: std::ops::RangeInclusive<u64>) -> impl RecordSource {
     move || seqs.next().map(|seq| SourceItem::Record { seq, key: None })
 }
 
-fn limits() -> Limits {
-    Limits { group_members_max: 3, share_in_flight_max: 4, group_lost_ranges_max: 2, ..Limits::default() }
+fn limits() -> LogLimits {
+    LogLimits {
+        group_members_max: 3,
+        share_in_flight_max: 4,
+        group_lost_ranges_max: 2,
+        ..LogLimits::default()
+    }
 }
 
 #[test]
@@ -153,7 +158,7 @@ proptest! {
     #[test]
     fn every_record_is_taken_once_or_reported(steps in prop::collection::vec(step(), 1..200)) {
         // Ranges are not merged, so that the reports name every record.
-        let mut share = Share::new(&Limits { group_lost_ranges_max: 10_000, ..limits() }, 0);
+        let mut share = Share::new(&LogLimits { group_lost_ranges_max: 10_000, ..limits() }, 0);
         let mut members: Vec<MemberId> = Vec::new();
         let mut next = 1u64;
         let mut lose = 0;

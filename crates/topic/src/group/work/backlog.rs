@@ -1,7 +1,7 @@
 //! The unsettled records of a work group, and which of them can be claimed.
 //!
 //! Invariants:
-//! - The oldest record of a key is ready, claimed or delayed; the others are [`State::Behind`] it, in order.
+//! - The oldest record of a key is ready, claimed or delayed; the others are [`RecordState::Behind`] it, in order.
 //! - `ready` and `timers` hold exactly the records with the corresponding state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -11,7 +11,7 @@ use crate::group::MemberId;
 
 /// The state of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RecordState {
     /// Can be claimed.
     Ready,
     /// An older record of its key is unsettled.
@@ -22,12 +22,12 @@ pub(super) enum State {
     Delayed { until_ns: u64 },
 }
 
-impl State {
+impl RecordState {
     fn due_ns(&self) -> Option<u64> {
         match self {
-            State::Claimed { deadline_ns, .. } => Some(*deadline_ns),
-            State::Delayed { until_ns } => Some(*until_ns),
-            State::Ready | State::Behind => None,
+            RecordState::Claimed { deadline_ns, .. } => Some(*deadline_ns),
+            RecordState::Delayed { until_ns } => Some(*until_ns),
+            RecordState::Ready | RecordState::Behind => None,
         }
     }
 }
@@ -36,7 +36,7 @@ impl State {
 struct Held {
     key: Option<u64>,
     attempts: u32,
-    state: State,
+    state: RecordState,
 }
 
 #[derive(Debug, Default)]
@@ -83,12 +83,12 @@ impl Backlog {
     }
 
     /// A record whose claim or delay has ended.
-    pub(super) fn due(&self, now_ns: u64) -> Option<(u64, State)> {
+    pub(super) fn due(&self, now_ns: u64) -> Option<(u64, RecordState)> {
         let &(due_ns, seq) = self.timers.first()?;
         (due_ns <= now_ns).then(|| (seq, self.records[&seq].state))
     }
 
-    pub(super) fn state(&self, seq: u64) -> Option<State> {
+    pub(super) fn state(&self, seq: u64) -> Option<RecordState> {
         self.records.get(&seq).map(|held| held.state)
     }
 
@@ -102,12 +102,13 @@ impl Backlog {
     }
 
     pub(super) fn claimed_by(&self, wanted: MemberId) -> Vec<u64> {
-        let is_theirs = |held: &Held| matches!(held.state, State::Claimed { member, .. } if member == wanted);
+        let is_theirs =
+            |held: &Held| matches!(held.state, RecordState::Claimed { member, .. } if member == wanted);
         self.records.iter().filter(|(_, held)| is_theirs(held)).map(|(seq, _)| *seq).collect()
     }
 
     pub(super) fn unclaimed_before(&self, seq: u64) -> Vec<u64> {
-        let unclaimed = |held: &Held| !matches!(held.state, State::Claimed { .. });
+        let unclaimed = |held: &Held| !matches!(held.state, RecordState::Claimed { .. });
         self.records.range(..seq).filter(|(_, held)| unclaimed(held)).map(|(seq, _)| *seq).collect()
     }
 
@@ -117,30 +118,30 @@ impl Backlog {
             Some(std::collections::hash_map::Entry::Occupied(mut behind)) => {
                 self.keys_blocked += usize::from(behind.get().is_empty());
                 behind.get_mut().push_back(seq);
-                State::Behind
+                RecordState::Behind
             }
             Some(std::collections::hash_map::Entry::Vacant(free)) => {
                 free.insert(VecDeque::new());
-                State::Ready
+                RecordState::Ready
             }
-            None => State::Ready,
+            None => RecordState::Ready,
         };
-        self.records.insert(seq, Held { key, attempts: 0, state: State::Behind });
+        self.records.insert(seq, Held { key, attempts: 0, state: RecordState::Behind });
         self.set_state(seq, state);
     }
 
     /// Claims the record; returns the number of this attempt.
-    pub(super) fn claim(&mut self, seq: u64, state: State) -> u32 {
+    pub(super) fn claim(&mut self, seq: u64, state: RecordState) -> u32 {
         self.set_state(seq, state);
         let held = self.held(seq);
         held.attempts += 1;
         held.attempts
     }
 
-    pub(super) fn set_state(&mut self, seq: u64, state: State) {
+    pub(super) fn set_state(&mut self, seq: u64, state: RecordState) {
         let before = std::mem::replace(&mut self.held(seq).state, state);
         self.unschedule(seq, before);
-        if state == State::Ready {
+        if state == RecordState::Ready {
             self.ready.insert(seq);
         }
         if let Some(due_ns) = state.due_ns() {
@@ -154,7 +155,7 @@ impl Backlog {
         self.unschedule(seq, held.state);
         let Some(key) = held.key else { return };
         let Some(behind) = self.keys.get_mut(&key) else { return };
-        if held.state == State::Behind {
+        if held.state == RecordState::Behind {
             let at = behind.partition_point(|waiting| *waiting < seq);
             behind.remove(at);
             self.keys_blocked -= usize::from(behind.is_empty());
@@ -166,7 +167,7 @@ impl Backlog {
             }
             Some(next) => {
                 self.keys_blocked -= usize::from(behind.is_empty());
-                self.set_state(next, State::Ready);
+                self.set_state(next, RecordState::Ready);
             }
         }
     }
@@ -181,8 +182,8 @@ impl Backlog {
         self.dead.pop_first().map(|(_, letter)| letter)
     }
 
-    fn unschedule(&mut self, seq: u64, state: State) {
-        if state == State::Ready {
+    fn unschedule(&mut self, seq: u64, state: RecordState) {
+        if state == RecordState::Ready {
             self.ready.remove(&seq);
         }
         if let Some(due_ns) = state.due_ns() {
@@ -197,19 +198,20 @@ impl Backlog {
     /// Checks the module's invariants from scratch.
     #[cfg(test)]
     pub(super) fn assert_sound(&self) {
-        let of =
-            |wanted: fn(&State) -> bool| self.records.iter().filter(move |(_, held)| wanted(&held.state));
-        let ready: BTreeSet<u64> = of(|state| *state == State::Ready).map(|(seq, _)| *seq).collect();
+        let of = |wanted: fn(&RecordState) -> bool| {
+            self.records.iter().filter(move |(_, held)| wanted(&held.state))
+        };
+        let ready: BTreeSet<u64> = of(|state| *state == RecordState::Ready).map(|(seq, _)| *seq).collect();
         assert_eq!(ready, self.ready);
         let due = self.records.iter().filter_map(|(seq, held)| Some((held.state.due_ns()?, *seq)));
         assert_eq!(due.collect::<BTreeSet<_>>(), self.timers);
         let mut keys: HashMap<u64, VecDeque<u64>> = HashMap::new();
         for (seq, held) in &self.records {
             let Some(key) = held.key else {
-                assert_ne!(held.state, State::Behind);
+                assert_ne!(held.state, RecordState::Behind);
                 continue;
             };
-            assert_eq!(held.state == State::Behind, keys.contains_key(&key), "record {seq}");
+            assert_eq!(held.state == RecordState::Behind, keys.contains_key(&key), "record {seq}");
             match keys.get_mut(&key) {
                 Some(behind) => behind.push_back(*seq),
                 None => {

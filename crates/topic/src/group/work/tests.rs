@@ -11,8 +11,8 @@ fn keyed(keys: &[Option<u64>]) -> impl RecordSource {
     move || records.next().map(|(key, seq)| SourceItem::Record { seq, key })
 }
 
-fn work(attempts_max: u32) -> Work {
-    Work::new(WorkConfig { claim_ns: 10 * SECOND, attempts_max }, &Limits::default(), 0)
+fn work(attempts_max: u32) -> WorkGroup {
+    WorkGroup::new(WorkConfig { claim_ns: 10 * SECOND, attempts_max }, &LogLimits::default(), 0)
 }
 
 fn seq(claim: Result<Option<Claim>, GroupError>) -> Option<u64> {
@@ -167,8 +167,8 @@ fn records_dropped_by_the_log_are_reported_to_every_member() {
 
 #[test]
 fn group_at_a_limit_pauses_and_names_the_limit() {
-    let limits = Limits { work_look_ahead_max: 3, work_keys_blocked_max: 9, ..Limits::default() };
-    let mut work = Work::new(WorkConfig::default(), &limits, 0);
+    let limits = LogLimits { work_look_ahead_max: 3, work_keys_blocked_max: 9, ..LogLimits::default() };
+    let mut work = WorkGroup::new(WorkConfig::default(), &limits, 0);
     let mut source = keyed(&[Some(1), Some(1), Some(1), None]);
     let a = work.join().unwrap();
     let claim = work.claim(a, 0, &mut source).unwrap().unwrap();
@@ -207,7 +207,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The expected state: the claims given out, and the end of each record.
 struct Truth {
-    work: Work,
+    work: WorkGroup,
     now_ns: u64,
     keys: Vec<Option<u64>>,
     members: Vec<MemberId>,
@@ -226,18 +226,18 @@ const ATTEMPTS_MAX: u32 = 3;
 
 impl Truth {
     fn new(keys: Vec<Option<u64>>) -> Truth {
-        let limits = Limits {
+        let limits = LogLimits {
             group_members_max: 3,
             group_lost_ranges_max: 10_000,
             work_claims_max: 5,
             work_member_claims_max: 3,
             work_look_ahead_max: 9,
             work_keys_blocked_max: 2,
-            ..Limits::default()
+            ..LogLimits::default()
         };
         let config = WorkConfig { claim_ns: CLAIM_NS, attempts_max: ATTEMPTS_MAX };
         Truth {
-            work: Work::new(config, &limits, 0),
+            work: WorkGroup::new(config, &limits, 0),
             now_ns: 0,
             keys,
             members: Vec::new(),
@@ -272,7 +272,7 @@ impl Truth {
                 self.end(claim, |work, member, claim| work.ack(member, claim.seq, claim.token, now_ns), true);
             }
             Step::Nack { claim, delay_ns } => {
-                let nack = |work: &mut Work, member, claim: Claim| {
+                let nack = |work: &mut WorkGroup, member, claim: Claim| {
                     work.nack(member, claim.seq, claim.token, delay_ns, now_ns)
                 };
                 self.end(claim, nack, false);
@@ -338,7 +338,7 @@ impl Truth {
     fn end(
         &mut self,
         claim: usize,
-        end: impl FnOnce(&mut Work, MemberId, Claim) -> Result<(), ClaimError>,
+        end: impl FnOnce(&mut WorkGroup, MemberId, Claim) -> Result<(), ClaimError>,
         acks: bool,
     ) {
         let Some(&(member, claim)) = self.given.get(claim) else { return };

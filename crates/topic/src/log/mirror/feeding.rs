@@ -5,7 +5,7 @@ use dunlin_frame::Frame;
 use super::after;
 use crate::checked_batch::CheckedBatch;
 use crate::event::{EpochChanged, Position};
-use crate::log::{AppendOptions, Log, State};
+use crate::log::{AppendOptions, Log, LogContents};
 use crate::publish::PublishError;
 use crate::reducer::ReducerError;
 
@@ -186,7 +186,7 @@ impl Log {
     }
 
     fn lose_state(&self) {
-        self.change(State::lose_state);
+        self.change(LogContents::lose_state);
     }
 
     /// Closes a mirror because its topic was deleted; subscribers receive the rest and then the end.
@@ -210,7 +210,7 @@ impl Log {
     }
 
     /// Changes a mirror and wakes its sleepers. `None` if the log is no mirror any more, or closed.
-    pub(in crate::log) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Option<T> {
+    pub(in crate::log) fn change<T>(&self, change: impl FnOnce(&mut LogContents) -> T) -> Option<T> {
         let (changed, remains, armed) = {
             let mut guard = self.lock();
             if !guard.is_fed() {

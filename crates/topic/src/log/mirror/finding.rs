@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Mirror, PastEpoch, after};
 use crate::event::{EpochChanged, Gap, Position};
-use crate::log::{Log, Lookup, State};
+use crate::log::{Log, LogContents, Lookup};
 use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
 
 /// How a lookup treats records that were never here.
@@ -92,7 +92,7 @@ impl Log {
     #[cold]
     pub(in crate::log) fn find_mirrored(
         &self,
-        state: &State,
+        state: &LogContents,
         next: Position,
         on_gap: OnGap,
         unfed: UnfedPolicy,
@@ -140,7 +140,7 @@ impl Log {
     /// Looks up a position before `end`, the known end of its epoch.
     fn find_within(
         &self,
-        state: &State,
+        state: &LogContents,
         mirror: &Mirror,
         next: Position,
         end: u64,

@@ -24,7 +24,7 @@ pub enum Settling {
 }
 
 pub(super) struct Workers {
-    work: Work,
+    work: WorkGroup,
     feed: Feed,
     told: Told,
     /// Claims in order of delivery, the newest first.
@@ -72,7 +72,7 @@ enum End {
 impl Workers {
     pub(super) fn of(topic: &Topic) -> Workers {
         Workers {
-            work: Work::new(WorkConfig { claim_ns: CLAIM_NS, attempts_max: ATTEMPTS_MAX }, &LIMITS, 0),
+            work: WorkGroup::new(WorkConfig { claim_ns: CLAIM_NS, attempts_max: ATTEMPTS_MAX }, &LIMITS, 0),
             feed: Feed::of(topic),
             told: Told::default(),
             given: VecDeque::new(),

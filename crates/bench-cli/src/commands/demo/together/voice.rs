@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use dunlin_cli::console::Console;
-use dunlin_cli::table::Table;
+use dunlin_cli::table::TextTable;
 
 /// Prints events with their times.
 pub struct NarratorVoice<'a> {
@@ -89,7 +89,7 @@ impl ClosingReport {
             return Ok(out.flush()?);
         }
         writeln!(out)?;
-        let mut table = Table::new(&["FACE", "HOLDS", "WHAT"]);
+        let mut table = TextTable::new(&["FACE", "HOLDS", "WHAT"]);
         for (face, (holds, text)) in &self.sentences {
             table.row([(*face).to_owned(), if *holds { "yes" } else { "NO" }.to_owned(), text.clone()]);
         }

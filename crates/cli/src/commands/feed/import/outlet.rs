@@ -9,8 +9,8 @@ use dunlin_topic::{
     Draft, Frame, Meta, Payload, Publish, PublishError, Reducer, ReducerConfig, Retention, TopicConfig,
 };
 
-use crate::commands::feed::recording::list::{self, Entry, Topics};
-use crate::commands::feed::recording::{self, Log, RecordCounts};
+use crate::commands::feed::recording::list::{self, RecordedTopic, RecordedTopics};
+use crate::commands::feed::recording::{self, RecordCounts, RecordedLog};
 use crate::console::Paint;
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
@@ -59,7 +59,7 @@ pub struct RecordingFolder {
 
 struct Book {
     topic: String,
-    log: Log,
+    log: RecordedLog,
     state: State,
     records: u64,
     time_ns: u64,
@@ -81,13 +81,13 @@ impl RecordingFolder {
 
     /// Closes the recording. Returns its counts and its size on disk.
     pub fn close(self) -> Result<(RecordCounts, u64)> {
-        let (mut topics, mut counted, mut bytes) = (Topics::new(), RecordCounts::default(), 0);
+        let (mut topics, mut counted, mut bytes) = (RecordedTopics::new(), RecordCounts::default(), 0);
         for mut book in self.books {
             book.log.sum(&book.state)?;
             let records = book.log.records();
             counted += book.log.counted();
             bytes += book.log.close()?;
-            let entry = Entry::of(&recording::folder(&self.out, &book.topic), records)?;
+            let entry = RecordedTopic::of(&recording::folder(&self.out, &book.topic), records)?;
             topics.insert(book.topic, entry);
         }
         list::write(&self.out, &topics)?;
@@ -107,7 +107,7 @@ impl ImportTarget for RecordingFolder {
             None => {
                 let options = recorded.scale.options();
                 let state = State::of(&ReducerConfig { kind: recorded.kind.to_owned(), options })?;
-                let mut log = Log::create(&self.out, &recorded.topic)?;
+                let mut log = RecordedLog::create(&self.out, &recorded.topic)?;
                 // A recording begins with a state.
                 log.state(&state)?;
                 self.books.push(Book { topic: recorded.topic.clone(), log, state, records: 0, time_ns: 0 });

@@ -15,28 +15,28 @@ const HEADING_1: &str = "dunlin recording 1";
 
 /// A topic's entry in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct RecordedTopic {
     pub records: u64,
     /// `None` in a list of version 1.
     pub identity: Option<u64>,
 }
 
-impl Entry {
+impl RecordedTopic {
     /// The entry of a closed log.
-    pub fn of(dir: &Path, records: u64) -> Result<Entry> {
+    pub fn of(dir: &Path, records: u64) -> Result<RecordedTopic> {
         let reader = Reader::open(Arc::new(RealDisk), dir).context("cannot read the recorded topics")?;
-        Ok(Entry { records, identity: reader.identity() })
+        Ok(RecordedTopic { records, identity: reader.identity() })
     }
 }
 
 /// Logs by topic.
-pub type Topics = BTreeMap<String, Entry>;
+pub type RecordedTopics = BTreeMap<String, RecordedTopic>;
 
 /// Writes the list beside the logs and syncs it.
-pub fn write(recording: &Path, topics: &Topics) -> Result<()> {
+pub fn write(recording: &Path, topics: &RecordedTopics) -> Result<()> {
     let path = recording.join(NAME);
     let mut text = format!("{HEADING}\n");
-    for (topic, Entry { records, identity }) in topics {
+    for (topic, RecordedTopic { records, identity }) in topics {
         text += &format!("{records} {:016x} {topic}\n", identity.unwrap_or(0));
     }
     text += &format!("{} topics\n", topics.len());
@@ -48,7 +48,7 @@ pub fn write(recording: &Path, topics: &Topics) -> Result<()> {
 }
 
 /// Compares the list with the logs that were found. Returns the differences.
-pub fn problems(recording: &Path, found: &Topics) -> Vec<String> {
+pub fn problems(recording: &Path, found: &RecordedTopics) -> Vec<String> {
     let listed = match std::fs::read_to_string(recording.join(NAME)) {
         Ok(text) => match parse(&text) {
             Some(listed) => listed,
@@ -64,7 +64,7 @@ pub fn problems(recording: &Path, found: &Topics) -> Vec<String> {
             let (records, listed) = (entry.records, listed.records);
             Some(format!("{topic} has {records} records, and {listed} in the list of its topics"))
         }
-        Some(Entry { identity: listed @ Some(_), .. }) if *listed != entry.identity => {
+        Some(RecordedTopic { identity: listed @ Some(_), .. }) if *listed != entry.identity => {
             Some(format!("{topic} is the log of another recording"))
         }
         Some(_) => None,
@@ -72,7 +72,7 @@ pub fn problems(recording: &Path, found: &Topics) -> Vec<String> {
     missing.chain(other).collect()
 }
 
-fn parse(text: &str) -> Option<Topics> {
+fn parse(text: &str) -> Option<RecordedTopics> {
     let mut lines = text.strip_suffix('\n')?.lines();
     let count = lines.next_back()?.strip_suffix(" topics")?.parse::<usize>().ok()?;
     let has_identities = match lines.next()? {
@@ -80,7 +80,7 @@ fn parse(text: &str) -> Option<Topics> {
         HEADING_1 => false,
         _ => return None,
     };
-    let mut topics = Topics::new();
+    let mut topics = RecordedTopics::new();
     for line in lines {
         let (records, rest) = line.split_once(' ')?;
         let (identity, topic) = match has_identities {
@@ -90,7 +90,7 @@ fn parse(text: &str) -> Option<Topics> {
             }
             false => (None, rest),
         };
-        let entry = Entry { records: records.parse().ok()?, identity };
+        let entry = RecordedTopic { records: records.parse().ok()?, identity };
         // Each topic has one line.
         if topics.insert(topic.to_owned(), entry).is_some() {
             return None;
@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn missing_added_and_shortened_topics_are_reported() {
         let folder = tempfile::tempdir().unwrap();
-        let entry = |records| Entry { records, identity: Some(records * 3) };
-        let topics = |all: &[(&str, u64)]| -> Topics {
+        let entry = |records| RecordedTopic { records, identity: Some(records * 3) };
+        let topics = |all: &[(&str, u64)]| -> RecordedTopics {
             all.iter().map(|(topic, records)| ((*topic).to_owned(), entry(*records))).collect()
         };
         let told = |found: &[(&str, u64)]| problems(folder.path(), &topics(found));
@@ -120,7 +120,7 @@ mod tests {
         );
         assert!(told(&[("md.a", 4), ("md.b c", 7)]).concat().contains("md.a has 4 records, and 5"));
         let mut swapped = topics(&[("md.a", 5), ("md.b c", 7)]);
-        swapped.insert("md.a".to_owned(), Entry { records: 5, identity: Some(1) });
+        swapped.insert("md.a".to_owned(), RecordedTopic { records: 5, identity: Some(1) });
         let said = problems(folder.path(), &swapped);
         assert_eq!(said, ["md.a is the log of another recording"]);
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use dunlin_journal::{AppendError, Batch, Config, Journal, RealDisk};
+use dunlin_journal::{AppendBatch, AppendError, Journal, JournalConfig, RealDisk};
 use dunlin_topic::frame::Meta;
 use dunlin_topic::{Frame, Reducer};
 
@@ -16,7 +16,7 @@ use crate::state::State;
 const BATCH_BYTES: usize = 1 << 20;
 
 /// The log of one recorded topic.
-pub struct Log {
+pub struct RecordedLog {
     topic: String,
     dir: PathBuf,
     journal: Journal,
@@ -28,16 +28,16 @@ pub struct Log {
     frames: Vec<u8>,
 }
 
-impl Log {
+impl RecordedLog {
     /// Creates the log of a new topic.
-    pub fn create(recording: &Path, topic: &str) -> Result<Log> {
+    pub fn create(recording: &Path, topic: &str) -> Result<RecordedLog> {
         let dir = folder(recording, topic);
-        let opened = Journal::open(Arc::new(RealDisk), &dir, topic, Config::default());
+        let opened = Journal::open(Arc::new(RealDisk), &dir, topic, JournalConfig::default());
         let (journal, _) = opened.with_context(|| format!("cannot record to {}", dir.display()))?;
         let topic = topic.to_owned();
         let frames = Vec::new();
         let counted = RecordCounts::default();
-        Ok(Log {
+        Ok(RecordedLog {
             topic,
             dir,
             journal,
@@ -112,7 +112,7 @@ impl Log {
         if self.count == 0 {
             return Ok(());
         }
-        let batch = Batch {
+        let batch = AppendBatch {
             epoch: 1,
             first_seq: self.next_seq - u64::from(self.count),
             count: self.count,
@@ -135,7 +135,7 @@ impl Log {
     /// Closes the log. Returns its size on disk.
     pub fn close(mut self) -> Result<u64> {
         let written = self.write();
-        let Log { topic, dir, journal, .. } = self;
+        let RecordedLog { topic, dir, journal, .. } = self;
         // A full disk still has room for the end mark.
         let closed = journal.close();
         written.and(closed).map_err(|error| refused(&topic, error))?;

@@ -1,10 +1,10 @@
 //! Commands that can be typed while books are watched.
 
-use crate::outcome::Refusal;
+use crate::outcome::CommandRefusal;
 
 /// A typed command.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum WatchCommand {
     /// Watch another book.
     Subscribe(String),
     /// End watching a book.
@@ -27,16 +27,16 @@ help           print this list
 quit           end";
 
 /// Parses a line.
-pub fn parse(line: &str) -> Result<Command, Refusal> {
+pub fn parse(line: &str) -> Result<WatchCommand, CommandRefusal> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
-        [] => Ok(Command::Nothing),
-        ["sub" | "subscribe", subject] => Ok(Command::Subscribe((*subject).to_owned())),
-        ["unsub" | "unsubscribe", subject] => Ok(Command::Unsubscribe((*subject).to_owned())),
-        ["show"] => Ok(Command::Show),
-        ["help" | "?"] => Ok(Command::Help),
-        ["quit" | "exit" | "q"] => Ok(Command::Quit),
-        _ => Err(Refusal(format!("{line:?} is not a command: `help` lists the commands"))),
+        [] => Ok(WatchCommand::Nothing),
+        ["sub" | "subscribe", subject] => Ok(WatchCommand::Subscribe((*subject).to_owned())),
+        ["unsub" | "unsubscribe", subject] => Ok(WatchCommand::Unsubscribe((*subject).to_owned())),
+        ["show"] => Ok(WatchCommand::Show),
+        ["help" | "?"] => Ok(WatchCommand::Help),
+        ["quit" | "exit" | "q"] => Ok(WatchCommand::Quit),
+        _ => Err(CommandRefusal(format!("{line:?} is not a command: `help` lists the commands"))),
     }
 }
 
@@ -50,7 +50,7 @@ mod tests {
             let command = line.split("  ").next().unwrap();
             assert!(parse(command).is_ok(), "{command}");
         }
-        assert_eq!(parse(" sub  md.X ").unwrap(), Command::Subscribe("md.X".into()));
+        assert_eq!(parse(" sub  md.X ").unwrap(), WatchCommand::Subscribe("md.X".into()));
         assert!(parse("sub").is_err() && parse("dance").is_err());
     }
 }

@@ -12,7 +12,7 @@ use dunlin_feed::{ChangeCause, Replica, ReplicaFault, Side, StateChange};
 use dunlin_topic::{Publishers, Reducer};
 use serde_json::{Value, json};
 
-use super::window::Window;
+use super::window::TerminalSize;
 use crate::console::{Console, Paint, Screen};
 use crate::format::publishers_text;
 use crate::ladder;
@@ -21,7 +21,7 @@ use crate::state::State;
 /// The interval between two drawings.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
-pub struct View {
+pub struct BookScreen {
     out: BufWriter<Screen<Stdout>>,
     paint: Paint,
     depth: usize,
@@ -34,7 +34,7 @@ enum OutputMode {
     /// and whether anything has changed.
     Terminal {
         lines: usize,
-        window: Window,
+        window: TerminalSize,
         due: Instant,
         news: bool,
     },
@@ -42,16 +42,19 @@ enum OutputMode {
     Json,
 }
 
-impl View {
-    pub fn new(console: &Console, depth: usize) -> View {
+impl BookScreen {
+    pub fn new(console: &Console, depth: usize) -> BookScreen {
         let manner = match (console.json, console.is_terminal) {
             (true, _) => OutputMode::Json,
-            (false, true) => {
-                OutputMode::Terminal { lines: 0, window: Window::now(), due: Instant::now(), news: true }
-            }
+            (false, true) => OutputMode::Terminal {
+                lines: 0,
+                window: TerminalSize::now(),
+                due: Instant::now(),
+                news: true,
+            },
             (false, false) => OutputMode::Lines,
         };
-        View { out: console.out_shared(), paint: console.paint, depth, manner, changes: 0 }
+        BookScreen { out: console.out_shared(), paint: console.paint, depth, manner, changes: 0 }
     }
 
     /// Changes seen so far.
@@ -179,7 +182,7 @@ impl View {
         if !news || now < *due {
             return Ok(());
         }
-        let (before, window) = (*before, Window::now());
+        let (before, window) = (*before, TerminalSize::now());
         let ladders = replicas.clone().map(|replica| replica.states().count()).sum();
         let lines = window.fit(self.lines(replicas, window.depth(self.depth, ladders), window.columns));
         if window != *drawn_for {

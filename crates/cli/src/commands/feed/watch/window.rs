@@ -4,7 +4,7 @@ use terminal_size::{Height, Width};
 
 /// Columns and rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct TerminalSize {
     pub columns: usize,
     rows: usize,
 }
@@ -12,12 +12,12 @@ pub struct Window {
 /// Lines of a book's table besides its levels: title and heading.
 const LADDER_HEAD: usize = 2;
 
-impl Window {
+impl TerminalSize {
     /// The current size, which may change.
-    pub fn now() -> Window {
+    pub fn now() -> TerminalSize {
         let (Width(columns), Height(rows)) =
             terminal_size::terminal_size().unwrap_or((Width(80), Height(24)));
-        Window { columns: usize::from(columns).max(20), rows: usize::from(rows).max(4) }
+        TerminalSize { columns: usize::from(columns).max(20), rows: usize::from(rows).max(4) }
     }
 
     /// Lines that can be redrawn: all but the input line.
@@ -65,7 +65,7 @@ fn cut(line: &mut String, columns: usize) {
 mod tests {
     use super::*;
 
-    const WINDOW: Window = Window { columns: 20, rows: 24 };
+    const WINDOW: TerminalSize = TerminalSize { columns: 20, rows: 24 };
 
     #[test]
     fn ladders_share_the_window_height() {

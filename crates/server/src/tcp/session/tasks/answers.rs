@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::scheduler::CommandOutcome;
+use dunlin::scheduler::TaskCommandOutcome;
 use dunlin::wire::{ErrorCode, TaskCommandResult};
 
-/// The second byte of an accepted [`CommandOutcome`].
+/// The second byte of an accepted [`TaskCommandOutcome`].
 const DONE: u8 = 1;
 
 /// Encodes the results. An unreadable result keeps its place as a refusal, because its outcome is unknown.
@@ -28,8 +28,8 @@ pub(super) fn write_all(answers: &[Bytes]) -> Vec<u8> {
 }
 
 fn refused(answer: &[u8]) -> Refused {
-    match CommandOutcome::decode(answer) {
-        Ok(CommandOutcome::Refused { refusal }) => Refused::from(&refusal),
+    match TaskCommandOutcome::decode(answer) {
+        Ok(TaskCommandOutcome::Refused { refusal }) => Refused::from(&refusal),
         _ => Refused::new(
             ErrorCode::CommandUnknown,
             "this node cannot read the reply; update all nodes to the same version",
@@ -43,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    fn encoded(answered: &CommandOutcome) -> Bytes {
+    fn encoded(answered: &TaskCommandOutcome) -> Bytes {
         let mut bytes = Vec::new();
         answered.encode(&mut bytes);
         bytes.into()
@@ -52,9 +52,10 @@ mod tests {
     #[test]
     fn unreadable_response_shifts_no_other_response() {
         let tasks = vec![SubmittedTask { task: 7, known: false }];
-        let done =
-            CommandOutcome::Done { reply: CommandReply::Submitted { tasks: tasks.clone(), slow_down_ms: 3 } };
-        let refused = CommandOutcome::Refused { refusal: TaskRefusal::NoTask { task: 9 } };
+        let done = TaskCommandOutcome::Done {
+            reply: CommandReply::Submitted { tasks: tasks.clone(), slow_down_ms: 3 },
+        };
+        let refused = TaskCommandOutcome::Refused { refusal: TaskRefusal::NoTask { task: 9 } };
         let answers = [Bytes::new(), encoded(&refused), Bytes::from_static(&[255, 9, 9]), encoded(&done)];
         let written = write_all(&answers);
         let read: Vec<_> = TaskCommandResult::read_all(&written).map(Result::unwrap).collect();

@@ -1,7 +1,7 @@
 //! Detaches workers whose user lost the permission for their tenants.
 
 use dunlin::raft::Commands;
-use dunlin::scheduler::Command;
+use dunlin::scheduler::TaskCommand;
 use dunlin::{Action, Refused, TopicError};
 
 use super::super::Session;
@@ -16,7 +16,7 @@ impl Session {
             attached.extract_if(|_, worker| !rule.serves(&worker.tenants)).collect::<Vec<_>>()
         {
             self.task_requests.revoked.insert(worker);
-            commands.push_with(|out| Command::Leave { worker }.encode(out));
+            commands.push_with(|out| TaskCommand::Leave { worker }.encode(out));
             let error = TopicError::Forbidden { action: Action::Tasks, subject: "as a worker".to_owned() };
             self.refuse_tasks(ended.request, &Refused::from(&error));
         }
