@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_wheels_and_source_archives_come_out_decompressed() {
+    fn files_of_wheels_and_source_archives_are_decompressed() {
         let (data, staging) = folders("unpack");
         let make = "import gzip, tarfile, zipfile\n\
                     open('plain', 'w').write('abc')\n\

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_floor_raises_no_bar_for_small_messages() {
+    fn fast_raw_sockets_raise_no_expectation_for_small_messages() {
         let small = PeerFigure { rises_with_the_floor: false, ..KNOWN };
         for (known, unfair) in [(KNOWN, true), (small, false)] {
             let mut rows = rows(&[(OURS, 9e6), (PEER, 4.4e6), (FLOOR, 12e9)]);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn peer_without_its_floor_in_the_run_is_marked_unfair() {
+    fn peer_without_a_raw_baseline_in_its_run_is_marked_unfair() {
         let mut rows = rows(&[(OURS, 5e6), (PEER, 9e6)]);
         mark_unfair_peers(&mut rows, &[KNOWN]);
         assert!(rows.find(&PEER).unwrap().unfair);

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_can_be_sorted_as_text() {
+    fn dates_sort_correctly_as_text() {
         let now = now_utc();
         assert_eq!(now.len(), "2026-11-20T11:40:02Z".len());
         assert!(now.ends_with('Z'));

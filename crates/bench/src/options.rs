@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn ci_implies_quick() {
+    fn ci_option_implies_the_quick_option() {
         let ci = |name: &str| (name == "CI").then(|| "true".to_owned());
         assert!(RawOptions::default().validate(ci).unwrap().quick);
         let not_ci = |name: &str| (name == "CI").then(|| "false".to_owned());

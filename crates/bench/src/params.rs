@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn json_keeps_the_order_and_comes_back_equal() {
+    fn parameters_keep_their_order_in_json_and_parse_back() {
         let params = Params::new().with("bytes", 64u64).with("transport", "tcp");
         let json = serde_json::to_string(&params).unwrap();
         assert_eq!(json, r#"{"transport":"tcp","bytes":64}"#);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn contain_compares_numbers_with_text() {
+    fn parameter_match_compares_numbers_as_text() {
         let params = Params::new().with("bytes", 64u64).with("transport", "tcp");
         assert!(params.contain(&[("bytes", "64"), ("transport", "tcp")]));
         assert!(!params.contain(&[("bytes", "640")]));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_has_a_rule_and_escapes_bars() {
+    fn markdown_table_has_a_header_rule_and_escapes_bars() {
         let mut table = Table::new("", &["a", "b"]);
         table.line(LineStyle::Plain, vec!["x|y".into(), "1".into()]);
         assert_eq!(table.markdown(), "| a | b |\n|---|---|\n| x\\|y | 1 |\n");

@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_alone_does_not_open_an_address_to_everyone() {
+    fn tls_without_authentication_does_not_allow_an_open_address() {
         let set = |more: &[(&str, &str)]| {
             let mut raw = RawConfig::defaults();
             let tls = [("listen", "0.0.0.0:0"), ("tls.cert", "c.pem"), ("tls.key", "k.pem")];

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permanent_refusal_ends_and_a_temporary_one_retries() {
+    fn temporary_refusal_is_retried_and_a_permanent_one_is_not() {
         let mut outage = OutageReport::default();
         for why in [
             "refused by the node: TLS_REQUIRED",

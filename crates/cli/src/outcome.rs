@@ -175,7 +175,7 @@ mod tests {
     use anyhow::Context;
 
     #[test]
-    fn error_row_is_found_through_every_context() {
+    fn error_code_is_found_inside_an_added_context() {
         let name = |error: anyhow::Error| row(&error.context("pub")).map(|row| row.name);
         assert_eq!(name(PublishError::SeqMoved { expected: 1, last_seq: 2 }.into()), Some("SEQ_MOVED"));
         assert_eq!(name(PublishError::Refused("SUBJECT: \"a b\" …".into()).into()), Some("SUBJECT"));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_of_an_error_replaces_the_advice_of_its_row() {
+    fn own_advice_of_an_error_replaces_the_advice_of_its_code() {
         let (said, own) = ("no".to_owned(), "Do this.".to_owned());
         let error =
             anyhow::Error::from(AdvisedError { code: ErrorCode::NoTopic, said, advice: own }).context("pub");

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_two_numbers_the_lower_first() {
+    fn worker_bounds_are_two_numbers_in_ascending_order() {
         assert_eq!(
             (bounds("1..8"), bounds("3 .. 3"), bounds("0..3")),
             (Some((1, 8)), Some((3, 3)), Some((0, 3)))

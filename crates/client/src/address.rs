@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_parsed_as_people_write_them() {
+    fn addresses_parse_with_and_without_scheme_and_port() {
         let tcp = |host: &str, port| Ok(Address::Tcp { host: host.to_owned(), port });
         for (text, address) in [
             ("dunlin://localhost:9", tcp("localhost", 9)),

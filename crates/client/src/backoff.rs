@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backoff_waits_fill_a_span_that_doubles_up_to_its_limit() {
+    fn random_backoff_range_doubles_up_to_its_limit() {
         let mut longest = [Duration::ZERO; 10];
         let mut shortest = [Duration::MAX; 10];
         for seed in 1..2000 {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn reset_backoff_starts_with_its_shortest_span() {
+    fn reset_backoff_starts_with_the_shortest_range() {
         let mut backoff = ReconnectBackoff::new(50, 2_000, 7);
         for _ in 0..9 {
             let _ = backoff.next_wait();

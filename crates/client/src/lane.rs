@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn sequence_returns_to_the_refused_batch_once_all_answered() {
+    fn numbering_continues_at_the_first_refused_batch() {
         let mut lane = PublishLane::new(0);
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_batch_is_dropped_once_another_is_sent() {
+    fn refused_batch_is_not_resent_after_another_was_sent() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         lane.refused(1, false, None);

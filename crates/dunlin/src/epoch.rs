@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn node_started_after_the_wait_has_higher_epochs() {
+    fn restarted_node_gives_higher_epochs_after_its_opening_wait() {
         for started_ns in [BEGIN_NS, BEGIN_NS + 77 * UNIT_NS + 1, BEGIN_NS + 78 * UNIT_NS - 1] {
             let first = Epochs::new(started_ns);
             let wait_ns = first.wait_ns(started_ns);

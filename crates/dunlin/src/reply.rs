@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reply_subject_lasts_for_a_time_and_a_count() {
+    fn reply_subject_expires_by_time_and_by_count() {
         let replies = ReplySubjects::new(&Budget::node(1 << 30, 0));
         let age_ns = SUBJECT_AGE_MAX.as_nanos() as u64;
         replies.name("acme.reply.1", 1);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn open_publisher_of_a_reply_keeps_to_its_subject() {
+    fn reply_publisher_publishes_only_to_its_own_subject() {
         use dunlin_topic::{Draft, Meta, Payload};
         let node = Node::start(crate::Config::default()).unwrap();
         let mut inbox = Inbox::of_pattern(node.clone(), "shop.orders.*");

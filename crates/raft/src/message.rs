@@ -318,12 +318,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(kind in 0..9u8, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_are_decoded_or_refused(kind in 0..9u8, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = whole::<RaftRequest>([&[VERSION, kind], &bytes[..]].concat().into(), "a request");
         }
 
         #[test]
-        fn messages_with_a_byte_changed_are_read_or_refused(which in 0..7usize, at in any::<usize>(), to in any::<u8>()) {
+        fn messages_with_a_byte_changed_are_decoded_or_refused(which in 0..7usize, at in any::<usize>(), to in any::<u8>()) {
             let mut bytes = bytes_of(&samples()[which]).to_vec();
             let at = at % bytes.len();
             bytes[at] = to;

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_address_can_be_bound_again_and_again() {
+    fn reserved_address_can_be_bound_repeatedly() {
         let reserved = any();
         for _ in 0..3 {
             let listener = TcpListener::bind(reserved.address()).unwrap();

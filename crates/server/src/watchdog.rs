@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_time_in_which_a_thread_could_run_counts() {
+    fn watchdog_counts_only_time_in_which_a_thread_could_run() {
         let spent = |running_ms: u64, waiting_ms: u64| ThreadTimes {
             running_ns: running_ms * 1_000_000,
             waiting_ns: waiting_ms * 1_000_000,

@@ -128,7 +128,7 @@ mod model {
     use loom::sync::Arc;
 
     #[test]
-    fn two_holders_follow_each_other() {
+    fn lock_admits_two_threads_one_after_the_other() {
         loom::model(|| {
             let lock = Arc::new(ShortLock::new(0));
             let other = Arc::clone(&lock);

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_waits_reduce_spinning_until_parking_at_once() {
+    fn long_waits_reduce_spinning_to_zero() {
         let mut spinning = SpinBudget::default();
         let mut spent_ns = 0;
         for _ in 0..100 {

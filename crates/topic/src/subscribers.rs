@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listener_hears_only_its_subjects_until_it_leaves() {
+    fn subscriber_hears_only_its_subjects_until_it_leaves() {
         let subscribers = LogSubscribers::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
         subscribers.enter(Some(&eu), false);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn mirror_does_not_count_as_a_local_listener() {
+    fn mirror_does_not_count_as_a_local_subscriber() {
         let subscribers = LogSubscribers::default();
         subscribers.enter(None, true);
         assert!(subscribers.any() && subscribers.hear("eu") && !subscribers.hear_here("eu"));

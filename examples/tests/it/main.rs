@@ -10,7 +10,7 @@ fn output_of(program: &str) -> String {
 }
 
 #[test]
-fn publish_and_subscribe_gives_three_records_in_order() {
+fn publish_and_subscribe_prints_three_records_in_order() {
     let output = output_of(env!("CARGO_BIN_EXE_publish-and-subscribe"));
     let lines: Vec<_> = output.lines().map(|line| line.split_once(' ').unwrap_or_default().1).collect();
     assert_eq!(lines, ["tick 1", "tick 2", "tick 3"]);
@@ -35,12 +35,12 @@ fn one_log_many_subjects_keeps_one_order_and_filters() {
 }
 
 #[test]
-fn safe_retry_finds_the_first_attempt() {
+fn safe_retry_returns_the_position_of_the_first_attempt() {
     assert!(output_of(env!("CARGO_BIN_EXE_safe-retry")).contains("duplicate: true"));
 }
 
 #[test]
-fn ask_and_answer_answers() {
+fn ask_and_answer_prints_the_reply() {
     assert_eq!(output_of(env!("CARGO_BIN_EXE_ask-and-answer")), "HELLO\n");
 }
 

@@ -51,17 +51,17 @@ fn tries_all(listener: &dyn Listener, start: fn() -> anyhow::Result<NodeUnderTes
 }
 
 #[test]
-fn in_process() {
+fn in_process_keeps_every_promise() {
     keeps_its_promises(&rust::InProcess);
 }
 
 #[test]
-fn tcp() {
+fn tcp_keeps_every_promise() {
     keeps_its_promises(&rust::Tcp);
 }
 
 #[test]
-fn unix_socket() {
+fn unix_socket_keeps_every_promise() {
     keeps_its_promises(&rust::Unix);
 }
 
@@ -71,12 +71,12 @@ fn http_keeps_every_promise() {
 }
 
 #[test]
-fn websocket() {
+fn websocket_keeps_every_promise() {
     keeps_its_promises(&ws::Binary);
 }
 
 #[test]
-fn websocket_json() {
+fn websocket_json_keeps_every_promise() {
     keeps_its_promises(&ws::Json);
 }
 
@@ -86,38 +86,38 @@ fn grpc_keeps_every_promise() {
 }
 
 #[test]
-fn nats_plain() {
+fn plain_nats_keeps_every_promise() {
     keeps_its_promises(&nats::PlainSubscription);
 }
 
 #[test]
-fn nats_with_sequences() {
+fn nats_with_sequences_keeps_every_promise() {
     keeps_its_promises(&nats::NumberedSubscription);
 }
 
 #[test]
-fn tcp_to_users() {
+fn tcp_keeps_every_promise_with_permissions() {
     keeps_its_promises_to_users(&rust::Tcp);
 }
 
 #[test]
-fn http_to_users() {
+fn http_keeps_every_promise_with_permissions() {
     keeps_its_promises_to_users(&http::Http);
 }
 
 #[test]
-fn websocket_to_users() {
+fn websocket_keeps_every_promise_with_permissions() {
     keeps_its_promises_to_users(&ws::Binary);
     keeps_its_promises_to_users(&ws::Json);
 }
 
 #[test]
-fn grpc_to_users() {
+fn grpc_keeps_every_promise_with_permissions() {
     keeps_its_promises_to_users(&grpc::Grpc);
 }
 
 #[test]
-fn nats_to_users() {
+fn nats_keeps_every_promise_with_permissions() {
     keeps_its_promises_to_users(&nats::PlainSubscription);
     keeps_its_promises_to_users(&nats::NumberedSubscription);
 }

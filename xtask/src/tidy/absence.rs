@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_places_plain_values_and_tests_pass() {
+    fn allowed_uses_plain_values_and_tests_pass() {
         assert!(found("crates/server/src/protocol.rs", "use tokio::net::TcpListener;").is_empty());
         assert!(found("crates/topic/src/segment.rs", "unsafe {}").is_empty());
         assert!(found("crates/topic/src/segment/pool.rs", "unsafe {}").is_empty());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn table_must_list_exactly_the_known_capabilities() {
+    fn table_with_unknown_or_missing_capabilities_fails() {
         let found = findings_on(&PAGE.replace("`unsafe`", "`magic`"), &[]);
         assert_eq!(found.len(), 2, "{found:?}");
     }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_are_gone_fail() {
+    fn paths_of_missing_files_fail() {
         for gone in ["crates/topic/src/segmint.rs", "docs/gone.md", "xtask/", "ring.rs", "peers/x:12"] {
             let found = findings(&format!("\nsee `{gone}`"));
             assert_eq!(found.len(), 1, "{gone}: {found:?}");
@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_exist_pass() {
+    fn paths_of_existing_files_pass() {
         let page = "`crates/topic/src/segment.rs:12`, `segment.rs`, `crates/topic/`, `topic.md`, `data/orders.csv`,\n\
                     [the log](topic.md#life), [far](https://example.org/x.md)";
         assert_eq!(findings(page), [""; 0]);
     }
 
     #[test]
-    fn text_that_is_no_repository_path_passes() {
+    fn text_that_is_not_a_repository_path_passes() {
         let page = "`crates/*`, `crates/<name>`, `and/or`, `../shared/x.md`, `/proc/stat`, `topic::segment`, `.rs`\n\
                     ```\ncat docs/gone.md `docs/gone.md`\n```\n";
         assert_eq!(findings(page), [""; 0]);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn sentence_goes_on_over_lines_and_emphasis() {
+    fn sentence_continues_over_lines_and_emphasis() {
         let page = format!("{}\n**{}** [{}](x.md) - {}\n", words(10), words(10), words(10), words(6));
         let found = findings(&page);
         assert_eq!(found.len(), 1, "{found:?}");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refused_opening_fails() {
+    fn each_refused_first_word_fails() {
         for opening in ["Who", "What", "Whose", "That", "What's", "(What", "“That", "**Who**"] {
             let found = findings(&format!("Text. {opening} reads it.\n"));
             assert_eq!(found.len(), 1, "{opening}: {found:?}");

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn account_of_every_record_equals_the_recording() {
+    fn all_records_received_equal_the_recording_bytes() {
         let verdict = judge(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[]);
         assert_eq!((verdict.unaccounted, verdict.bytes), (0, Bytes::Equal));
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn right_count_of_wrong_records_is_unaccounted() {
+    fn wrong_records_in_the_right_number_are_unaccounted() {
         let verdict = judge(&[1, 2, 4, 3, 5, 6, 7, 8, 9, 10], &[]);
         assert_eq!((verdict.unaccounted, verdict.bytes), (1, Bytes::Different));
         let verdict = judge(&[1, 2, 3, 4, 5, 6, 7, 8, 8, 10], &[]);

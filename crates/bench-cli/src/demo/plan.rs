@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cue_of_a_plan_is_due_once() {
+    fn every_step_of_a_demo_plan_happens_once() {
         for plan in &PLANS {
             let mut happened: Vec<PlanStep> = plan.due(-1.0, 0.0).collect();
             for step in 0..100 {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_topic_has_readers_and_the_short_topic_a_slow_one() {
+    fn every_topic_has_subscribers_and_the_short_one_a_slow_one() {
         let all = ["market.a", SHORT_OF, SHORT_TOPIC];
         let readers = |topic: &str| {
             PLANS.iter().filter(|plan| plan.topics(all.into_iter()).iter().any(|t| t == topic)).count()

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_add_up_to_the_account_without_repeated_gaps() {
+    fn demo_reports_contain_each_gap_only_once() {
         let (mut reporter, mut accounts, mut copy) =
             (Reporter::default(), LogAccounts::new(), LogAccount::default());
         let mut tell = |accounts: &LogAccounts| {

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn generated_markets_need_permission() {
+    fn missing_recordings_are_generated_only_on_request() {
         let nowhere = Path::new("/nonexistent");
         let error = ReplaySource::load(nowhere, false).unwrap_err();
         assert!(error.is::<CommandRefusal>() && error.to_string().contains("cargo xtask data"), "{error}");

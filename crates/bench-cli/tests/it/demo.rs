@@ -51,7 +51,7 @@ mod long {
     }
 
     #[test]
-    fn all_four_demos_hold_while_nodes_are_killed() {
+    fn all_four_demos_succeed_while_nodes_are_killed() {
         let outcome = run(&[
             "demo",
             "--together",

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_of_a_slow_reader_is_over_its_reading_time() {
+    fn rate_of_a_slow_client_covers_its_reading_time() {
         // Published at 1,000 a second for a second, read at 200 a second.
         let mut tally = read_at((0..1_000).map(|nth| nth * S / 200));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 200.0);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_of_a_reader_that_keeps_up_is_the_published_rate() {
+    fn rate_of_a_fast_client_is_the_published_rate() {
         let tally = read_at((0..1_000).map(|nth| 5 + nth * S / 1_000));
         assert_eq!(tally.per_s(Duration::from_secs(1)), 1_000.0);
         assert_eq!(DeliveryTally::default().per_s(Duration::from_secs(1)), 0.0);

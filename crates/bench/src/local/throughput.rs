@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_of_publishing_delivers_all_records() {
+    fn every_publishing_method_delivers_all_records() {
         for (manner, bytes) in
             [(PublishMode::OneByOne, 64), (PublishMode::Batches(64), 64), (PublishMode::ByRef, 8192)]
         {

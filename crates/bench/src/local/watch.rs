@@ -108,7 +108,7 @@ fn read(mut subscriber: Subscriber, records: u64, seen: &AtomicU64) -> Result<()
 #[cfg(test)]
 mod tests {
     #[test]
-    fn wildcard_reader_reads_every_record_of_the_busy_topic() {
+    fn wildcard_subscriber_reads_every_record_of_the_busy_topic() {
         let sample = super::measure(50, ">", 20, std::time::Duration::from_millis(10)).unwrap();
         assert!(sample.get("p99_ns").unwrap() > 0.0);
     }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrivals_keep_their_mean_rate_steady_or_poisson() {
+    fn steady_and_poisson_arrivals_keep_their_mean_rate() {
         let gaps = |mut arrivals: Arrivals| -> Vec<u64> {
             let mut before_ns = arrivals.next_ns;
             let next = |_| {

@@ -51,6 +51,6 @@ fn connections_case_measures_bytes_per_connection() {
 }
 
 #[test]
-fn other_clients_are_served_beside_every_offender() {
+fn every_misbehaving_client_leaves_others_served() {
     assert_eq!(count(&rows("isolation"), "nats", "p50_times_alone"), 4);
 }

@@ -19,7 +19,7 @@ fn count(rows: &[FigureRow], case: &str, metric: &str) -> usize {
 }
 
 #[test]
-fn three_nodes_serve_measured_writes_and_reads() {
+fn control_benchmark_measures_writes_and_reads() {
     let rows = rows(&["put", "get"], &["--load=full", "--via=leader", "--in_flight=256"]);
     assert_eq!((count(&rows, "put", "ops_per_s"), count(&rows, "get", "ops_per_s")), (1, 1), "{rows:?}");
 }
@@ -28,7 +28,7 @@ mod long {
     use super::*;
 
     #[test]
-    fn three_nodes_serve_measured_writes_and_reads() {
+    fn control_benchmark_measures_writes_and_reads() {
         let rows = rows(&["put", "get", "cas", "batch", "range"], &[]);
         // A single node is measured at the peak, through the leader and through all nodes, and at half of the
         // peak. Other cases are measured at the peak and at half.

@@ -33,7 +33,7 @@ fn paced_updates_are_all_applied_or_counted() {
 }
 
 #[test]
-fn withheld_records_are_noticed_and_repaired() {
+fn withheld_records_are_detected_and_repaired() {
     assert_healed(&scenario("loss_1x10_1k", &[]));
 }
 

@@ -33,7 +33,7 @@ fn handovers_between_processes_lose_no_entity() {
 }
 
 #[test]
-fn every_space_case_is_measured_and_checked() {
+fn every_space_benchmark_is_measured_and_checked() {
     let rows = rows(&["capacity", "cpu", "bucket", "ghosts", "flock", "crowd", "index"]);
     for (case, metric, count) in [
         ("capacity", "p99_ns", 2),

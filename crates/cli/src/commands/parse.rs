@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn start_of_reading_has_six_notations() {
+    fn start_position_has_six_notations() {
         assert_eq!(start("earliest"), Ok(Start::Earliest));
         assert_eq!(start("snapshot"), Ok(Start::Snapshot));
         assert_eq!(start("7-1042"), Ok(Start::After(Position { epoch: 7, seq: 1042 })));

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn q_escape_and_ctrl_c_end_it_and_no_other_key() {
+    fn only_q_escape_and_ctrl_c_end_top() {
         let key = |code, modifiers| ends(KeyEvent::new(code, modifiers));
         assert!(key(KeyCode::Char('q'), KeyModifiers::NONE) && key(KeyCode::Esc, KeyModifiers::NONE));
         assert!(key(KeyCode::Char('c'), KeyModifiers::CONTROL));

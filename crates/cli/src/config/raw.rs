@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn example_holds_every_key_with_its_default() {
+    fn example_file_lists_every_key_with_its_default() {
         let example = crate::config::example();
         assert_eq!(
             lay(&example).unwrap().settings,

@@ -141,7 +141,7 @@ fn missing_cluster_settings_are_named() {
 }
 
 #[test]
-fn refused_joiner_fails_at_once_and_a_waiting_one_can_end() {
+fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
     let begin = |dir: &str| {
@@ -275,7 +275,7 @@ fn nats_port() -> String {
 }
 
 #[test]
-fn system_keys_of_a_node_are_hidden_and_refused_with_limits() {
+fn system_keys_are_hidden_and_refusals_name_their_limit() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path().to_str().unwrap();
     run(&["cluster", "init", "--data-dir", dir]).done();

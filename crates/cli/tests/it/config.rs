@@ -3,7 +3,7 @@
 use crate::dunlin::{dunlin, run, run_with};
 
 #[test]
-fn flags_win_over_variables_over_the_file_over_defaults() {
+fn flags_override_variables_then_the_file_then_defaults() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.toml");
     std::fs::write(&file, "heartbeat_ms = 1\nthreads = 1\nspin = true\n[retention]\nrecords = 5\n").unwrap();

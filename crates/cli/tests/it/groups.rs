@@ -42,7 +42,7 @@ fn each_record_goes_to_one_member_of_the_group() {
 }
 
 #[test]
-fn subjects_in_place_of_a_topic_get_the_topic_suggested() {
+fn subject_given_for_a_topic_gets_the_topic_suggested() {
     let node = Node::start();
     node.run(&["topics", "create", "orders", "--pattern", "orders.>"]).done();
     for subjects in ["orders.>", "orders.q"] {
@@ -181,7 +181,7 @@ fn member_resumes_work_after_its_node_restarts() {
 }
 
 #[test]
-fn jobs_published_before_the_first_worker_are_done() {
+fn records_published_before_the_first_member_are_delivered() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one", "two"]).done();
     let out = node.run(&["sub", "jobs", "--group", "crew", "--work", "--count", "2"]).done();

@@ -39,7 +39,7 @@ fn curl_and_dunlin_reach_the_same_topics() {
 }
 
 #[test]
-fn http_is_off_unless_asked_for() {
+fn http_listener_is_off_by_default() {
     assert!(!Node::start().ready.contains("http="));
 }
 

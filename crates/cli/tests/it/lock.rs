@@ -30,7 +30,7 @@ fn next_holder_sees(node: &Node, name: &str, pid: u32) -> bool {
 }
 
 #[test]
-fn signalled_lock_leaves_nothing_to_run_beside_the_next() {
+fn signalled_lock_ends_its_command_before_the_next_holder() {
     let node = Node::start();
     // After SIGKILL, the lock is free when its lease ends: the time for a busy machine to end the command.
     let ttl = "6s";
@@ -51,7 +51,7 @@ fn command_that_ignores_signals_is_killed_before_release() {
 }
 
 #[test]
-fn rest_of_the_group_ends_with_the_command() {
+fn lock_command_ends_with_its_whole_process_group() {
     let node = Node::start();
     let (mut first, left) = hold(&node, "rest", "30s", "sleep 600 >/dev/null 2>&1 & echo $!; exit 3");
     assert_eq!(first.wait().unwrap().code(), Some(3));
@@ -59,7 +59,7 @@ fn rest_of_the_group_ends_with_the_command() {
 }
 
 #[test]
-fn frozen_node_ends_the_command_with_the_lease() {
+fn lock_command_ends_with_its_lease_while_the_node_is_frozen() {
     let node = Node::start();
     let (mut first, pid) = hold(&node, "frozen", "2s", "trap '' TERM; echo $$; while :; do sleep 1; done");
     signal("STOP", node.pid());
@@ -70,7 +70,7 @@ fn frozen_node_ends_the_command_with_the_lease() {
 }
 
 #[test]
-fn frozen_holder_loses_its_command_with_the_lease() {
+fn lock_command_ends_with_its_lease_while_lock_is_frozen() {
     let node = Node::start();
     let (first, pid) = hold(&node, "stopped", "1s", "echo $$; exec sleep 600");
     signal("STOP", first.id());

@@ -239,7 +239,7 @@ fn invalid_subject_is_refused_with_reason_and_advice() {
 }
 
 #[test]
-fn pub_to_a_full_topic_waits_and_delivers_in_order_once() {
+fn pub_to_a_full_topic_waits_and_delivers_each_record_once() {
     let node = Node::start();
     let small = ["--reliable", "--retention-bytes", "16KiB", "--wait-ms-max", "20"];
     node.run(&[&["topics", "create", "jobs"], &small[..]].concat()).done();

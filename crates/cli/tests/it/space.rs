@@ -198,7 +198,7 @@ fn world_of_an_external_program_is_shown() {
 
 /// A map printed once is not older than its request.
 #[test]
-fn picture_printed_once_is_no_older_than_its_request() {
+fn map_printed_once_is_no_older_than_its_request() {
     let run_one = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
     let world = Process::start(&run_one);
     let url = world.hears("started")["url"].as_str().expect("the node's address").to_owned();
@@ -273,7 +273,7 @@ fn moves_in(world: &str, url: &str, region: &serde_json::Value) {
 
 /// A world of one process: all entities are visible, one is changed, and a filter then shows only that one.
 #[test]
-fn near_lists_entities_and_command_changes_one() {
+fn space_near_lists_entities_and_command_changes_one() {
     let run_one =
         ["run", "one", "--processes", "1", "--flock", "300", "--edge", "100", "--listen", "127.0.0.1:0"];
     let world = Process::start(&run_one);
@@ -378,7 +378,7 @@ fn metrics_include_the_figures_of_a_region() {
 
 /// Entities that are handed over are counted once, at any time.
 #[test]
-fn lines_of_one_picture_count_every_entity_once() {
+fn lines_of_one_map_count_every_entity_once() {
     let run_two =
         ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0", "--ttl", "30s"];
     let first = Process::start(&run_two);

@@ -59,7 +59,7 @@ fn sub_from_snapshot_prints_the_state_as_text_and_json() {
 }
 
 #[test]
-fn sub_says_that_no_publisher_of_a_state_is_connected() {
+fn sub_reports_that_no_publisher_of_a_state_is_connected() {
     let node = prices();
     for (json, line) in
         [(false, "PUBLISHER  no publisher is connected since "), (true, r#""event":"publishers""#)]

@@ -313,7 +313,7 @@ fn killed_worker_leaves_no_process_and_frees_its_task_early() {
 }
 
 #[test]
-fn known_task_key_is_reported_and_refused_for_other_work() {
+fn repeated_task_key_is_reported_and_refused_for_other_work() {
     let node = Node::start();
     let submit =
         |payload: &str| node.run(&["task", "submit", "mail", payload, "--key", "order-17", "--retries", "7"]);
@@ -356,7 +356,7 @@ fn worker_waits_for_a_node_that_is_not_up_yet() {
 }
 
 #[test]
-fn node_knows_a_worker_by_the_name_it_gave_it() {
+fn worker_name_given_by_the_node_overrides_the_option() {
     let node = Node::start();
     let mut command = node.command(&["task", "worker", "--kind", "k", "--name", "own", "--", "true"]);
     let _worker = Program::from(command.env("DUNLIN_WORKER_NAME", "given-1").spawn().unwrap());

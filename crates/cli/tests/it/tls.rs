@@ -92,7 +92,7 @@ fn commands_printed_by_dev_work_over_tls() {
 }
 
 #[test]
-fn missing_tls_files_are_named_and_half_settings_refused() {
+fn missing_tls_files_and_incomplete_tls_settings_are_named() {
     let outcome =
         run(&["serve", "--listen", "127.0.0.1:0", "--tls-cert", "no.pem", "--tls-key", "no-key.pem"]);
     assert_eq!(outcome.code, Some(2));

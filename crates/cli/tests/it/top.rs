@@ -46,7 +46,7 @@ fn top_once_prints_the_figures_of_the_node() {
 }
 
 #[test]
-fn top_shows_a_killed_node_as_away_until_it_returns() {
+fn top_shows_a_killed_node_as_absent_until_it_returns() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     let mut top: Program = node.command(&["top", "--json"]).stdout(Stdio::piped()).spawn().unwrap().into();
@@ -63,7 +63,7 @@ fn top_shows_a_killed_node_as_away_until_it_returns() {
 }
 
 #[test]
-fn top_without_permission_names_the_missing_one() {
+fn top_names_the_permission_that_its_user_lacks() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
     let file = file.to_str().unwrap();

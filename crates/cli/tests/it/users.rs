@@ -73,7 +73,7 @@ fn added_users_log_in_with_their_credentials_until_removed() {
 }
 
 #[test]
-fn password_of_a_connection_is_not_taken_for_a_users() {
+fn user_add_takes_no_connection_password_for_the_new_user() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (file, secret) = (path("users.toml"), path("secret"));

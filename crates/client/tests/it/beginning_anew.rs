@@ -283,7 +283,7 @@ fn refused_record_removes_no_other_record() {
 }
 
 #[test]
-fn refused_record_of_a_quiet_publisher_removes_no_other() {
+fn refused_record_of_an_idle_publisher_removes_no_other() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();

@@ -139,7 +139,7 @@ impl Program for StartEverywhere {
 }
 
 #[test]
-fn remote_starts_equal_local_ones() {
+fn remote_start_positions_equal_local_ones() {
     everywhere(&TopicConfig::default(), "", &SubscribeOptions::default(), StartEverywhere);
 }
 

@@ -54,7 +54,7 @@ fn merged_record_covers_the_whole_gap_before_it() {
 }
 
 #[test]
-fn subscriber_cut_off_after_a_gap_resumes_before_it() {
+fn disconnected_subscriber_resumes_before_its_last_gap() {
     let peer = Peer::new();
     let url = peer.url();
     let (gap_told, is_told) = mpsc::channel();
@@ -96,7 +96,7 @@ fn subscriber_cut_off_after_a_gap_resumes_before_it() {
 }
 
 #[test]
-fn credit_of_recordless_messages_returns_while_waiting() {
+fn waiting_subscriber_returns_credit_without_records() {
     const CREDIT_BYTES: usize = 16 << 10;
     let limits = ClientLimits { credit_bytes: CREDIT_BYTES, ..ClientLimits::default() };
     let (client, node) =

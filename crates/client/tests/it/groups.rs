@@ -173,7 +173,7 @@ fn four_delays(client: &Client, number: u64) -> Duration {
 }
 
 #[test]
-fn retry_delay_does_not_wait_for_the_nodes_next_round() {
+fn retry_delay_ends_without_waiting_for_housekeeping() {
     let (_running, client) = start(TopicConfig::default());
     // A stopped machine may delay one round; a timer of one second would delay all.
     let (deadline, mut took) = (Deadline::new(), Vec::new());
@@ -184,7 +184,7 @@ fn retry_delay_does_not_wait_for_the_nodes_next_round() {
 }
 
 #[test]
-fn expired_claim_moves_on_and_its_late_ack_is_stale() {
+fn expired_claim_goes_to_another_and_its_late_ack_is_stale() {
     let (running, client) = start(TopicConfig::default());
     publish(&client, [7]);
     let options = GroupOptions { claim: Some(Duration::from_millis(200)), ..working() };

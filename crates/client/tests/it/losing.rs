@@ -274,7 +274,7 @@ fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
 }
 
 #[test]
-fn command_is_unknown_if_goodbye_lacks_all_answered() {
+fn goodbye_without_confirmation_leaves_commands_unknown() {
     let (client, node) = Peer::serve(|peer, mut link| {
         command(&mut link);
         link.send(goodbye([0; 3]));

@@ -110,7 +110,7 @@ fn member_claims_acknowledges_renews_and_returns_records() {
 }
 
 #[test]
-fn older_node_is_not_sent_a_renewal() {
+fn client_sends_no_claim_renewal_to_an_older_node() {
     let peer = Peer::new();
     let url = peer.url();
     let node = std::thread::spawn(move || {

@@ -146,7 +146,7 @@ fn wildcard_subscription_reads_topics_created_later() {
 }
 
 #[test]
-fn refusals_are_returned_as_the_traits_errors() {
+fn remote_refusals_have_the_same_error_types_as_local_ones() {
     let running = Running::start();
     let client = running.client();
     assert_eq!(client.publisher("no.such").err(), Some(PublishError::NoTopic("no.such".to_owned())));
@@ -249,7 +249,7 @@ fn remote_and_local_publishers_choose_the_same_partition() {
 }
 
 #[test]
-fn quiet_publisher_delivers_every_record() {
+fn idle_publisher_delivers_every_sent_record() {
     let running = Running::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();

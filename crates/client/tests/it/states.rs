@@ -183,7 +183,7 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
 }
 
 #[test]
-fn each_loss_is_noticed_and_repaired_once() {
+fn each_loss_is_detected_and_repaired_once() {
     let running = Running::start();
     running.node.create_topic("md.a", book(8 << 20), false).unwrap();
     let mut source = Source::of(&running, "md.a", 50);
@@ -209,7 +209,7 @@ fn each_loss_is_noticed_and_repaired_once() {
 }
 
 #[test]
-fn last_record_lost_after_a_checksum_is_noticed() {
+fn record_lost_after_a_checksum_is_detected() {
     let running = Running::start();
     running.node.create_topic("md.a", book(8 << 20), false).unwrap();
     let mut source = Source::of(&running, "md.a", 50);

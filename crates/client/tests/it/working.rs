@@ -251,7 +251,7 @@ fn worker_keeps_its_tasks_over_a_lost_connection() {
 }
 
 #[test]
-fn cancelled_task_is_asked_to_stop() {
+fn cancelled_task_receives_a_stop_request() {
     let node = start();
     let tasks = node.client().tasks();
     let attachment = node.client().tasks().attach(options("k", 1)).unwrap();

@@ -86,7 +86,7 @@ fn wanted() -> Wanted<'static> {
 }
 
 #[test]
-fn placement_keeps_its_bytes() {
+fn placement_encoding_does_not_change() {
     let (pattern, config) = (&b"orders.>"[..], &b"config"[..]);
     let placement = Placement { owner: 1, epoch: 2, kind: TopicKind::Replicated, pattern, config, from: 3 };
     let mut bytes = Vec::new();
@@ -96,7 +96,7 @@ fn placement_keeps_its_bytes() {
 }
 
 #[test]
-fn commands_keep_their_bytes() {
+fn command_encoding_does_not_change() {
     for (name, command) in commands() {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
@@ -106,7 +106,7 @@ fn commands_keep_their_bytes() {
 }
 
 #[test]
-fn queries_and_responses_keep_their_bytes() {
+fn query_and_response_encodings_do_not_change() {
     let queries = [
         ("query_get", ControlQuery::Get { key: b"key" }),
         ("query_range", ControlQuery::Range { start: b"a", end: b"b", limit: 3 }),
@@ -147,7 +147,7 @@ fn queries_and_responses_keep_their_bytes() {
 }
 
 #[test]
-fn replies_refusals_changes_and_snapshots_keep_their_bytes() {
+fn reply_change_and_snapshot_encodings_do_not_change() {
     let mut stage = TestState::default();
     let leases = [0; 2].map(|_| stage.grant(1_000));
     stage.put_under("a", "1", leases[0]);

@@ -7,7 +7,7 @@ use super::*;
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..20u8) {
+    fn arbitrary_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..20u8) {
         for start in [vec![], vec![VERSION, kind]] {
             let bytes = [start, bytes.clone()].concat();
             let _ = ControlCommand::decode(&bytes);

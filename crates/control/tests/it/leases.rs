@@ -4,7 +4,7 @@ use super::snapshots::{blocks, restored};
 use super::*;
 
 #[test]
-fn keys_of_an_ended_lease_go_in_one_revision() {
+fn keys_of_an_ended_lease_are_deleted_in_one_revision() {
     let mut stage = TestState::default();
     let lease = stage.grant(100);
     stage.put_under("a", "1", lease);
@@ -30,7 +30,7 @@ fn renewed_lease_ends_one_ttl_after_its_renewal() {
 }
 
 #[test]
-fn state_time_does_not_go_back() {
+fn time_of_the_state_never_decreases() {
     let mut stage = TestState::default();
     stage.advance(1_000);
     stage.advance(10);
@@ -53,7 +53,7 @@ fn key_belongs_to_the_lease_of_its_last_write() {
 }
 
 #[test]
-fn ended_lease_takes_no_keys() {
+fn ended_lease_accepts_no_keys() {
     let mut stage = TestState::default();
     let lease = stage.grant(100);
     assert_eq!(
@@ -67,7 +67,7 @@ fn ended_lease_takes_no_keys() {
 }
 
 #[test]
-fn leases_have_limits() {
+fn number_and_duration_of_leases_are_limited() {
     let limits = ControlStateLimits {
         leases_max: 2,
         lease_ttl_ms_max: 50,
@@ -188,7 +188,7 @@ fn greedy(stage: &mut TestState, user: &'static str) -> u64 {
 }
 
 #[test]
-fn one_user_leaves_leases_for_others_and_for_nodes() {
+fn one_user_cannot_use_up_the_leases_of_users_or_nodes() {
     let limits = ControlStateLimits { leases_max: 400, ..ControlStateLimits::default() };
     let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     let grant = ControlCommand::Grant { ttl_ms: 100 };
@@ -217,7 +217,7 @@ fn one_user_leaves_leases_for_others_and_for_nodes() {
 }
 
 #[test]
-fn anonymous_users_leave_leases_for_nodes() {
+fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
     let limits = ControlStateLimits { leases_max: 400, ..ControlStateLimits::default() };
     let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     (0..396).for_each(|_| _ = granted(&mut stage, ""));

@@ -20,7 +20,7 @@ fn key_keeps_its_revisions_and_version() {
 }
 
 #[test]
-fn command_without_effect_takes_no_revision() {
+fn command_without_effect_uses_no_revision() {
     let mut stage = TestState::default();
     stage.put("a", "1");
     assert_eq!(
@@ -135,7 +135,7 @@ fn one_change_has_all_events_of_its_revision() {
 }
 
 #[test]
-fn full_client_keys_leave_room_for_topics_and_nodes() {
+fn client_keys_cannot_use_up_the_room_of_topics_and_nodes() {
     let limits = ControlStateLimits { state_bytes_max: 1_000, ..ControlStateLimits::default() };
     let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     let full = (0..).find(|number: &u32| {
@@ -177,7 +177,7 @@ fn put_of(stage: &mut TestState, tenant: &str, key: &str) -> Result<ControlReply
 }
 
 #[test]
-fn one_tenants_keys_leave_room_for_other_tenants() {
+fn one_tenant_cannot_use_up_the_room_for_keys() {
     let limits = ControlStateLimits { state_bytes_max: 20_000, ..ControlStateLimits::default() };
     let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     let fill = |stage: &mut TestState, tenant: &str| {
@@ -216,7 +216,7 @@ fn tenant_envelope_takes_client_commands_only() {
 }
 
 #[test]
-fn handed_over_lock_no_longer_counts_for_its_releaser() {
+fn passed_on_lock_is_charged_only_to_its_new_holder() {
     let mut stage = TestState::default();
     let (first, second) = (stage.grant(1_000), stage.grant(1_000));
     let of_tenant = |stage: &mut TestState, command: &ControlCommand<'_>| {

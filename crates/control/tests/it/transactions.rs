@@ -11,7 +11,7 @@ fn all<'a>(then: Vec<KeyOperation<'a>>) -> ControlCommand<'a> {
 }
 
 #[test]
-fn transaction_takes_one_revision_and_sees_its_own_writes() {
+fn transaction_uses_one_revision_and_reads_its_own_writes() {
     let mut stage = TestState::default();
     stage.put("gone", "1");
     let reply = stage.ask(all(vec![
@@ -42,7 +42,7 @@ fn refused_transaction_changes_nothing() {
 }
 
 #[test]
-fn system_keys_take_only_system_commands_and_locks_take_none() {
+fn system_keys_are_changed_only_by_system_commands() {
     let mut stage = TestState::default();
     let system = |then| ControlCommand::System { compare: vec![], then, otherwise: vec![] };
     let written = stage.ask(system(vec![put(b"$cluster/a", b"1"), put(b"b", b"2")]));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn range_of_keys_is_allowed_whole_or_not_at_all() {
+    fn key_range_is_allowed_only_if_all_its_keys_are() {
         for (allow, deny, start, end, allowed) in [
             ("a/*", "", "a/", "a0", true),
             ("a/*", "", "a/b", "a/c", true),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn command_needs_all_its_keys_and_limits_are_refused() {
+    fn command_is_allowed_only_if_all_its_keys_are() {
         let rule = rule("a/* $lock/a/*", "a/secret*");
         let get = |key: &'static [u8]| KeyOperation::Get { key };
         let transaction = |then| ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] };
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_allowed_to_a_user_without_keys() {
+    fn user_without_key_permissions_reaches_no_key() {
         let (none, some) = (rule("", "secret"), rule("a", ""));
         let (get, key, name, value) = (KeyOperation::Get { key: b"a" }, b"a", b"a", b"");
         let transaction = |then| ControlCommand::Transaction { compare: vec![], then, otherwise: vec![] };

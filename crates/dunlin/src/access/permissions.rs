@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn log_is_readable_whole_in_part_or_not_at_all() {
+    fn log_is_readable_entirely_in_part_or_not_at_all() {
         let permissions = Permissions {
             tenant: rule(">", ""),
             subscribe: rule(">", "secret.> *.private"),

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn subject_in_two_parts_is_judged_as_one() {
+    fn permission_check_joins_the_two_parts_of_a_subject() {
         for (allow, deny, prefix, tail, allowed) in [
             ("a.>", "", "a.", "b", true),
             ("a.>", "a.b", "a.", "b", false),

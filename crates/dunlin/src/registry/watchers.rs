@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn one_watcher_too_many_is_refused_while_the_others_stay() {
+    fn watcher_over_the_limit_is_refused_and_others_stay() {
         let mut watchers = Watchers::new(2);
         let stays = NewLogs::new();
         watchers.add(&pattern("a.*"), &stays, None).unwrap();

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_file_reads_back_and_damage_is_refused() {
+    fn file_of_the_stored_log_end_reads_back_or_is_refused() {
         let known = Known {
             epoch: 7,
             first_seq: 11,
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn log_of_the_known_length_is_not_amended() {
+    fn recovered_log_of_the_noted_length_is_not_changed() {
         let known = Known {
             epoch: 7,
             first_seq: 1,

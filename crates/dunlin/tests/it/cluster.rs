@@ -397,7 +397,7 @@ fn records_from_any_node_reach_all_nodes_in_one_order() {
 }
 
 #[test]
-fn moved_topic_reports_to_subscribers_that_nothing_is_lost() {
+fn subscribers_of_a_moved_topic_learn_that_nothing_is_lost() {
     let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     let mut readers = [1, 2, 3].map(|id| stage.node(id).subscribe("t", &from(Start::Latest)).unwrap());
@@ -557,7 +557,7 @@ fn subscriber_gets_records_once_its_owner_is_reachable() {
 }
 
 #[test]
-fn subscription_alone_brings_about_a_new_owner() {
+fn subscription_alone_makes_a_node_the_new_owner() {
     let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     publish(&stage.node(1), "t", "first");
@@ -596,7 +596,7 @@ fn subscriber_follows_a_move_while_the_old_owner_is_alive() {
 }
 
 #[test]
-fn restarted_node_attributes_an_old_move_to_its_earlier_run() {
+fn restarted_node_takes_no_old_move_for_a_new_one() {
     let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     let before = stage.hall.state.lock().unwrap().clone();

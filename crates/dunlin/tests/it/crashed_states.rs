@@ -136,7 +136,7 @@ fn payload(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn states_after_crashes_are_those_of_the_records() {
+fn states_after_crashes_equal_a_replay_of_the_records() {
     for seed in 1..=SEEDS {
         compare_with_the_truth(seed);
     }
@@ -198,7 +198,7 @@ fn compare_with_the_truth(seed: u64) {
 
 /// The log was removed, or replaced by an older one: the saved state includes records that the log lacks.
 #[test]
-fn log_goes_on_behind_the_state_that_was_saved() {
+fn log_shorter_than_its_saved_state_continues_after_that_state() {
     let (disk, mut random) = (FakeDisk::new(5), Random(7_919));
     let node = open(&disk);
     let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };

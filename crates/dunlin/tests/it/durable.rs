@@ -94,7 +94,7 @@ fn acknowledged_records_and_the_old_epoch_end_survive_a_crash() {
 }
 
 #[test]
-fn restarts_without_records_between_lose_nothing() {
+fn restarts_without_new_records_report_no_loss() {
     for records in [0, 10] {
         let disk = FakeDisk::new(21 + records);
         let (mut node, _) = open(&disk);

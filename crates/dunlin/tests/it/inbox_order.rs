@@ -107,7 +107,7 @@ fn not_there() -> Result<Receipt, PublishError> {
 }
 
 #[test]
-fn replies_wait_for_those_before_them_until_the_inbox_is_found() {
+fn replies_stay_in_order_while_their_inbox_is_being_found() {
     let (nodes, node) = Nodes::start();
     let inbox = inbox(&node);
     publish(&inbox, "first");
@@ -124,7 +124,7 @@ fn replies_wait_for_those_before_them_until_the_inbox_is_found() {
 }
 
 #[test]
-fn replies_that_were_refused_go_before_newer_ones() {
+fn refused_replies_are_resent_before_newer_ones() {
     let (nodes, node) = Nodes::start();
     let inbox = inbox(&node);
     publish(&inbox, "found");
@@ -141,7 +141,7 @@ fn replies_that_were_refused_go_before_newer_ones() {
 }
 
 #[test]
-fn inbox_that_no_node_has_refuses_all_that_waited() {
+fn unknown_inbox_refuses_every_pending_reply() {
     let (nodes, node) = Nodes::start();
     let inbox = inbox(&node);
     ["first", "second", "third"].iter().for_each(|text| publish(&inbox, text));

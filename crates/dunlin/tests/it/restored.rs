@@ -117,13 +117,13 @@ fn topics_and_logs_from_a_backup_begin_a_new_epoch() {
 }
 
 #[test]
-fn files_written_over_the_ones_there_begin_a_new_epoch() {
+fn overwritten_files_begin_a_new_epoch() {
     let (folder, last) = backed_up_and(copy);
     assert_goes_on_anew(&folder.path().join("data"), last);
 }
 
 #[test]
-fn logs_from_a_backup_are_told_as_a_loss() {
+fn logs_from_a_backup_are_reported_with_a_new_epoch() {
     let (folder, last) = backed_up_and(|backup, dir| put_back(&backup.join("logs"), &dir.join("logs")));
     let (node, _) = open(&folder.path().join("data"));
     let next = publish(&node, &["new"]);
@@ -133,7 +133,7 @@ fn logs_from_a_backup_are_told_as_a_loss() {
 }
 
 #[test]
-fn data_directory_that_was_moved_goes_on_in_its_epoch() {
+fn moved_data_directory_continues_its_epoch() {
     let (folder, last) = backed_up_and(|_, _| {});
     let moved = folder.path().join("moved");
     fs::rename(folder.path().join("data"), &moved).unwrap();
@@ -143,7 +143,7 @@ fn data_directory_that_was_moved_goes_on_in_its_epoch() {
 }
 
 #[test]
-fn topic_made_again_under_its_name_begins_a_new_epoch() {
+fn topic_recreated_under_its_name_begins_a_new_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     let (mut node, _) = open(folder.path());
@@ -167,7 +167,7 @@ fn topic_made_again_under_its_name_begins_a_new_epoch() {
 
 /// A single node whose keys or tasks were removed must not restart without them.
 #[test]
-fn keys_and_tasks_that_were_taken_away_are_missed() {
+fn node_refuses_keys_and_tasks_whose_files_were_removed() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let (node, _) = open(dir);
@@ -227,7 +227,7 @@ fn assert_vouches_for_nothing(dir: &Path, positions: &[Position]) {
 }
 
 #[test]
-fn copy_of_a_running_node_does_not_vouch_for_its_end() {
+fn copy_of_a_running_node_reports_its_last_record_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = published(&dir);
@@ -242,7 +242,7 @@ fn copy_of_a_running_node_does_not_vouch_for_its_end() {
 /// Between the epoch of the copy and the epoch after its return, another epoch existed, which the copy does
 /// not know.
 #[test]
-fn copy_of_a_killed_node_does_not_vouch_for_later_epochs() {
+fn copy_of_a_node_reports_ends_of_later_epochs_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = published(&dir);
@@ -261,7 +261,7 @@ fn copy_of_a_killed_node_does_not_vouch_for_later_epochs() {
 }
 
 #[test]
-fn damaged_copy_does_not_vouch_for_its_end() {
+fn damaged_copy_reports_its_last_record_unknown() {
     type Damage = fn(&Path);
     let damages: [(&str, Damage); 5] = [
         ("flipped", |log| {
@@ -298,7 +298,7 @@ fn damaged_copy_does_not_vouch_for_its_end() {
 
 /// As `rsync -a` does: files with the same size and time stay, others are replaced.
 #[test]
-fn replaced_log_of_a_killed_node_does_not_vouch_for_its_end() {
+fn replaced_log_reports_its_last_record_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = published(&dir);
@@ -318,7 +318,7 @@ fn replaced_log_of_a_killed_node_does_not_vouch_for_its_end() {
 }
 
 #[test]
-fn node_that_was_killed_vouches_for_its_own_end() {
+fn killed_node_knows_its_last_record() {
     let folder = tempfile::tempdir().unwrap();
     let (node, last) = published(folder.path());
     drop(node);
@@ -334,7 +334,7 @@ fn node_that_was_killed_vouches_for_its_own_end() {
 }
 
 #[test]
-fn log_and_note_that_are_both_gone_are_a_loss() {
+fn removed_log_without_its_note_is_reported_as_a_loss() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let (node, last) = published(dir);
@@ -346,7 +346,7 @@ fn log_and_note_that_are_both_gone_are_a_loss() {
 }
 
 #[test]
-fn log_that_was_emptied_is_a_loss_without_its_note() {
+fn emptied_log_without_its_note_is_reported_as_a_loss() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let (node, last) = published(dir);
@@ -363,7 +363,7 @@ fn log_that_was_emptied_is_a_loss_without_its_note() {
 }
 
 #[test]
-fn topic_that_never_had_a_record_has_lost_none() {
+fn topic_without_any_record_reports_no_loss() {
     let folder = tempfile::tempdir().unwrap();
     let (node, _) = open(folder.path());
     let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
@@ -536,7 +536,7 @@ fn keys_and_tasks_with_an_empty_mark_begin_a_new_epoch() {
 }
 
 #[test]
-fn keys_and_tasks_that_were_moved_or_killed_keep_their_epoch() {
+fn moved_or_killed_node_keeps_the_epoch_of_keys_and_tasks() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, moved) = (folder.path().join("data"), folder.path().join("moved"));
     let (node, _) = open(&dir);

@@ -110,7 +110,7 @@ fn exchange(hosts: &mut [Host<3, Walk>; 2], now_ns: u64) {
 
 /// Another region that had the entity meanwhile reported the same entity.
 #[test]
-fn entity_that_came_back_is_not_its_own_duplicate() {
+fn returned_entity_is_not_its_own_duplicate() {
     let regions = [RegionId(1), RegionId(2)];
     let even = Partition::even(3, &regions);
     let mut hosts = regions.map(|region| {

@@ -50,7 +50,7 @@ fn assert_refused(node: &Node, reason: &str) {
 }
 
 #[test]
-fn damaged_topic_file_is_refused_by_its_right_name() {
+fn damaged_topic_file_is_reported_with_its_topic_name() {
     let folder = tempfile::tempdir().unwrap();
     let text = with_topic(folder.path());
     let file = folder.path().join("topics/00000001.topic");
@@ -125,7 +125,7 @@ fn refused_topic_is_deleted_by_its_name() {
 }
 
 #[test]
-fn deletion_that_was_cut_off_is_finished_at_the_start() {
+fn interrupted_deletion_is_finished_at_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     with_topic(folder.path());
     let (topics, logs) = (folder.path().join("topics"), folder.path().join("logs"));

@@ -114,7 +114,7 @@ fn topics_with_equal_settings_share_one_configuration() {
 }
 
 #[test]
-fn identical_topic_is_accepted_only_with_or_same() {
+fn identical_topic_is_accepted_only_with_the_or_same_option() {
     let node = node();
     let config = TopicConfig { partitions: 2, ..TopicConfig::default() };
     node.create_topic("a", config.clone(), false).unwrap();

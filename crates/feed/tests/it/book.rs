@@ -149,7 +149,7 @@ fn views_are_in_price_order_and_add_up() {
 }
 
 #[test]
-fn crossed_and_locked_books_are_reported_and_left_alone() {
+fn crossed_and_locked_books_are_reported_and_unchanged() {
     let mut book = book_of(&[set(Side::Bid, 100, 1)]);
     assert_eq!(book.touch(), Touch::Open);
     let steps = [
@@ -180,7 +180,7 @@ fn crossing_within_one_record_is_not_counted() {
 }
 
 #[test]
-fn removing_a_level_that_is_not_there_is_no_error() {
+fn removing_a_missing_level_is_no_error() {
     let mut book = book_of(&[set(Side::Bid, 100, 1)]);
     let before = book.checksum();
     append(&mut book, 2, &record(&[remove(Side::Bid, 99)])).unwrap();
@@ -212,7 +212,7 @@ fn invalid_entries_are_refused_with_position_and_value() {
 }
 
 #[test]
-fn full_side_takes_no_new_level_but_changes_of_old_ones() {
+fn full_side_accepts_changed_levels_but_no_new_one() {
     let limits = FeedLimits { levels_max: 3, ..FeedLimits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     for price in 1..=3 {
@@ -250,7 +250,7 @@ fn changes_longer_than_a_small_book_need_a_snapshot() {
 }
 
 #[test]
-fn levels_beyond_the_depth_are_dropped_by_rule() {
+fn worst_levels_beyond_the_depth_are_dropped_for_good() {
     let scale = Scale { max_depth: 3, ..Scale::default() };
     let mut book = Book::new(scale);
     let bids = |book: &Book| book.levels(Side::Bid).map(|level| level.price).collect::<Vec<_>>();

@@ -155,7 +155,7 @@ impl Dice {
 }
 
 #[test]
-fn level_book_replicas_converge_for_every_way_of_reading() {
+fn level_book_replicas_converge_for_every_read_mode() {
     let mut dice = Dice(1);
     let payload = |_| {
         let mut payload = Vec::new();
@@ -174,7 +174,7 @@ fn level_book_replicas_converge_for_every_way_of_reading() {
 }
 
 #[test]
-fn order_book_replicas_converge_for_every_way_of_reading() {
+fn order_book_replicas_converge_for_every_read_mode() {
     let (mut dice, mut there) = (Dice(2), Vec::new());
     let payload = |id: usize| {
         let mut payload = Vec::new();

@@ -53,7 +53,7 @@ fn accepted_instruments_can_be_simulated() {
 }
 
 #[test]
-fn toml_and_json_give_the_same_instruments() {
+fn toml_and_json_files_define_the_same_instruments() {
     let toml = r#"
         default_updates_per_sec = 2000
         reset_probability_ppm = 50
@@ -77,7 +77,7 @@ fn toml_and_json_give_the_same_instruments() {
 }
 
 #[test]
-fn unknown_field_is_named_with_its_place() {
+fn unknown_field_is_named_with_its_location() {
     let error = json("{\"instruments\": [{\"instrumentId\": \"X\",\n \"volatilty\": 1}]}").unwrap_err();
     assert!(error.starts_with("json parse failure: unknown field `volatilty`, expected one of"), "{error}");
     assert!(error.ends_with("at line 2 column 12"), "{error}");

@@ -101,7 +101,7 @@ fn empty_record_with_a_key_removes_the_key() {
 }
 
 #[test]
-fn full_state_takes_no_new_key_but_new_values_of_old_ones() {
+fn full_state_accepts_new_values_but_no_new_key() {
     let limits = FeedLimits { keys_max: 1, ..FeedLimits::default() };
     let mut values = LastValue::with_limits(limits);
     append(&mut values, 1, &Record::keyed(b"a", b"1")).unwrap();

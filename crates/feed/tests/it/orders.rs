@@ -138,7 +138,7 @@ proptest! {
 
     /// Records in one append are accepted or refused as one by one.
     #[test]
-    fn append_is_checked_as_if_its_records_came_one_by_one(
+    fn batch_is_checked_as_if_its_records_came_one_by_one(
         wishes in wishes(4),
         wrong in (any::<prop::sample::Index>(), 0_u64..50, 0_u8..3),
     ) {
@@ -171,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn queues_in_another_order_have_another_checksum(first in 0_u64..1_000, second in 0_u64..1_000) {
+    fn checksum_depends_on_the_order_of_a_queue(first in 0_u64..1_000, second in 0_u64..1_000) {
         prop_assume!(first != second);
         let here = orders_of(&[add(Side::Bid, first, 10, 1), add(Side::Bid, second, 10, 1)]);
         let there = orders_of(&[add(Side::Bid, second, 10, 1), add(Side::Bid, first, 10, 1)]);

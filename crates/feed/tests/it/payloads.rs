@@ -9,7 +9,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn book_entries_have_these_bytes() {
+fn book_entry_encoding_does_not_change() {
     let golden = [
         (
             BookEntry::Set { side: Side::Bid, price: 10_125, size: 7 },
@@ -35,7 +35,7 @@ fn book_entries_have_these_bytes() {
 }
 
 #[test]
-fn order_entries_have_these_bytes() {
+fn order_entry_encoding_does_not_change() {
     let golden = [
         (
             OrderEntry::Add { side: Side::Ask, id: 42, price: 10_125, size: 7 },
@@ -66,7 +66,7 @@ fn order_entries_have_these_bytes() {
 }
 
 #[test]
-fn value_entries_have_these_bytes() {
+fn value_entry_encoding_does_not_change() {
     let golden = [
         (ValueEntry::Set { key: b"ab", value: b"xyz" }, "0100000002000000 0300000061627879 7a"),
         (ValueEntry::Remove { key: b"ab" }, "0200000002000000 000000006162"),

@@ -158,7 +158,7 @@ const ALL_PROVEN_MS: u64 = 1_777_689_631_000;
 
 #[test]
 #[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture reading_speed"]
-fn reading_speed_of_recordings() {
+fn recordings_are_read_and_their_speed_is_printed() {
     let options = RecordingOptions::default();
     for (name, layout) in
         [("SELF-1.181223994", RecordingFormat::Betfair), ("orders.csv", RecordingFormat::Bitstamp)]

@@ -174,7 +174,7 @@ fn stream_defects_are_reported_by_line_and_skipped() {
 }
 
 #[test]
-fn opening_is_one_record_and_later_rows_become_events() {
+fn opening_rows_become_one_record_and_later_rows_events() {
     let came = bitstamp(
         "1,9,5,78318.0,1.5,created,bid\r\n2,9,5,78320.5,2.6e-06,created,ask\r\n\
          3,60,50,78319.0,0.075,created,bid\n3,61,51,78320.5,0.05,changed,bid\n3,62,52,78400.0,0.05,deleted,bid\n\
@@ -384,7 +384,7 @@ proptest! {
 
     /// Random fields, chosen so that many rows are about existing orders.
     #[test]
-    fn rows_in_any_order_make_records_the_reducer_takes(
+    fn rows_in_any_order_become_records_the_reducer_accepts(
         rows in prop::collection::vec((1..6_u64, 0..4_usize, 0..4_usize, 0..3_usize, 0..4_usize, 0..2000_u64), 1..60),
         cut in any::<u8>(),
     ) {

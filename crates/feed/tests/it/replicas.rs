@@ -181,7 +181,7 @@ fn replicas_joining_at_any_moment_miss_no_record() {
 }
 
 #[test]
-fn each_loss_is_noticed_within_a_record_and_repaired_once() {
+fn each_loss_is_detected_within_a_record_and_repaired_once() {
     let topic = topic("t", 8 << 20);
     let mut source = Source::of(&topic);
     let options = SubscribeOptions { test_loss_every: NonZeroU32::new(50), ..following() };
@@ -212,7 +212,7 @@ fn each_loss_is_noticed_within_a_record_and_repaired_once() {
 }
 
 #[test]
-fn lost_tail_is_noticed_by_a_checksum() {
+fn lost_last_records_are_detected_by_a_checksum() {
     let topic = topic("t", 64 << 10);
     let mut source = Source::of(&topic);
     let options = SubscribeOptions { test_loss_every: NonZeroU32::new(10), ..following() };
@@ -292,7 +292,7 @@ fn diverged_replica_is_detected_and_repaired() {
 }
 
 #[test]
-fn one_replica_keeps_the_states_of_many_logs_apart() {
+fn replica_of_many_logs_keeps_separate_states() {
     let topics: Vec<_> = (0..20).map(|number| topic(&format!("t{number}"), 64 << 10)).collect();
     let mut sources: Vec<_> = topics.iter().map(Source::of).collect();
     let options = SubscribeOptions { test_loss_every: NonZeroU32::new(7), ..following() };

@@ -29,7 +29,7 @@ fn instruments_of_equal_rates_alternate() {
 }
 
 #[test]
-fn delayed_source_learns_how_late_it_was() {
+fn delayed_source_reports_its_delay() {
     let mut schedule = FeedSchedule::new(0, [1_000]).late_after(2_000_000);
     assert_eq!(taken(&mut schedule, 1_500_000).len(), 2);
     assert_eq!(schedule.slips().to_string(), "on schedule: none of 2 records later than 2 ms");

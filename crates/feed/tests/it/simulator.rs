@@ -209,7 +209,7 @@ fn volatility_moves_the_middle_by_its_value() {
 
 #[test]
 #[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture speed"]
-fn speed_of_the_simulator() {
+fn simulator_runs_and_its_speed_is_printed() {
     for (count, levels) in [(1, 40), (100, 20), (1, 10_000)] {
         let settings = instruments("", 0.05, levels, count);
         let (mut simulator, mut payload) = (Simulator::new(&settings, 1), Vec::with_capacity(1 << 20));

@@ -55,7 +55,7 @@ fn golden(kind: &str) -> (Vec<u8>, u64) {
 }
 
 #[test]
-fn snapshots_have_these_bytes_and_checksums() {
+fn snapshot_encodings_and_checksums_do_not_change() {
     for kind in dunlin_feed::KINDS {
         let (bytes, checksum) = golden(kind);
         let mut state = state(kind);
@@ -104,7 +104,7 @@ fn snapshot_refusal_names_the_defect() {
 
 proptest! {
     #[test]
-    fn any_snapshot_bytes_are_restored_or_refused(first in 0_u8..65, bytes in prop::collection::vec(prop_oneof![4 => Just(0_u8), 4 => 0..5_u8, 1 => any::<u8>()], 0..300)) {
+    fn arbitrary_snapshot_bytes_are_restored_or_refused(first in 0_u8..65, bytes in prop::collection::vec(prop_oneof![4 => Just(0_u8), 4 => 0..5_u8, 1 => any::<u8>()], 0..300)) {
         try_states(&[&[first], &bytes[..]].concat());
     }
 

@@ -28,12 +28,12 @@ fn full_meta<'a>() -> Meta<'a> {
 }
 
 #[test]
-fn plain_record_keeps_its_bytes() {
+fn plain_record_encoding_does_not_change() {
     assert_eq!(hex(&encode(&Meta::default(), 7, b"hello")), include_str!("../golden/plain.hex"));
 }
 
 #[test]
-fn record_with_every_field_keeps_its_bytes() {
+fn encoding_of_a_record_with_every_field_does_not_change() {
     let bytes = encode(&full_meta(), 1_700_000_000_000_000_002, b"payload");
     assert_eq!(hex(&bytes), include_str!("../golden/full.hex"));
     let (frame, taken) = Frame::check(&bytes, bytes.len()).unwrap();
@@ -44,7 +44,7 @@ fn record_with_every_field_keeps_its_bytes() {
 }
 
 #[test]
-fn batch_header_keeps_its_bytes() {
+fn batch_header_encoding_does_not_change() {
     let run = BatchHeader { topic_id: 1, epoch: 2, prev_seq: 3, first_seq: 4, count: 5, bytes: 120 };
     assert_eq!(hex(&run.to_bytes()), include_str!("../golden/run.hex"));
     assert_eq!(BatchHeader::parse(&run.to_bytes()), Ok(run));

@@ -33,12 +33,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
+    fn arbitrary_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
         try_log(&bytes);
     }
 
     #[test]
-    fn any_blocks_are_read_or_refused(cut in any::<u8>(), blocks in prop::collection::vec(block(), 0..12)) {
+    fn arbitrary_blocks_are_decoded_or_refused(cut in any::<u8>(), blocks in prop::collection::vec(block(), 0..12)) {
         let mut bytes = vec![cut];
         bytes.extend(blocks.concat());
         try_log(&bytes);

@@ -53,7 +53,7 @@ fn run(
 }
 
 #[test]
-fn backlog_scales_out_to_the_maximum_and_silence_back_in() {
+fn backlog_scales_out_to_the_maximum_and_idleness_back_in() {
     let mut autoscaler = autoscaler(2, 12);
     run(&mut autoscaler, 0, 1_000, 0, false);
     assert_eq!(ready(&autoscaler), 2);

@@ -63,7 +63,7 @@ fn forecast_needs_a_history_of_two_seasons() {
 }
 
 #[test]
-fn wrong_forecasts_are_distrusted_until_they_are_right() {
+fn wrong_forecasts_are_ignored_until_they_are_right() {
     let mut forecaster = learned(4 * DAY);
     let mut now_ms = 0;
     let mut run = |forecaster: &mut Forecaster, buckets: u64, of: &dyn Fn(u64) -> f64| {
@@ -156,7 +156,7 @@ fn forecast_appears_once_the_history_is_long_enough() {
 }
 
 #[test]
-fn outlook_has_the_forecast_and_the_workers_it_needs() {
+fn outlook_shows_the_forecast_and_its_worker_count() {
     assert!(Scaler::new(Policy::local(1, 8), ScalerLimits::default()).unwrap().outlook(0).is_none());
     let mut scaler = Scaler::new(Policy::local(1, 8).with_season(60_000), ScalerLimits::default()).unwrap();
     let empty = scaler.outlook(0).unwrap();

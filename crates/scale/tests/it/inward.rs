@@ -51,7 +51,7 @@ fn scale_in_ends_with_the_workers_the_load_needs() {
 }
 
 #[test]
-fn work_during_the_cool_down_restarts_it() {
+fn load_during_the_cool_down_restarts_the_cool_down() {
     let mut play = too_many(Policy::document(10, 50));
     for _ in 0..10 {
         run_quiet(&mut play, 299);
@@ -90,7 +90,7 @@ fn draining_workers_grace_covers_its_longest_task() {
 }
 
 #[test]
-fn cpu_use_between_the_marks_changes_nothing() {
+fn cpu_use_between_both_thresholds_changes_no_worker() {
     let mut play = too_many(Policy::document(5, 50));
     let idle: Vec<_> = play.instances(Phase::Ready).into_iter().map(|instance| (instance, 0)).collect();
     for cpu in [0.57, 0.60, 0.65, 0.69, 0.70] {

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_user_names_and_long_secrets_are_unsound() {
+    fn invalid_user_names_and_long_secrets_are_refused() {
         for wrong in [&b"a b\0p"[..], b"\0p", b"a\n\0p", b"\xff\0p"] {
             assert_eq!(Credentials::of_hello(wrong), Credentials::Unsound);
         }

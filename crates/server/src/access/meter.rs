@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn meter_passes_one_second_at_once_and_then_the_rate() {
+    fn meter_allows_a_burst_of_one_second_and_then_the_rate() {
         let mut meter = RateMeter::new(10, 5 * SECOND);
         for _ in 0..10 {
             assert_eq!(pass(&mut meter, 1, 5 * SECOND), Ok(()));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn large_request_passes_and_delays_the_next_ones() {
+    fn request_above_the_rate_passes_and_delays_the_next_ones() {
         let mut meter = RateMeter::new(100, 0);
         assert_eq!(pass(&mut meter, 300, 0), Ok(()));
         assert_eq!(pass(&mut meter, 1, SECOND), Err(Duration::from_millis(1_010)));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_limit_keeps_the_debt_and_grants_no_extra() {
+    fn changed_rate_limit_keeps_the_debt_and_grants_no_extra() {
         let mut meter = RateMeter::new(100, 0);
         assert_eq!(pass(&mut meter, 300, 0), Ok(()));
         meter.set(100);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_goes_back_grants_nothing() {
+    fn backward_clock_grants_no_extra_rate() {
         let mut meter = RateMeter::new(1, 9 * SECOND);
         assert_eq!(pass(&mut meter, 1, 9 * SECOND), Ok(()));
         assert!(pass(&mut meter, 1, SECOND).is_err() && pass(&mut meter, 1, 9 * SECOND).is_err());

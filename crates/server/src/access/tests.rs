@@ -63,7 +63,7 @@ fn ana(digest: &str, permissions: &str) -> String {
 const NOBODY: &str = "# nobody\n";
 
 #[test]
-fn login_that_a_reload_overtook_is_refused() {
+fn login_overtaken_by_a_reload_is_refused() {
     let stage = AccessFixture::new("publish = [\">\"]");
     let pending = stage.pending();
     stage.rewrite(&ana(&new_token().unwrap().1, "publish = [\">\"]"));
@@ -74,7 +74,7 @@ fn login_that_a_reload_overtook_is_refused() {
 }
 
 #[test]
-fn account_made_during_a_reload_has_the_permissions_after_it() {
+fn account_created_during_a_reload_has_the_new_permissions() {
     let stage = AccessFixture::new("publish = [\">\"]");
     let before = stage.access.users();
     stage.rewrite(&ana(&stage.digest, "publish = [\"a\"]"));
@@ -127,7 +127,7 @@ fn stream_ends_only_when_its_read_permissions_shrink() {
 }
 
 #[test]
-fn query_is_checked_when_it_is_answered() {
+fn permission_of_a_query_is_checked_when_it_is_answered() {
     let stage = AccessFixture::new("keys = [\"*\"]");
     let node = stage.log_in().node(&stage.node);
     let control = Arc::clone(stage.node.control().unwrap());

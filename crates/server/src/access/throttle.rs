@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_forgotten_in_time_and_never_too_many_remembered() {
+    fn failed_logins_expire_and_their_number_is_bounded() {
         let mut throttle = Throttle::default();
         let from = address("10.0.0.1");
         (0..9).for_each(|_| throttle.failed(from, "ana", 0));

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_and_localhost_names_are_own_names() {
+    fn only_addresses_and_localhost_count_as_own_host_names() {
         for host in ["127.0.0.1", "[::1]", "10.0.0.7", "localhost", "LOCALHOST", "a.localhost"] {
             assert!(is_own_name(host), "{host}");
         }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proof_is_an_hmac() {
+    fn connection_proof_equals_an_hmac_of_both_hellos() {
         // RFC 4231, test case 2, has a key of another length. This test therefore checks the parts of the
         // construction.
         let secret = Secret::of([7; 32]);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn proof_is_good_for_one_secret_connection_and_role() {
+    fn proof_is_valid_only_for_its_secret_connection_and_role() {
         let secret = Secret::of([7; 32]);
         let proof = secret.prove(Role::Connects, b"mine", b"yours");
         assert_eq!(secret.check(Role::Connects, b"mine", b"yours", &proof), Ok(()));

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn unnamed_process_may_not_follow() {
+    fn only_the_named_standby_may_follow_a_region() {
         let mut standby_tracker = strict();
         assert!(!standby_tracker.begin(R, 7));
         standby_tracker.name(R, 7, false);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn standby_to_be_promoted_is_waited_for_too() {
+    fn region_waits_for_its_promoted_standby_and_the_next_one() {
         let mut standby_tracker = strict();
         standby_tracker.name(R, 7, true);
         assert!(standby_tracker.begin(R, 7));

@@ -238,7 +238,7 @@ fn client_that_never_reads_does_not_delay_others() {
 }
 
 #[test]
-fn ten_thousand_connections_opened_and_dropped_leave_nothing() {
+fn ten_thousand_dropped_connections_leave_no_session() {
     let (_node, server) = serve();
     for _ in 0..100 {
         let streams: Vec<_> =

@@ -82,7 +82,7 @@ fn publish(node: &Node, records: usize) {
 }
 
 #[test]
-fn killed_connections_work_goes_to_the_others_at_once() {
+fn claims_of_a_killed_connection_go_to_others_at_once() {
     let (node, server) = serve();
     publish(&node, 3);
     // Its claims last for an hour, so the others do not wait for their end.
@@ -140,7 +140,7 @@ fn renewed_claim_outlives_its_first_deadline_over_tcp() {
 }
 
 #[test]
-fn nothing_is_lost_over_a_hundred_killed_connections() {
+fn work_group_loses_no_record_over_100_killed_connections() {
     const RECORDS: usize = 500;
     let (node, server) = serve();
     publish(&node, RECORDS);

@@ -96,7 +96,7 @@ fn nats_client_that_answers_no_ping_is_disconnected() {
 }
 
 #[test]
-fn one_subscription_and_one_connection_too_many_are_refused() {
+fn nats_subscription_and_connection_over_the_limit_are_refused() {
     let (_node, server) = serve_nats(|config| {
         config.limits.subscriptions_max = 2;
         config.limits.sessions_max = 2;

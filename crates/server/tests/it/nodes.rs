@@ -442,7 +442,7 @@ impl Hall {
 }
 
 #[test]
-fn tcp_readers_of_a_silent_owner_hold_up_no_others() {
+fn tcp_subscribers_of_a_silent_owner_delay_no_others() {
     let hall = hall_with_a_silent_owner();
     let waits = hall.client(1);
     // The subscription receives its start position when the owner is back, which does not happen in this
@@ -456,7 +456,7 @@ fn tcp_readers_of_a_silent_owner_hold_up_no_others() {
 }
 
 #[test]
-fn nats_readers_of_a_silent_owner_hold_up_no_others() {
+fn nats_subscribers_of_a_silent_owner_delay_no_others() {
     let hall = hall_with_a_silent_owner();
     let mut peer = NatsPeer::at(hall.address(1, Protocol::Nats));
     assert!(peer.line().starts_with("INFO"));
@@ -466,7 +466,7 @@ fn nats_readers_of_a_silent_owner_hold_up_no_others() {
 }
 
 #[test]
-fn http_readers_of_a_silent_owner_hold_up_no_others() {
+fn http_subscribers_of_a_silent_owner_delay_no_others() {
     let hall = hall_with_a_silent_owner();
     let mut waits = HttpPeer::connect(hall.address(1, Protocol::Http));
     waits.head("GET", "/v1/topics/dead/events", &[]);
@@ -475,7 +475,7 @@ fn http_readers_of_a_silent_owner_hold_up_no_others() {
 }
 
 #[test]
-fn websocket_reads_on_beside_a_silent_owner() {
+fn websocket_subscribers_of_a_silent_owner_delay_no_others() {
     let hall = hall_with_a_silent_owner();
     let mut socket = Socket::json_at(hall.address(1, Protocol::Http));
     socket.say(&json!({"op": "subscribe", "id": 1, "pattern": "dead"}));
@@ -487,7 +487,7 @@ fn websocket_reads_on_beside_a_silent_owner() {
 }
 
 #[test]
-fn grpc_readers_of_a_silent_owner_hold_up_no_others() {
+fn grpc_subscribers_of_a_silent_owner_delay_no_others() {
     let hall = hall_with_a_silent_owner();
     hall.publishing(|| {
         grpc::run(async {

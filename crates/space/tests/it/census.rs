@@ -95,7 +95,7 @@ fn entity_in_handover_is_counted_once() {
 }
 
 #[test]
-fn census_of_states_too_far_apart_lacks_an_entity() {
+fn census_of_states_from_different_ticks_may_lack_an_entity() {
     let mut pair = Pair::new();
     pair.hand_over();
     let whole = Census::of([&pair.read[0][0], &pair.read[1][0]]);

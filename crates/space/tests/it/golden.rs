@@ -69,7 +69,7 @@ fn entries() -> Vec<(&'static str, HandoverEntry)> {
 }
 
 #[test]
-fn messages_keep_their_bytes() {
+fn message_encodings_do_not_change() {
     for (name, message) in messages() {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
@@ -88,7 +88,7 @@ fn messages_keep_their_bytes() {
 }
 
 #[test]
-fn entries_keep_their_bytes() {
+fn entry_encodings_do_not_change() {
     for (name, entry) in entries() {
         let mut bytes = Vec::new();
         entry.encode(&mut bytes);
@@ -117,7 +117,7 @@ fn entity() -> EntityStore<3> {
 }
 
 #[test]
-fn entities_keep_their_bytes() {
+fn entity_encodings_do_not_change() {
     let store = entity();
     let parcel = store.parcel(0);
     check("entity", &parcel.state);
@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn any_bytes_are_read_or_refused(
+    fn arbitrary_bytes_are_decoded_or_refused(
         which in 0_usize..10, at in any::<prop::sample::Index>(), byte in any::<u8>(),
         any in prop::collection::vec(any::<u8>(), 0..200),
     ) {

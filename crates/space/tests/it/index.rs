@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn nan_points_are_found_by_no_index_and_harm_no_other() {
+fn nan_points_are_not_found_and_affect_no_other_point() {
     let mut points: Vec<Point<3>> = (0..200).map(|at| [at as f32 / 2.0, 50.0, 50.0]).collect();
     points[17] = [f32::NAN; 3];
     points[18] = [f32::NAN, 1.0, 2.0];

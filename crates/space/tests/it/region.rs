@@ -154,7 +154,7 @@ fn invalid_entities_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn velocity_that_a_coordinate_cannot_hold_is_refused() {
+fn velocity_below_the_coordinate_resolution_is_refused() {
     let world = WorldBox::cube(4.0e7).unwrap();
     let (mut region, mut out) = lone(Fails, |setup| setup.world = world);
     region.spawn(&flying(1), &mut out).unwrap();

@@ -143,7 +143,7 @@ fn unused_names_are_dropped_from_snapshots() {
 }
 
 #[test]
-fn workers_of_one_tenant_leave_pools_for_others() {
+fn workers_of_one_tenant_cannot_use_up_all_pools() {
     let mut scene = small(SchedulerLimits { pools_max: 8, ..SchedulerLimits::default() });
     let mut join = |kind: &str, tenants: Vec<&[u8]>| {
         let kinds = vec![kind.as_bytes()];

@@ -47,7 +47,7 @@ fn tenants(scene: &mut Scene, weights: &[(&'static str, u32)], each: usize) {
 }
 
 #[test]
-fn shares_are_of_cost_not_of_tasks() {
+fn shares_divide_the_cost_not_the_number_of_tasks() {
     let mut scene = Scene::default();
     tenants(&mut scene, &[("a", 1), ("b", 1), ("c", 2)], 5_000);
     let cost = |tenant: &str| if tenant == "a" { 20_000 } else { 5_000 };

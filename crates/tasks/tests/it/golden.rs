@@ -114,7 +114,7 @@ fn commands() -> Vec<(&'static str, TaskCommand<'static>)> {
 }
 
 #[test]
-fn commands_keep_their_bytes() {
+fn command_encoding_does_not_change() {
     for (name, command) in commands() {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
@@ -124,7 +124,7 @@ fn commands_keep_their_bytes() {
 }
 
 #[test]
-fn replies_refusals_events_and_snapshots_keep_their_bytes() {
+fn reply_event_and_snapshot_encodings_do_not_change() {
     let replies = [
         ("reply_done", CommandReply::Done),
         (
@@ -182,7 +182,7 @@ fn replies_refusals_events_and_snapshots_keep_their_bytes() {
 
 /// A snapshot of a version without needed labels and workers' labels.
 #[test]
-fn snapshot_from_before_needed_labels_is_read_unchanged() {
+fn snapshot_of_a_version_without_needed_labels_is_read() {
     let kept = include_str!("../golden/snapshot.hex");
     let bytes: Vec<u8> = kept.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
     // A block begins with the version and its kind. The first block is the header with the number of entries

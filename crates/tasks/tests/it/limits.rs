@@ -28,7 +28,7 @@ fn hard_quota_caps_a_tenant_and_others_take_the_rest() {
 }
 
 #[test]
-fn other_tenants_go_before_one_beyond_its_soft_quota() {
+fn tenant_beyond_its_soft_quota_is_served_after_others() {
     let mut scene = Scene::default();
     scene.tenant(TenantSettings {
         concurrency: Quota { soft: 2, ..Quota::default() },
@@ -228,7 +228,7 @@ fn fill(scene: &mut Scene, tenant: &[u8]) -> usize {
 }
 
 #[test]
-fn one_tenants_tasks_leave_room_for_others() {
+fn tasks_of_one_tenant_cannot_use_up_the_room() {
     let mut scene = in_small_room();
     let (a, b) = (fill(&mut scene, b"a"), fill(&mut scene, b"b"));
     assert!(a > 20 && a > 3 * b && b > 3, "{a}, {b}");

@@ -162,7 +162,7 @@ fn key_value_is_dropped_when_its_bucket_is_full() {
 }
 
 #[test]
-fn impossible_bucket_bytes_are_refused() {
+fn snapshot_with_an_impossible_rate_bucket_is_refused() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate::per_second(1));
     scene.submit(of(b"ann"));

@@ -85,7 +85,7 @@ fn retry_of_a_forgotten_record_is_refused() {
 }
 
 #[test]
-fn least_recently_used_producer_makes_room() {
+fn least_recently_used_producer_is_forgotten_first() {
     let mut producers = small(2, 4);
     publish(&mut producers, mark(1, 0, 5), 1, 1).unwrap();
     publish(&mut producers, mark(2, 0, 5), 1, 2).unwrap();

@@ -119,12 +119,12 @@ fn buffer_changes_hands(readers: usize) {
 }
 
 #[test]
-fn buffer_is_handed_on_only_when_its_reader_has_left() {
+fn buffer_is_reused_only_after_its_reader_has_left() {
     buffer_changes_hands(1);
 }
 
 #[test]
-fn buffer_is_handed_on_only_when_both_readers_have_left() {
+fn buffer_is_reused_only_after_both_readers_have_left() {
     buffer_changes_hands(2);
 }
 

@@ -87,7 +87,7 @@ fn star_matches_one_token_and_arrow_one_or_more() {
 }
 
 #[test]
-fn subscription_filters_only_where_needed() {
+fn subscription_filters_only_topics_that_it_covers_in_part() {
     let select = |p: &str, topic: &str| pattern(p).select(&pattern(topic));
     assert_eq!(select("a.b", "a.b"), Selection::Everything);
     assert_eq!(select(">", "a.>"), Selection::Everything);
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_refused_or_kept_unchanged(text in ".{0,12}|[a.*> ]{0,8}") {
+    fn arbitrary_text_is_refused_or_kept_unchanged(text in ".{0,12}|[a.*> ]{0,8}") {
         if let Ok(parsed) = Pattern::parse(&text) {
             prop_assert_eq!(parsed.as_str(), &text);
             prop_assert!(parsed.overlaps(&parsed) && parsed.covers(&parsed));

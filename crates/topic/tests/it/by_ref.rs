@@ -102,7 +102,7 @@ fn payload_held_by_a_subscriber_is_freed_only_afterwards() {
 }
 
 #[test]
-fn spans_have_a_sendable_head_and_the_payload_by_reference() {
+fn spans_hold_the_frame_head_and_refer_to_the_payload() {
     let freed = Arc::new(AtomicUsize::new(0));
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);

@@ -88,7 +88,7 @@ fn on_gap_fail_delivers_the_gap_and_then_ends() {
 }
 
 #[test]
-fn laggard_is_warned_once_before_anything_is_lost() {
+fn slow_subscriber_is_warned_once_before_any_loss() {
     let topic = small_topic();
     let mut ledger = Ledger::of(&topic);
     let mut reader = subscriber(&topic, &earliest());

@@ -54,7 +54,7 @@ fn segment_memory_is_released_after_its_last_read() {
 }
 
 #[test]
-fn spent_budget_refuses_only_the_asking_publisher() {
+fn spent_budget_refuses_only_the_current_publisher() {
     let node = Budget::node(1 << 20, 0);
     let (small, large) = (node.child(64 << 10), node.child(1 << 20));
     let poor = topic_of(TopicConfig { by_ref_bytes_min: u32::MAX, ..config(1 << 20) }, &small, MANUAL);
@@ -74,7 +74,7 @@ fn spent_budget_refuses_only_the_asking_publisher() {
 }
 
 #[test]
-fn own_history_is_shortened_before_the_budget_refuses() {
+fn topic_shortens_its_history_before_the_budget_refuses() {
     let budget = Budget::node(64 << 10, 0);
     let topic = topic_of(config(4 << 20), &budget, MANUAL);
     Ledger::of(&topic).publish(5_000, 100);

@@ -189,7 +189,7 @@ fn records_published_to_a_mirror_are_appended_by_the_owner() {
 }
 
 #[test]
-fn whole_handover_ends_the_epoch_at_its_known_last_record() {
+fn complete_handover_ends_the_epoch_at_its_known_last_record() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -364,7 +364,7 @@ fn moved_log_ends_its_epoch_for_the_next_owner() {
 }
 
 #[test]
-fn log_never_owned_here_does_not_end_its_epoch() {
+fn handover_by_a_node_that_was_not_the_owner_ends_no_epoch() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     mirror.logs()[0].hand_over(false, Some(4));
@@ -421,7 +421,7 @@ fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
 }
 
 #[test]
-fn stale_epoch_reader_is_not_ahead() {
+fn subscriber_of_an_older_epoch_is_not_ahead() {
     let (owner, mirror, mut newest) = fed_from_the_middle();
     let ninth_of_the_first = from(Start::After(Position { epoch: 1, seq: 9 }));
     let all = ["1 after 9 of None becomes 8-1", "8-1 a", "8-2 b", "8-3 c"];
@@ -433,7 +433,7 @@ fn stale_epoch_reader_is_not_ahead() {
 }
 
 #[test]
-fn owner_fed_from_mid_epoch_reports_its_missing_start() {
+fn owner_without_the_start_of_an_epoch_reports_it_missing() {
     let (owner, mirror, _newest) = fed_from_the_middle();
     let log = &mirror.logs()[0];
     publish(&owner.topic, &["d"]);
@@ -448,7 +448,7 @@ fn owner_fed_from_mid_epoch_reports_its_missing_start() {
 }
 
 #[test]
-fn mirror_fed_again_from_earlier_claims_no_missing_record() {
+fn mirror_refilled_from_earlier_reports_no_missing_record() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let log = &mirror.logs()[0];
@@ -464,7 +464,7 @@ fn mirror_fed_again_from_earlier_claims_no_missing_record() {
 }
 
 #[test]
-fn mirror_feeds_no_other_node_from_before_its_own_feed() {
+fn mirror_refuses_reads_from_before_its_first_record() {
     let (owner, mirror, _newest) = fed_from_the_middle();
     let fed = |mirror: &Arc<Topic>, start| {
         let cursor = Cursor::new(

@@ -129,7 +129,7 @@ fn sleeping_cursor_is_not_overrun_by_skipped_records() {
 }
 
 #[test]
-fn cursors_that_sleep_and_read_at_any_time_miss_nothing() {
+fn cursors_that_sleep_and_read_at_any_time_miss_no_record() {
     let topic = wide_topic(1 << 20);
     let patterns = ["users.1.>", "users.*.x", "users.2.x", "users.3.y", "users.2.*", "users.1.x"];
     let mut subscribers: Vec<Subscriber> =

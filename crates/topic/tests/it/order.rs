@@ -56,7 +56,7 @@ fn history_of(reader: &mut Subscriber) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn append_time_does_not_go_back_with_the_clock() {
+fn append_time_does_not_decrease_with_the_clock() {
     let topic = topic_of(config(64 << 10), &budget(), BACKWARDS);
     let mut p = topic.publisher("t");
     for _ in 0..100 {
@@ -81,7 +81,7 @@ const BACKWARDS: Clock = Clock(|| {
 });
 
 #[test]
-fn every_way_of_reading_yields_the_same_records() {
+fn every_read_method_yields_the_same_records() {
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
     ledger.publish(1_000, 100);

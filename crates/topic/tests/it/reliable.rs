@@ -82,7 +82,7 @@ fn refusal_of_a_waiting_publisher_names_the_slow_reader() {
 }
 
 #[test]
-fn evicted_laggard_gets_its_exact_gap_and_others_continue() {
+fn evicted_subscriber_gets_its_exact_gap_and_others_continue() {
     let topic = topic_of(reliable(Duration::from_millis(5), OnFull::Evict), &budget(), RUNNING);
     let mut slow = subscriber(&topic, &registered("slow"));
     let mut quick = subscriber(&topic, &registered("quick"));
@@ -214,7 +214,7 @@ fn repeatedly_refused_publisher_is_listed_once() {
 }
 
 #[test]
-fn publisher_with_unlimited_patience_waits_for_room() {
+fn publisher_without_a_wait_limit_waits_for_room() {
     let topic = topic_of(reliable(Duration::MAX, OnFull::Refuse), &budget(), RUNNING);
     let mut reader = subscriber(&topic, &registered("slow"));
     thread::scope(|scope| {

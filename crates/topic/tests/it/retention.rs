@@ -22,7 +22,7 @@ fn readable(topic: &Topic) -> u64 {
 }
 
 #[test]
-fn history_stays_within_its_bytes_and_is_not_thrown_away_early() {
+fn history_uses_but_never_exceeds_its_byte_limit() {
     for (bytes, payload) in
         [(16 << 10, 10), (64 << 10, 100), (64 << 10, 3_000), (64 << 10, 20_000), (1 << 20, 100)]
     {
@@ -58,7 +58,7 @@ fn history_with_large_batches_stays_within_its_bytes() {
 }
 
 #[test]
-fn record_larger_than_the_history_is_kept_alone() {
+fn record_larger_than_the_history_limit_is_the_only_one_kept() {
     let topic = topic_of(config(16 << 10), &budget(), MANUAL);
     let mut ledger = Ledger::of(&topic);
     ledger.publish(10, 100);

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_operation_asks_for_the_rest() {
+    fn truncated_operation_waits_for_the_rest() {
         for text in [
             "PUB a.b r 5\r\nhello\r\n",
             "HPUB a 4 6\r\nheadhi\r\n",

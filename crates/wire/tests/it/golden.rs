@@ -17,7 +17,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn every_message_keeps_its_bytes() {
+fn encoding_of_each_message_does_not_change() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut seen = HashSet::new();
     for (kind, bytes) in encoded(&Values::fixed()) {
@@ -35,7 +35,7 @@ fn every_message_keeps_its_bytes() {
 }
 
 #[test]
-fn preamble_keeps_its_bytes() {
+fn preamble_encoding_does_not_change() {
     assert_eq!(&Preamble { version_min: 1, version_max: 2 }.to_bytes(), b"DUNLIN\x01\x02");
 }
 

@@ -6,7 +6,7 @@ use crate::http_text::{try_id, try_payload, try_query};
 use crate::samples::{Values, encoded, frame};
 
 #[test]
-fn message_cut_at_any_byte_asks_for_the_rest() {
+fn message_cut_at_any_byte_waits_for_the_rest() {
     let decoder = Decoder::new(DecoderLimits::default());
     for (kind, bytes) in encoded(&Values::fixed()) {
         let from_client = KINDS.iter().any(|row| row.kind == kind && row.from_client);
@@ -193,7 +193,7 @@ fn delivery_with_miscounted_or_unsound_records_is_refused() {
 
 proptest! {
     #[test]
-    fn any_text_is_a_query_an_id_or_a_payload_or_is_refused(
+    fn arbitrary_queries_ids_and_payloads_never_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
         text in "[a-z0-9=&%+m_-]{0,60}",
         id in "m[A-Za-z0-9_-]{0,80}",

@@ -19,7 +19,7 @@ fn assert_round_trip(values: &Values) {
 }
 
 #[test]
-fn known_messages_read_as_they_were_written() {
+fn known_messages_are_read_back_as_written() {
     assert_round_trip(&Values::fixed());
 }
 
@@ -42,7 +42,7 @@ fn messages_follow_one_another_without_a_separator() {
 }
 
 #[test]
-fn text_too_long_for_its_length_is_cut_between_characters() {
+fn overlong_text_is_cut_between_characters() {
     let long = "é".repeat(40_000);
     let refusal = dunlin_wire::Refusal::new(dunlin_wire::ErrorCode::Internal, &long);
     let mut out = Vec::new();
@@ -56,7 +56,7 @@ fn text_too_long_for_its_length_is_cut_between_characters() {
 
 proptest! {
     #[test]
-    fn any_message_reads_as_it_was_written(
+    fn arbitrary_message_is_read_back_as_written(
         number in any::<u32>(),
         half in any::<u16>(),
         seq in any::<u64>(),

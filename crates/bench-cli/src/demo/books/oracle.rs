@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn market_image_clears_the_book_and_size_zero_a_level() {
+    fn market_image_clears_the_book_and_zero_size_clears_a_level() {
         let mut oracle = Oracle::of(RecordingFormat::Betfair);
         let lines = [
             r#"{"op":"mcm","pt":1,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.01,2.5],[1.02,3]]}]}]}"#,
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn phantom_order_is_removed_with_its_size_and_forgotten() {
+    fn size_of_a_phantom_order_leaves_the_book_for_good() {
         let mut oracle = Oracle::of(RecordingFormat::Bitstamp);
         let line = |oracle: &mut Oracle, row: &str| oracle.line(row.as_bytes()).unwrap();
         line(&mut oracle, "9,1,2,100.5,0.5,created,bid");

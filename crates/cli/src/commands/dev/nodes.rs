@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn first_node_has_the_cluster_address_given() {
+    fn first_node_uses_the_given_cluster_address() {
         let mut raw = RawConfig::dev_defaults();
         let mut say = |name: &str, text: &str| {
             raw.set(keys::find(name).unwrap(), text.to_owned(), ValueOrigin::Flag(name.to_owned()));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_share_settings_but_only_the_first_has_the_ports() {
+    fn dev_nodes_share_settings_but_only_the_first_uses_its_ports() {
         let said = [
             ("nats.listen", "off"),
             ("http.listen", "127.0.0.1:1"),

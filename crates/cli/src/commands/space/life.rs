@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn batched_birds_fly_as_single_ones_and_ignore_aircraft() {
+    fn birds_move_equally_in_batches_and_one_by_one() {
         let (states, together, beside_aircraft) = fly(false);
         assert!(together > 1_000 && beside_aircraft > 100, "{together}, {beside_aircraft}");
         assert!(states[0] != states[24]);

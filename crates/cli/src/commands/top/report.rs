@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn absence_lasts_from_its_first_report_to_the_next_message() {
+    fn node_is_absent_from_its_first_failure_to_its_next_message() {
         let mut report = NodeReport::new("dunlin://a");
         report.mark_unreachable("refused".to_owned());
         let since = report.outage().unwrap().since;

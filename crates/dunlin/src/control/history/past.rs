@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn block_that_is_cut_short_gives_whole_changes_only() {
+    fn truncated_block_yields_only_complete_changes() {
         let block = blocks(&[(3, 1, b"one"), (3, 2, b"two")]).remove(0);
         for bytes in 2..block.len() {
             assert!(changes(3, &[block.slice(..bytes)]).len() < 2);

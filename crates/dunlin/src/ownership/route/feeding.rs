@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn take_over_between_look_and_wait_is_not_missed() {
+    fn takeover_between_check_and_wait_is_not_missed() {
         let node = Node::start(Config::default()).unwrap();
         let limits =
             OwnershipLimits { mirror_wait_max: Duration::from_secs(60), ..OwnershipLimits::default() };

@@ -23,7 +23,7 @@ fn subscribing(stage: &TestCluster, id: u64, start: Start) -> mpsc::Receiver<Sub
 }
 
 #[test]
-fn topic_that_moves_before_its_feed_begins_is_fed() {
+fn mirror_of_a_topic_that_moved_early_receives_its_records() {
     for to in [1, 3] {
         let stage = TestCluster::with(3, endless());
         stage.topic_at(2, "t");
@@ -36,7 +36,7 @@ fn topic_that_moves_before_its_feed_begins_is_fed() {
 }
 
 #[test]
-fn next_owner_asks_again_where_the_handover_breaks_off() {
+fn next_owner_resumes_an_interrupted_handover() {
     let stage = TestCluster::with(3, endless());
     stage.topic_at(1, "t");
     publish(&stage.node(3), "t", "before");
@@ -48,7 +48,7 @@ fn next_owner_asks_again_where_the_handover_breaks_off() {
 }
 
 #[test]
-fn next_owner_does_not_wait_for_one_that_is_gone() {
+fn next_owner_does_not_wait_for_a_dead_owner() {
     let stage = TestCluster::with(3, endless());
     stage.topic_at(1, "t");
     stage.hall.mute.lock().unwrap().insert(1);
@@ -60,7 +60,7 @@ fn next_owner_does_not_wait_for_one_that_is_gone() {
 }
 
 #[test]
-fn record_waits_for_word_of_the_topic_that_owns_its_subject() {
+fn record_waits_until_the_topic_of_its_subject_is_known() {
     let stage = TestCluster::with(2, endless());
     stage.hall.late.lock().unwrap().insert(2, Vec::new());
     let config = TopicConfig { pattern: Some("a.>".to_owned()), ..TopicConfig::default() };
@@ -79,7 +79,7 @@ fn record_waits_for_word_of_the_topic_that_owns_its_subject() {
 }
 
 #[test]
-fn next_owner_that_waits_for_records_names_itself_to_nobody() {
+fn next_owner_refuses_groups_until_it_has_the_records() {
     let stage = TestCluster::with(3, endless());
     stage.topic_at(1, "t");
     publish(&stage.node(1), "t", "before");

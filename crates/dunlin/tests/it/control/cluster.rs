@@ -10,7 +10,7 @@ use dunlin_wait::POLL;
 use super::stage::*;
 
 #[test]
-fn any_node_takes_commands_and_delivers_the_same_changes() {
+fn any_node_accepts_commands_and_delivers_the_same_changes() {
     let stage = TestCluster::of(3, limits());
     for (number, id) in [1, 2, 3, 1, 2, 3].into_iter().enumerate() {
         let reply = block_on(stage.control(id).ask(&put("a", "1"))).unwrap();
@@ -59,7 +59,7 @@ fn isolated_node_refuses_in_time_and_serves_only_stale_reads() {
 
 /// The watch must not wait `answer_ms_max` for a majority.
 #[test]
-fn watch_ahead_of_a_node_without_a_majority_opens() {
+fn watch_from_a_future_revision_opens_without_a_majority() {
     let mut limits = limits();
     // Longer than a test may take.
     limits.raft.answer_ms_max = 3_600_000;
@@ -165,7 +165,7 @@ fn revisions(seen: &[String]) -> Vec<u64> {
 }
 
 #[test]
-fn watcher_of_a_node_given_a_snapshot_misses_nothing() {
+fn watcher_of_a_node_that_gets_a_snapshot_misses_no_change() {
     let seen = seen_after_a_snapshot(64 << 20);
     assert!(revisions(&seen).into_iter().eq(1..=seen.len() as u64), "{:?}", &seen[..3]);
 }

@@ -51,7 +51,7 @@ fn each_publish_wakes_the_next_waiting_member() {
 }
 
 #[test]
-fn deadline_that_is_earlier_wakes_housekeeping() {
+fn earlier_deadline_wakes_housekeeping() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &working()).unwrap();

@@ -11,7 +11,7 @@ use super::{SOON, await_claim, claim, dropping, gap_of, keyed, number, publish, 
 use crate::{from_earliest, node};
 
 #[test]
-fn late_ack_of_a_record_that_came_again_is_refused() {
+fn late_ack_of_a_redelivered_record_is_refused() {
     let node = node();
     publish(&node, "jobs", [1]);
     let mut slow =
@@ -129,7 +129,7 @@ fn dead_member_frees_its_claims_and_counts_the_attempt() {
 }
 
 #[test]
-fn nothing_is_lost_although_members_die_all_the_time() {
+fn work_group_loses_no_record_while_members_keep_dying() {
     const RECORDS: u64 = 500;
     let node = node();
     publish(&node, "jobs", 1..=RECORDS);
@@ -208,7 +208,7 @@ fn dead_letter_subject_is_configurable_but_not_the_own_topic() {
 }
 
 #[test]
-fn claimed_record_removed_from_the_log_is_a_gap_on_return() {
+fn claimed_record_dropped_by_the_log_is_reported_as_a_gap() {
     let node = node();
     let retention = Retention { bytes: 64 << 10, ..Default::default() };
     node.create_topic("jobs", TopicConfig { retention, ..Default::default() }, false).unwrap();
@@ -259,7 +259,7 @@ fn dead_letter_waits_for_room_in_its_topic() {
 }
 
 #[test]
-fn deleted_topic_is_worked_off_to_its_last_record() {
+fn group_finishes_every_record_of_a_deleted_topic() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let mut member = node.join_work("jobs", "g", &working()).unwrap();

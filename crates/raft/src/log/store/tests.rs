@@ -53,7 +53,7 @@ fn fill(log: &RaftLog) -> (u64, Receiver<io::Result<()>>) {
 }
 
 #[tokio::test]
-async fn purge_precedes_entries_pending_for_room_and_frees_it() {
+async fn purge_overtakes_entries_that_wait_for_disk_room() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 64 << 10);
     let vote = Vote::new(3, 2);
@@ -75,7 +75,7 @@ async fn purge_precedes_entries_pending_for_room_and_frees_it() {
 }
 
 #[tokio::test]
-async fn purge_of_entries_pending_for_room_waits_for_them() {
+async fn purge_waits_for_its_entries_that_wait_for_disk_room() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 0);
     disk.set_room(disk.used() + (300 << 10));

@@ -102,12 +102,12 @@ fn empty_users_file_has_no_users() {
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC*") {
+    fn arbitrary_text_is_parsed_or_refused(text in "\\PC*") {
         let _ = UserDirectory::parse(&text, "u.toml");
     }
 
     #[test]
-    fn changed_users_file_is_read_or_refused_with_its_line(
+    fn changed_users_file_is_parsed_or_refused_with_its_line(
         at in 0usize..600, with in "[\\[\\]=\"'.>*a0\n-]{0,3}", cut in 0usize..4,
     ) {
         let text = file();

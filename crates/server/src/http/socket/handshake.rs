@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn client_without_sub_protocol_speaks_the_unnamed_one() {
+    fn websocket_client_without_sub_protocol_gets_the_default() {
         let plain = headers(("sec-websocket-protocol", ""));
         let (sub_protocol, response) = answer(&plain, Some(SubProtocol::Nats)).unwrap();
         assert_eq!(sub_protocol, SubProtocol::Nats);

@@ -80,7 +80,7 @@ fn region_that_ends_during_a_handshake_is_known_to_neither() {
 }
 
 #[test]
-fn stranger_without_the_secret_takes_no_region() {
+fn process_without_the_secret_takes_no_region() {
     let (mut lower, _higher) = half_met(vec![(REGION, EPOCH)]);
     let key = lower.all().next().unwrap().0;
     let other = RegionId(9);
@@ -104,7 +104,7 @@ fn stranger_without_the_secret_takes_no_region() {
 }
 
 #[test]
-fn strangers_keep_no_process_out() {
+fn unauthenticated_connections_keep_no_process_out() {
     let mut lower = links(1, Vec::new());
     let address = lower.listener.local_addr().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);

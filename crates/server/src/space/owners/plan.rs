@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn standby_is_named_first_and_counts_once_it_has_begun() {
+    fn standby_is_named_before_it_begins_and_valid_afterwards() {
         let key = |process, before| RegionAction::Name(R, StandbyKey { process, before, epoch: EPOCH });
         assert_eq!(plan(&seen(&[1, 2, 3], Some(1), None), &own(1)), [key(2, Some(0))]);
         let named = seen(&[1, 2, 3], Some(1), Some((2, Some(0))));

@@ -173,7 +173,7 @@ fn token_login_is_not_throttled_by_others_at_its_address() {
 }
 
 #[test]
-fn throttled_login_says_when_to_try_again_everywhere() {
+fn throttled_login_gets_a_retry_time_on_every_listener() {
     let guarded = Guarded::new(USERS);
     let is_throttled = (0..40).any(|number| {
         let guess = Credentials::password(&format!("user{number}"), b"guess");

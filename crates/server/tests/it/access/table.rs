@@ -123,7 +123,7 @@ fn variants(path: &str, begin: &str) -> Vec<String> {
 }
 
 #[test]
-fn table_of_permissions_has_a_row_for_all_that_a_client_can_ask() {
+fn table_of_permissions_has_a_row_for_every_client_request() {
     let rows = rows();
     check_section(&rows, "HTTP", &routes());
     let calls: Vec<String> = calls().into_iter().map(|(name, _)| name).collect();
@@ -171,7 +171,7 @@ fn table_of_permissions_names_existing_functions_and_tests() {
 }
 
 #[test]
-fn strangers_reach_only_the_routes_listed_as_open() {
+fn anonymous_clients_reach_only_the_routes_listed_as_open() {
     let guarded = Guarded::new("[users.nobody]\npassword = \"HASH\"\n");
     let rows = rows();
     let is_open = |what: &str| {

@@ -205,7 +205,7 @@ fn grpc_watch_delivers_every_revision_from_its_start() {
 
 /// Clients accept messages of up to 4 MiB by default. A larger revision must arrive in several messages.
 #[test]
-fn large_revision_comes_to_a_watch_in_parts() {
+fn large_revision_reaches_a_watch_in_parts() {
     run(async {
         let (node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;

@@ -140,7 +140,7 @@ fn publish_stream_acks_cumulatively_and_lists_refused_records() {
 }
 
 #[test]
-fn stream_to_a_refused_subject_gives_each_record_that_reason() {
+fn publish_stream_reports_the_refusal_for_each_record() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;

@@ -151,7 +151,7 @@ fn invalid_http_gets_an_error_or_a_disconnect() {
 }
 
 #[test]
-fn one_request_cannot_hide_another() {
+fn smuggled_second_request_is_not_executed() {
     let stage = Stage::new();
     let mut peer = stage.peer();
     // Two different lengths: the chunks count, and the connection accepts no other request.

@@ -43,7 +43,7 @@ impl Drop for Curl {
 }
 
 #[test]
-fn curl_resumes_a_stream_where_it_left_off() {
+fn curl_resumes_a_stream_at_its_last_position() {
     let stage = Stage::new();
     let url = format!("http://{}/v1/topics", stage.address());
     let mut reading = Curl::start(&[&format!("{url}/orders.*/events")]);

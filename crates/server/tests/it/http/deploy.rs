@@ -49,7 +49,7 @@ fn scrape() -> String {
 }
 
 #[test]
-fn every_metric_of_the_dashboard_and_of_the_alerts_is_there() {
+fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     let said = scrape();
     let there: BTreeSet<String> =
         said.lines().filter(|line| !line.starts_with('#')).flat_map(metrics).collect();
@@ -73,7 +73,7 @@ fn every_metric_of_the_dashboard_and_of_the_alerts_is_there() {
 }
 
 #[test]
-fn every_dashboard_panel_has_a_query_and_its_own_place() {
+fn every_dashboard_panel_has_a_query_and_its_own_position() {
     let board: Value = serde_json::from_str(&file("grafana-dashboard.json")).unwrap();
     let panels = board["panels"].as_array().unwrap();
     let (mut ids, mut places) = (BTreeSet::new(), BTreeSet::new());

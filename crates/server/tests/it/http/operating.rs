@@ -74,7 +74,7 @@ fn with_refused_topic(dir: &Path) -> Node {
 }
 
 #[test]
-fn refused_topic_says_why_and_how_to_delete_it() {
+fn refused_topic_reports_its_reason_and_how_to_delete_it() {
     let dir = tempfile::tempdir().unwrap();
     let stage = Stage::of(with_refused_topic(dir.path()), |_| ());
     let described = stage.get("/v1/topics/orders");

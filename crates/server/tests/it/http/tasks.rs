@@ -15,7 +15,7 @@ fn task(stage: &Stage, told: &Value) -> Value {
 }
 
 #[test]
-fn one_task_is_submitted_looked_at_and_cancelled() {
+fn task_is_submitted_shown_and_cancelled_over_http() {
     let stage = Stage::new();
     let taken = submit(&stage, "/v1/tasks", &json!({"kind": "thumb", "payload": "a.jpg"}));
     assert_eq!(taken.status, 201, "{taken:?}");

@@ -63,7 +63,7 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
 /// A past bug: the owner's thread for nodes waited for ever for the topic, because the topic's name is none
 /// of its subjects.
 #[test]
-fn queue_group_of_a_topic_with_a_pattern_has_members_elsewhere() {
+fn pattern_topic_serves_queue_group_members_on_other_nodes() {
     let hall = Hall::of(2);
     let pattern = Some("wide.>".to_owned());
     hall.topic_at(1, "name", TopicConfig { pattern, ..TopicConfig::default() });
@@ -79,7 +79,7 @@ fn queue_group_of_a_topic_with_a_pattern_has_members_elsewhere() {
 }
 
 #[test]
-fn queue_group_ends_with_its_last_member_at_another_node() {
+fn queue_group_ends_when_its_last_remote_member_leaves() {
     let hall = Hall::of(2);
     hall.topic_at(1, "jobs", TopicConfig::default());
     let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());
@@ -97,7 +97,7 @@ fn queue_group_ends_with_its_last_member_at_another_node() {
 
 /// Records that the owner sent before it received the end are still in flight.
 #[test]
-fn draining_queue_member_elsewhere_loses_nothing() {
+fn draining_queue_member_on_another_node_loses_nothing() {
     let hall = Hall::of(2);
     hall.topic_at(1, "jobs", TopicConfig::default());
     let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());

@@ -128,7 +128,7 @@ fn publisher_status_of_any_node_reaches_all_subscribers() {
 }
 
 #[test]
-fn state_that_changes_hands_keeps_its_publishers() {
+fn moved_state_topic_keeps_its_publishers() {
     let hall = Hall::of(3);
     hall.topic_at(1, "md", book());
     let (reading, publishing) = (hall.client(2), hall.client(3));
@@ -151,7 +151,7 @@ fn state_that_changes_hands_keeps_its_publishers() {
 }
 
 #[test]
-fn owner_accepts_no_record_sent_after_a_returned_one() {
+fn owner_refuses_records_relayed_behind_a_refused_one() {
     let hall = Hall::of(2);
     hall.topic_at(2, "t", TopicConfig::default());
     let url = hall.urls.lock().unwrap()[&1].clone();
@@ -372,7 +372,7 @@ fn lost_state_is_refused_once_through_each_node_and_protocol() {
 }
 
 #[test]
-fn records_sent_before_a_loss_was_known_are_refused_too() {
+fn records_sent_before_a_state_loss_was_known_are_refused() {
     let hall = Hall::of(3);
     hall.topic_at(2, "md", book());
     let client = hall.client(1);
@@ -402,7 +402,7 @@ fn records_sent_before_a_loss_was_known_are_refused_too() {
 }
 
 #[test]
-fn state_that_is_whole_at_its_new_owner_refuses_no_publisher() {
+fn complete_state_at_its_new_owner_refuses_no_publisher() {
     let hall = Hall::of(3);
     hall.topic_at(2, "md", book());
     let mut publishers: Vec<GoesOn> = [1, 3].into_iter().flat_map(|id| GoesOn::all_at(&hall, id)).collect();

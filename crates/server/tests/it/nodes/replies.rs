@@ -26,7 +26,7 @@ fn is_topic_everywhere(hall: &Hall, name: &str) -> bool {
 }
 
 #[test]
-fn request_takes_no_subjects_from_subscribers_elsewhere() {
+fn custom_reply_subject_stays_readable_on_other_nodes() {
     let hall = Hall::patient(3);
     let mut before = hall.nats(3);
     before.subscribe("other.> 1");
@@ -53,7 +53,7 @@ fn request_takes_no_subjects_from_subscribers_elsewhere() {
 }
 
 #[test]
-fn subject_named_as_a_reply_has_a_topic_for_others() {
+fn reply_subject_used_by_other_clients_becomes_a_topic() {
     let hall = Hall::patient(3);
     let (mut asker, mut service) = request(&hall, "shop.orders.1");
     // Only the client that named the subject subscribes to it.
@@ -74,7 +74,7 @@ fn subject_named_as_a_reply_has_a_topic_for_others() {
 }
 
 #[test]
-fn request_without_a_subscription_names_nothing() {
+fn reply_subject_without_a_subscription_is_no_inbox() {
     let hall = Hall::patient(3);
     let (mut asker, mut service) = (hall.nats(1), hall.nats(2));
     service.subscribe("svc 1");
@@ -86,7 +86,7 @@ fn request_without_a_subscription_names_nothing() {
 }
 
 #[test]
-fn dunlin_publisher_reaches_all_subscribers_of_a_named_subject() {
+fn dunlin_publisher_reaches_all_subscribers_of_a_reply_subject() {
     let hall = Hall::patient(3);
     let (mut asker, _service) = request(&hall, "shop.orders.1");
     let mut watcher = hall.client(3).subscribe("shop.>", from(Start::Latest)).unwrap();
@@ -99,7 +99,7 @@ fn dunlin_publisher_reaches_all_subscribers_of_a_named_subject() {
 }
 
 #[test]
-fn reply_to_a_subject_read_elsewhere_reaches_all_nodes() {
+fn reply_to_a_subject_read_on_other_nodes_reaches_all() {
     let hall = Hall::patient(3);
     let (mut asker, mut service) = request(&hall, "shop.orders.1");
     let mut watcher = hall.nats(3);
@@ -110,7 +110,7 @@ fn reply_to_a_subject_read_elsewhere_reaches_all_nodes() {
 }
 
 #[test]
-fn topic_over_the_subjects_of_replies_is_made_at_any_time() {
+fn topic_that_covers_reply_subjects_can_be_created_later() {
     let hall = Hall::patient(3);
     let config = || TopicConfig { pattern: Some("shop.>".to_owned()), ..TopicConfig::default() };
     let (mut asker, mut service) = request(&hall, "shop.orders.1");
@@ -126,7 +126,7 @@ fn topic_over_the_subjects_of_replies_is_made_at_any_time() {
 }
 
 #[test]
-fn dunlin_services_leave_no_topics_at_an_own_prefix() {
+fn dunlin_services_leave_no_topics_for_custom_reply_subjects() {
     let hall = Hall::patient(3);
     let _in_process = hall.node(2).respond("svc.2", |mut request| drop(request.reply("here"))).unwrap();
     let _at_the_asker = hall.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();

@@ -140,7 +140,7 @@ fn dunlin_client_gets_no_responder_if_no_node_has_one() {
 }
 
 #[test]
-fn node_that_does_not_answer_may_have_a_subscriber() {
+fn silent_node_counts_as_a_possible_subscriber() {
     let hall = Hall::patient(3);
     let mut asker = hall.asker(1);
     assert!(is_no_responder(&ask(&mut asker, "help")));
@@ -155,7 +155,7 @@ fn node_that_does_not_answer_may_have_a_subscriber() {
 }
 
 #[test]
-fn inbox_with_custom_prefix_leaves_nothing_on_any_node() {
+fn inbox_with_custom_prefix_leaves_no_topic_on_any_node() {
     const REQUESTS: usize = 50;
     let hall = Hall::patient(3);
     for (asks, answers) in [(1, 2), (2, 3), (3, 3)] {
@@ -196,7 +196,7 @@ fn subjects_read_at_two_nodes_are_no_inbox() {
 }
 
 #[test]
-fn inbox_with_custom_prefix_yields_to_a_topic_of_all_nodes() {
+fn inbox_with_custom_prefix_yields_to_a_cluster_topic() {
     let hall = Hall::patient(2);
     let mut asker = hall.nats(1);
     asker.subscribe("acme.reply.u.* 1");
@@ -213,7 +213,7 @@ fn inbox_with_custom_prefix_yields_to_a_topic_of_all_nodes() {
 }
 
 #[test]
-fn reply_that_comes_too_late_leaves_nothing_on_any_node() {
+fn late_reply_leaves_no_topic_on_any_node() {
     let hall = Hall::patient(3);
     // Publishes to a subject that was an inbox, to another subject, and by a member of a queue group.
     for (number, subscription) in ["svc.0 1", "svc.1 1", "svc.2 workers 1"].into_iter().enumerate() {

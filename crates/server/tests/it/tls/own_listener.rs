@@ -38,7 +38,7 @@ fn records_of_every_size_pass_over_tls() {
 
 /// The subscriber sleeps until all buffers are full; no bytes may remain unread in TLS.
 #[test]
-fn paused_tls_subscriber_gets_everything_once_it_resumes() {
+fn resumed_tls_subscriber_receives_every_record() {
     const RECORDS: u32 = 60_000;
     let authority = Authority::new();
     let (node, server) = serve_tls(&authority, false);

@@ -43,7 +43,7 @@ fn subscriber_lacking_three_records_gets_exactly_those() {
 }
 
 #[test]
-fn simulated_losses_happen_once_and_are_all_noticed() {
+fn simulated_losses_happen_once_and_are_all_detected() {
     for options in [following(), SubscribeOptions { on_gap: OnGap::Snapshot, ..earliest() }] {
         let topic = stateful(1 << 20, &budget(), MANUAL);
         let mut setter = Setter::of(&topic);
@@ -65,7 +65,7 @@ fn simulated_losses_happen_once_and_are_all_noticed() {
 }
 
 #[test]
-fn lost_tail_is_noticed_by_the_checksum() {
+fn lost_last_records_are_detected_by_the_checksum() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     let mut reader =

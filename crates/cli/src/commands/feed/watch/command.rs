@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_of_the_help_is_understood() {
+    fn every_command_in_the_help_is_accepted() {
         for line in HELP.lines() {
             let command = line.split("  ").next().unwrap();
             assert!(parse(command).is_ok(), "{command}");
