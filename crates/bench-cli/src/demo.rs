@@ -14,9 +14,9 @@ mod process;
 mod reader;
 mod recording;
 mod report;
+mod run;
 mod schedule;
 mod source;
-mod stage;
 mod verdicts;
 pub mod world;
 
@@ -34,8 +34,8 @@ use display::Display;
 use ledger::LineLedger;
 use plan::{PLANS, SHORT_BYTES, SHORT_OF, SHORT_TOPIC};
 use player::TopicStream;
+use run::DemoRun;
 use schedule::{ScheduledLine, schedule};
-use stage::DemoRun;
 
 pub use recording::MarketRecording;
 pub use source::ReplaySource;

@@ -5,11 +5,11 @@ pub mod claims;
 mod connections;
 pub mod goals;
 mod isolation;
-pub mod known;
 mod layouts;
 mod line;
 mod nats_listener;
 mod protocols;
+pub mod reference;
 mod stress;
 mod use_cases;
 
@@ -27,7 +27,7 @@ pub const SUITE: Suite = Suite {
     layouts: layouts::LAYOUTS,
     goals: goals::GOALS,
     claims: claims::CLAIMS,
-    known: known::KNOWN,
+    known: reference::KNOWN,
     blocks: |_| String::new(),
 };
 
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn known_broker_figures_match_one_peer_and_one_baseline() {
-        for known in known::KNOWN {
+        for known in reference::KNOWN {
             assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
             assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);
         }

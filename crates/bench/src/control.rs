@@ -5,14 +5,13 @@
 //! Disks in memory are refused. Acknowledged writes are read back. Clients of Dunlin and clients of rivals
 //! receive the same description of their work (`work`).
 
+mod acknowledged;
 pub mod clients;
 pub(crate) mod cluster;
 mod disk;
 mod failover;
 mod frame;
 mod goals;
-mod keeper;
-mod known;
 mod lanes;
 mod large;
 mod layouts;
@@ -23,6 +22,7 @@ pub mod node;
 pub(crate) mod ours;
 mod points;
 mod probe;
+mod reference;
 pub(crate) mod rival;
 mod session;
 mod watch;
@@ -41,7 +41,7 @@ pub const SUITE: Suite = Suite {
     layouts: layouts::LAYOUTS,
     goals: goals::GOALS,
     claims: goals::CLAIMS,
-    known: known::KNOWN,
+    known: reference::KNOWN,
     blocks: |_| String::new(),
 };
 
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn known_control_figures_match_one_peer_and_one_baseline() {
-        for known in known::KNOWN {
+        for known in reference::KNOWN {
             assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
             assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);
         }

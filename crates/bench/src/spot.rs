@@ -3,9 +3,9 @@
 
 pub mod claims;
 pub mod goals;
-pub mod known;
 mod ours;
 mod peers;
+pub mod reference;
 
 use crate::layout;
 use crate::options::BenchOptions;
@@ -46,7 +46,7 @@ pub const SUITE: Suite = Suite {
     layouts: layout::SPOT,
     goals: goals::GOALS,
     claims: claims::CLAIMS,
-    known: known::KNOWN,
+    known: reference::KNOWN,
     blocks: |_| String::new(),
 };
 
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn known_spot_figures_match_one_peer_and_one_baseline() {
-        for known in known::KNOWN {
+        for known in reference::KNOWN {
             assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
             assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);
         }

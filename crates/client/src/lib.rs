@@ -33,7 +33,6 @@
 //! notices.
 
 mod address;
-mod asked;
 mod backoff;
 mod chunk;
 mod client;
@@ -50,6 +49,7 @@ mod lane;
 mod limits;
 mod link;
 mod outbox;
+mod pending_request;
 mod publisher;
 mod publishing;
 #[cfg(feature = "tokio")]

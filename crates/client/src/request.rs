@@ -12,9 +12,9 @@ use dunlin_topic::{
 
 use dunlin_wire::ErrorCode;
 
-use crate::asked::deadline;
 use crate::client::Client;
 use crate::follow::lock;
+use crate::pending_request::deadline;
 use crate::publisher::{Publisher, PublisherOptions};
 use crate::subscriber::Subscriber;
 use crate::topics::CallError;

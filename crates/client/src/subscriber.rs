@@ -11,12 +11,12 @@ use dunlin_topic::{
 };
 use dunlin_wire::FromClient;
 
-use crate::asked::deadline;
 use crate::client::SharedClient;
 use crate::drive::WaitOutcome;
 use crate::follow::lock;
 use crate::inbox::{BatchItem, InboxBatch, InboxItem, SubscriberInbox};
 use crate::link::PumpOutcome;
+use crate::pending_request::deadline;
 use crate::why::DisconnectReason;
 
 /// A log, and its last consumed record.

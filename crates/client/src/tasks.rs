@@ -8,9 +8,9 @@
 //!   again.
 
 mod asking;
+mod assigned;
 mod attachment;
 mod error;
-mod given;
 mod line;
 mod worker;
 
@@ -25,9 +25,9 @@ use dunlin_wire::TasksKind;
 
 use crate::client::{Client, SharedClient};
 pub use asking::PendingTaskCommands;
+pub use assigned::{AssignedTask, TaskUsage};
 pub use attachment::{Attachment, AttachmentLoad, WorkerOptions};
 pub use error::TasksError;
-pub use given::{AssignedTask, TaskUsage};
 pub(crate) use line::WorkerInbox;
 pub use worker::{Task, TaskFailure, Worker, WorkerStopHandle};
 

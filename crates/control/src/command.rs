@@ -3,7 +3,7 @@
 use crate::error::ControlDecodeError;
 use crate::layout::{choice, decode, encode, layout};
 use crate::limits::ControlStateLimits;
-use crate::place::Wanted;
+use crate::placement::Wanted;
 
 choice! {
     /// A command, applied completely or refused. Keys have at least one byte. A range excludes its `end`; an empty

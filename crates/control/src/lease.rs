@@ -12,7 +12,7 @@ use crate::command::ControlCommand;
 use crate::effects::ControlEffects;
 use crate::error::ControlRefusal;
 use crate::item::{Key, Value};
-use crate::place::NODES;
+use crate::placement::NODES;
 use crate::reply::ControlReply;
 use crate::revision_builder::RevisionBuilder;
 use crate::state::ControlState;

@@ -18,7 +18,7 @@ use crate::layout::{Fields, Layout, layout};
 use crate::lease::Lease;
 use crate::limits::ControlStateLimits;
 use crate::lock::Waiting;
-use crate::place::TopicIndex;
+use crate::placement::TopicIndex;
 use crate::state::ControlState;
 
 const BLOCK_BYTES: usize = 64 << 10;

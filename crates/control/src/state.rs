@@ -12,7 +12,7 @@ use crate::lease::{Lease, LeaseInfo};
 use crate::limits::ControlStateLimits;
 use crate::lock;
 use crate::lock::LockQueue;
-use crate::place::TopicIndex;
+use crate::placement::TopicIndex;
 use crate::reply::{ControlReply, FoundKeys, Pair};
 use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
@@ -146,7 +146,7 @@ impl ControlState {
         found
     }
 
-    pub(crate) fn between(&self, start: &[u8], end: &[u8]) -> impl Iterator<KeyItem = (&Key, &KeyItem)> {
+    pub(crate) fn between(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = (&Key, &KeyItem)> {
         let is_empty = !end.is_empty() && end <= start;
         let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
         // The map panics on a range that ends before it begins.
@@ -160,7 +160,7 @@ impl ControlState {
     }
 
     /// All leases, in the order in which they were granted.
-    pub fn leases(&self) -> impl Iterator<KeyItem = (u64, LeaseInfo)> {
+    pub fn leases(&self) -> impl Iterator<Item = (u64, LeaseInfo)> {
         self.leases.iter().map(|(lease, found)| (*lease, found.info(self.now_ms)))
     }
 

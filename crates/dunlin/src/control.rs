@@ -22,8 +22,8 @@ mod block;
 mod error;
 pub(crate) mod forward;
 mod history;
+mod lazy_start;
 mod machine;
-mod place;
 pub(crate) mod proposing;
 mod refused;
 mod view;
@@ -44,7 +44,7 @@ pub(crate) use alone::refuse_members;
 pub use block::block_on;
 pub use error::ControlError;
 pub use history::KV;
-pub(crate) use place::{LazyControl, StartFailure};
+pub(crate) use lazy_start::{LazyControl, StartFailure};
 
 use crate::clock::now_ns;
 use crate::node::Node;

@@ -23,11 +23,11 @@ mod checksum;
 mod disk_log;
 mod doubt;
 mod error;
-mod known;
 mod loaded;
 pub(crate) mod made;
 mod note;
 mod recover;
+mod stored_position;
 mod strays;
 mod worker;
 
@@ -72,16 +72,16 @@ struct StorageContext {
 
 #[derive(Debug, Default)]
 struct Topics {
-    by_name: HashMap<String, Kept>,
+    by_name: HashMap<String, StoredTopic>,
     /// Topics on disk that are not open.
     refused: Vec<RefusedTopic>,
     /// Logs of topics that were closed and stay on disk.
-    aside: Vec<Kept>,
+    aside: Vec<StoredTopic>,
     id_last: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct StoredTopic {
     id: u64,
     logs: Vec<Arc<DiskLog>>,
 }
@@ -167,7 +167,7 @@ impl Storage {
         catalogue::sync_dir(disk, dir).map_err(failed)?;
         let mut topics = self.topics();
         topics.id_last = id;
-        topics.by_name.insert(name.to_owned(), Kept { id, logs });
+        topics.by_name.insert(name.to_owned(), StoredTopic { id, logs });
         Ok(topic)
     }
 

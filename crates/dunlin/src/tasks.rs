@@ -31,8 +31,8 @@ mod dispatcher;
 mod error;
 mod history;
 mod housekeeper;
+mod lazy_start;
 mod machine;
-mod place;
 mod refused;
 mod routed;
 mod shard;
@@ -54,7 +54,7 @@ pub use dispatcher::OrderQueue;
 pub use error::TasksError;
 pub use history::TASKS;
 pub(crate) use history::is_of_tasks;
-pub(crate) use place::LazyTasks;
+pub(crate) use lazy_start::LazyTasks;
 pub use shard::TaskShard;
 pub use workers::WorkerAttachment;
 

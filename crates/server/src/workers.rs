@@ -21,7 +21,7 @@
 
 mod lifecycle;
 mod local;
-mod seen;
+mod observed;
 mod view;
 
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ use dunlin_scale::{
 };
 
 pub use local::{LocalWorkers, WorkerCommand, WorkersLimits};
-pub use seen::of_node;
+pub use observed::of_node;
 pub use view::WorkersView;
 
 /// Interval of the checks of the scheduler and the processes.

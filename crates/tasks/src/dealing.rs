@@ -47,7 +47,7 @@ impl ShardDemand {
 
 /// A shard's state, as far as allocation needs it.
 #[derive(Debug, Clone, Default)]
-pub struct Look {
+pub struct DemandSnapshot {
     workers: BTreeMap<u64, WorkerShare>,
     /// Demand by the shard's pool numbers.
     wanting: BTreeMap<u32, ShardDemand>,
@@ -114,7 +114,7 @@ impl SlotAllocator {
 
     /// Computes the changes for each shard, in the order of shards. Pass the changed shards to
     /// [`SlotAllocator::settle`]. The time is the caller's, ms.
-    pub fn deal(&mut self, now_ms: u64, shards: &[Look]) -> Vec<Slots> {
+    pub fn deal(&mut self, now_ms: u64, shards: &[DemandSnapshot]) -> Vec<Slots> {
         let mut slots = vec![Slots::new(); shards.len()];
         let Some(home) = shards.first() else { return slots };
         let mut pools: BTreeMap<(u32, bool), Vec<u64>> = BTreeMap::new();
@@ -141,7 +141,7 @@ impl SlotAllocator {
         now_ms: u64,
         pool: (u32, bool),
         workers: &[u64],
-        shards: &[Look],
+        shards: &[DemandSnapshot],
         slots: &mut [Slots],
     ) {
         let is_whole = pool.1;
@@ -149,7 +149,7 @@ impl SlotAllocator {
         let seat = |seat: &WorkerSlots| if is_whole { seat.whole() } else { seat.trimmed() };
         let mut seats: Vec<WorkerSlots> = before.iter().map(seat).collect();
         let nothing = ShardDemand::default();
-        let of_shard = |shard: &Look| {
+        let of_shard = |shard: &DemandSnapshot| {
             let pool = shard.workers[&workers[0]].pool;
             shard.wanting.get(&pool).unwrap_or(&nothing).clone()
         };
@@ -181,7 +181,7 @@ impl SlotAllocator {
         }
     }
 
-    fn seat(&self, worker: u64, shards: &[Look]) -> WorkerSlots {
+    fn seat(&self, worker: u64, shards: &[DemandSnapshot]) -> WorkerSlots {
         let DealtWorker { slots, ahead, pending } = self.workers[&worker];
         let held = shards.iter().map(|shard| shard.workers[&worker].held).collect();
         let allotted = allotted(worker, shards).unwrap_or_default();
@@ -189,7 +189,7 @@ impl SlotAllocator {
     }
 
     /// Compares the shards before and after the changes, and updates the unallocated slots.
-    pub fn settle(&mut self, before: &[Look], now: &[Look]) {
+    pub fn settle(&mut self, before: &[DemandSnapshot], now: &[DemandSnapshot]) {
         for (&worker, known) in &mut self.workers {
             let sum = |shards| allotted(worker, shards).map(|has| has.iter().sum::<u32>());
             let (Some(pending), Some(before), Some(now)) = (known.pending, sum(before), sum(now)) else {
@@ -201,13 +201,13 @@ impl SlotAllocator {
 }
 
 /// Slots of a worker in each shard; `None` if a shard does not know it.
-fn allotted(worker: u64, shards: &[Look]) -> Option<Vec<u32>> {
+fn allotted(worker: u64, shards: &[DemandSnapshot]) -> Option<Vec<u32>> {
     shards.iter().map(|shard| Some(shard.workers.get(&worker)?.allotted)).collect()
 }
 
-impl Look {
+impl DemandSnapshot {
     /// The state of a shard for those workers that it knows.
-    pub fn at(state: &SchedulerState, workers: &[u64]) -> Look {
+    pub fn at(state: &SchedulerState, workers: &[u64]) -> DemandSnapshot {
         let part = |&id: &u64| {
             let at = state.find_worker(id).ok()?;
             let worker = &state.workers[at];
@@ -217,7 +217,7 @@ impl Look {
         let workers: BTreeMap<u64, WorkerShare> = workers.iter().filter_map(part).collect();
         let pools: BTreeSet<u32> = workers.values().map(|part| part.pool).collect();
         let wanting = pools.into_iter().map(|pool| (pool, state.wanting(pool))).collect();
-        Look { workers, wanting }
+        DemandSnapshot { workers, wanting }
     }
 }
 

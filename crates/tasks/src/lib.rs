@@ -37,6 +37,7 @@ mod give;
 mod group;
 mod join;
 mod lane;
+mod lane_selection;
 mod layout;
 mod limits;
 mod names;
@@ -58,7 +59,6 @@ mod signals;
 mod slab;
 mod slots;
 mod snapshot;
-mod standing;
 mod state;
 mod submit;
 mod task;
@@ -73,7 +73,7 @@ pub use attach::{Attach, Attached, HeldTasks};
 pub use command::{
     AttemptReport, KeyLimit, Label, NewTask, NewWorker, TaskCommand, TaskDependency, TenantSettings,
 };
-pub use dealing::{Look, SlotAllocator, Slots};
+pub use dealing::{DemandSnapshot, SlotAllocator, Slots};
 pub use destination::Destination;
 pub use effects::{
     AttemptFailure, TaskEffects, TaskEvent, TaskEventKind, TaskPublication, TaskStart, WorkerOrder,

@@ -148,7 +148,7 @@ pub(crate) struct LogContents {
     gave_up: bool,
     /// Size of the newest segment; the next one grows from it.
     capacity: usize,
-    held: VecDeque<Held>,
+    held: VecDeque<RetainedSegment>,
     held_bytes: u64,
     /// Bytes of records in all sealed segments ever.
     sealed_bytes: u64,
@@ -179,7 +179,7 @@ struct Rare {
 
 /// A sealed segment and its size.
 #[derive(Debug)]
-struct Held {
+struct RetainedSegment {
     segment: Arc<Segment>,
     bytes: u64,
     last_append_ns: u64,

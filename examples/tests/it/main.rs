@@ -60,14 +60,14 @@ fn work_queue_leaves_no_job_undone() {
 }
 
 /// An example that runs until it is ended, and its lines.
-struct Running(Child, std::io::Lines<BufReader<std::process::ChildStdout>>);
+struct RunningExample(Child, std::io::Lines<BufReader<std::process::ChildStdout>>);
 
-impl Running {
-    fn start(arguments: &[&str]) -> Running {
+impl RunningExample {
+    fn start(arguments: &[&str]) -> RunningExample {
         let mut command = Command::new(env!("CARGO_BIN_EXE_world"));
         let mut child = command.args(arguments).stdout(Stdio::piped()).spawn().expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        Running(child, lines)
+        RunningExample(child, lines)
     }
 
     fn line(&mut self) -> String {
@@ -75,7 +75,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningExample {
     fn drop(&mut self) {
         // The example may have ended already.
         let _ = self.0.kill();
@@ -85,13 +85,13 @@ impl Drop for Running {
 
 #[test]
 fn world_shows_walkers_and_gives_a_second_process_a_region() {
-    let mut first = Running::start(&[]);
+    let mut first = RunningExample::start(&[]);
     let line = first.line();
     let url = line.strip_prefix("dunlin space watch walkers --url ").expect("where it is");
     assert!(first.line().contains("Owns { region: RegionId("));
     let sight = first.line();
     assert!(sight.starts_with("Entered(") && sight.ends_with(" in sight"), "{sight}");
-    let mut second = Running::start(&[url]);
+    let mut second = RunningExample::start(&[url]);
     second.line();
     let owns = second.line();
     // A record of the first worker, or one that the first had not taken yet.

@@ -33,7 +33,7 @@ pub struct Order {
 
 /// The results.
 #[derive(serde::Serialize)]
-pub struct Told {
+pub struct RunReport {
     counted_ns: u64,
     ticks: u32,
     /// The mean number of neighbours that a bird saw in the last tick.
@@ -54,7 +54,7 @@ struct World {
 }
 
 /// Runs the ticks.
-pub fn run(order: Order) -> Told {
+pub fn run(order: Order) -> RunReport {
     let ticks = order.ticks;
     let field = Field2D::new(order.edge, order.edge, order.sight / 2.0, false);
     let (mut world, mut schedule) = (World { order, field, seen: 0 }, Schedule::new());
@@ -66,7 +66,7 @@ pub fn run(order: Order) -> Told {
     }
     let counted_ns = begin.elapsed().as_nanos() as u64;
     let neighbours = world.seen as f64 / world.order.birds.len().max(1) as f64;
-    Told { counted_ns, ticks, neighbours }
+    RunReport { counted_ns, ticks, neighbours }
 }
 
 impl Agent for Bird {

@@ -14,7 +14,7 @@ use crate::network::Network;
 use crate::port;
 use crate::process::{PATIENCE, Process};
 use crate::replica_client::ask_once;
-use crate::run::Stage;
+use crate::run::RunSetup;
 use crate::terms::HighestTerms;
 
 const ANSWER: Duration = Duration::from_millis(300);
@@ -39,7 +39,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts a new cluster of `nodes` nodes.
-    pub fn start(stage: &Stage, dir: &Path, nodes: u64, log_bytes: u64) -> Result<Cluster> {
+    pub fn start(stage: &RunSetup, dir: &Path, nodes: u64, log_bytes: u64) -> Result<Cluster> {
         let address = |id: u64| {
             let ip = [127, 0, 0, 10 + id as u8].into();
             (id, (port::free(ip), port::free(ip)))

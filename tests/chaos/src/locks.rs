@@ -19,7 +19,7 @@ pub const LOCK_COUNT: u64 = 2;
 
 /// A period in which a client knew that it held a lock.
 #[derive(Debug, Clone)]
-pub struct Held {
+pub struct LockHold {
     /// The client.
     pub client: u64,
     /// The lock.
@@ -50,7 +50,7 @@ pub struct GuardedWrite {
 #[derive(Debug, Clone, Default)]
 pub struct LockHistory {
     /// The times in which it held locks.
-    pub held: Vec<Held>,
+    pub held: Vec<LockHold>,
     /// Its writes.
     pub guarded: Vec<GuardedWrite>,
 }
@@ -133,7 +133,7 @@ impl LockClient {
             let command =
                 ControlCommand::Acquire { name: name.as_bytes(), lease: lease.id, value: b"", wait };
             match self.replica_client.change(&command) {
-                CommandResult::Done(ControlReply::Held { token }) => return Some(token),
+                CommandResult::Done(ControlReply::LockHold { token }) => return Some(token),
                 CommandResult::Refused(_) => return None,
                 _ => {}
             }
@@ -147,7 +147,7 @@ impl LockClient {
 
     fn hold(&mut self, lock: u64, token: u64, mut lease: Lease) {
         let (client, from) = (self.id, self.clock.now());
-        let mut held = Held { client, lock, token, lease: lease.id, from, until: lease.until };
+        let mut held = LockHold { client, lock, token, lease: lease.id, from, until: lease.until };
         for _ in 0..self.seed.between(1, 6) {
             self.write_guarded(lock, token);
             if self.seed.between(0, 2) == 0 && !self.keep_alive(&mut lease) {

@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     } else {
         let (replica, toxiproxy, linear) = (given("replica")?, given("toxiproxy")?, given("linear")?);
         let clock = given("clock")?.into();
-        let stage = run::Stage { replica, toxiproxy, linear, clock, dir, steps: number("steps", 8)? };
+        let stage = run::RunSetup { replica, toxiproxy, linear, clock, dir, steps: number("steps", 8)? };
         runs(first, seeds, has("count"), |seed| run::run(&stage, seed).map(|report| report.to_string()))
     };
     std::process::exit(i32::from(broken > 0))

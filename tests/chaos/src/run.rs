@@ -33,7 +33,7 @@ const DECIDED_MIN: f64 = 0.99;
 
 /// The programs and the directory of a run.
 #[derive(Debug, Clone)]
-pub struct Stage {
+pub struct RunSetup {
     /// The replica program.
     pub replica: String,
     /// The proxy program.
@@ -99,7 +99,7 @@ struct Clients {
 }
 
 /// Runs a seed.
-pub fn run(stage: &Stage, seed: u64) -> Result<Report> {
+pub fn run(stage: &RunSetup, seed: u64) -> Result<Report> {
     let dir = stage.dir.join(format!("seed-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir)?;
@@ -207,7 +207,7 @@ impl Clients {
 }
 
 fn check(
-    stage: &Stage,
+    stage: &RunSetup,
     dir: &Path,
     found: &RunHistory,
     struck: &[(u64, String)],

@@ -8,7 +8,7 @@ use dunlin_client::topic::{
 use dunlin_client::{CallError, Client, ClientOptions, RequestError, Subscriber};
 use dunlin_system_tests::port;
 
-use crate::stage::{HEARTBEAT, Node, SHORT_HEARTBEAT, url};
+use crate::processes::{HEARTBEAT, Node, SHORT_HEARTBEAT, url};
 
 /// Additional time for a busy machine.
 const SOON: Duration = Duration::from_secs(30);

@@ -11,7 +11,7 @@ use dunlin::wire::{
 use dunlin_system_tests::process::PATIENCE;
 use dunlin_system_tests::seed::Seed;
 
-use crate::stage::{Node, Readers, Writer, audit_all};
+use crate::processes::{Node, Readers, Writer, audit_all};
 use crate::stopped::create_reliable;
 use crate::tier;
 

@@ -8,7 +8,7 @@ use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::{PATIENCE, Process};
 
-use super::stage::role;
+use super::processes::role;
 
 /// The interval of status queries, each of which opens a connection to every node.
 const LOOK: Duration = Duration::from_millis(100);

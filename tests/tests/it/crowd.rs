@@ -10,7 +10,7 @@ use dunlin_system_tests::process::Process;
 use dunlin_system_tests::proxy::Proxy;
 use dunlin_system_tests::{limits, port};
 
-use crate::stage::{Node, role, url};
+use crate::processes::{Node, role, url};
 use crate::tier;
 
 /// The time within which all clients must be connected again.

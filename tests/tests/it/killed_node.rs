@@ -7,7 +7,7 @@ use dunlin_system_tests::audit::AuditCounts;
 use dunlin_system_tests::port;
 use dunlin_system_tests::seed::Seed;
 
-use crate::stage::{Node, Readers, Writer, audit_all, url};
+use crate::processes::{Node, Readers, Writer, audit_all, url};
 use crate::tier;
 
 /// The sum of all tries.

@@ -14,7 +14,7 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::port;
 use dunlin_system_tests::seed::Seed;
 
-use crate::stage::{Node, Readers, Writer, audit_all, url};
+use crate::processes::{Node, Readers, Writer, audit_all, url};
 use crate::tier;
 
 #[derive(Debug, Default)]

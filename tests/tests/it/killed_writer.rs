@@ -4,7 +4,7 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::seed::Seed;
 use dunlin_system_tests::trace::TraceLine;
 
-use crate::stage::{Node, Readers, Writer, audit_all};
+use crate::processes::{Node, Readers, Writer, audit_all};
 use crate::tier;
 
 /// Kills a publisher while it publishes, and starts another with the same identity and records. Returns the

@@ -6,7 +6,7 @@ use dunlin_client::Client;
 use dunlin_client::topic::Publish;
 use dunlin_system_tests::port;
 
-use crate::stage::Node;
+use crate::processes::Node;
 
 /// The node, and the address of its NATS listener.
 pub struct NatsNode {

@@ -6,7 +6,7 @@ use dunlin_client::topic::{
 use dunlin_client::{Client, ClientOptions};
 use dunlin_system_tests::process::PATIENCE;
 
-use crate::stage::{Node, role};
+use crate::processes::{Node, role};
 
 #[test]
 fn second_node_on_a_used_port_fails_with_the_address() {

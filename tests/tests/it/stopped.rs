@@ -7,7 +7,7 @@ use dunlin_client::{Client, ClientOptions};
 use dunlin_system_tests::port;
 use dunlin_system_tests::seed::Seed;
 
-use crate::stage::{Node, Readers, SHORT_HEARTBEAT, Writer, audit_all, url};
+use crate::processes::{Node, Readers, SHORT_HEARTBEAT, Writer, audit_all, url};
 use crate::tier;
 
 /// The topic retains 64 KiB, and its publisher waits for registered subscribers. Registered subscribers keep

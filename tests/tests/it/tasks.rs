@@ -15,7 +15,7 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_wait::until;
 
 use crate::cluster_stage::{ClusterUnderTest, Member};
-use crate::stage::{Node, role};
+use crate::processes::{Node, role};
 use crate::tier;
 
 const MS: Duration = Duration::from_millis(1);

@@ -1,4 +1,6 @@
-//! Checks for names of files, folders and modules that do not describe their contents.
+//! Checks for names of files, folders, modules and types that do not describe their contents.
+//!
+//! [`BANNED`] lists the words that are no name of a type or module, each with what to write instead.
 
 use super::repository::Repository;
 use super::{Findings, source};
@@ -7,8 +9,13 @@ use super::{Findings, source};
 const EMPTY_WORDS: [&str; 11] =
     ["common", "util", "utils", "helper", "helpers", "manager", "managers", "types", "misc", "impl", "impls"];
 
-/// Checks the names of Rust files, their folders, and modules declared inside of files.
+/// Below a heading, lines with a word, a tab, and what to write instead.
+const BANNED: &str = "xtask/src/tidy/banned-names.tsv";
+
+/// Checks the names of Rust files, their folders, and of modules and types declared inside of files.
 pub fn check(repository: &Repository, findings: &mut Findings) {
+    let list = repository.text(BANNED).unwrap_or_default();
+    let banned: Vec<(&str, &str)> = list.lines().skip(1).filter_map(|line| line.split_once('\t')).collect();
     for (path, text) in repository.texts().filter(|(path, _)| path.ends_with(".rs")) {
         for part in path.trim_end_matches(".rs").split('/') {
             if let Some(word) = empty_word(part) {
@@ -21,7 +28,28 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
                 findings.fail(path, line, advice(&module, word));
             }
         }
+        for (line, name) in declarations(text) {
+            if let Some((_, instead)) = banned.iter().find(|(word, _)| word.eq_ignore_ascii_case(name)) {
+                findings.fail(path, line, format!("`{name}` says too little; write {instead}"));
+            }
+        }
     }
+}
+
+/// Types and modules that are declared at the beginning of a line, with their lines.
+fn declarations(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().zip(1..).filter_map(|(line, number)| {
+        let line = line.trim_start();
+        let line = match line.strip_prefix("pub") {
+            Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1.trim_start(),
+            Some(rest) => rest.trim_start(),
+            None => line,
+        };
+        let (keyword, rest) = line.split_once(' ')?;
+        let is_declaration = matches!(keyword, "struct" | "enum" | "trait" | "type" | "union" | "mod");
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        is_declaration.then_some((number, &rest[..end]))
+    })
 }
 
 fn advice(name: &str, word: &str) -> String {
@@ -50,6 +78,22 @@ mod tests {
         assert_eq!(findings("crates/common/src/lib.rs", "").len(), 1);
         let found = findings("crates/a/src/lib.rs", "\nmod helpers {}\n");
         assert!(found[0].starts_with("crates/a/src/lib.rs:2: `helpers`"), "{found:?}");
+    }
+
+    #[test]
+    fn banned_names_of_types_and_modules_fail() {
+        let list = ("xtask/src/tidy/banned-names.tsv", "name\tinstead\nSeat\t`Member`\n");
+        for (text, fails) in [
+            ("pub(crate) struct Seat<T> {", true),
+            ("    enum Seat {", true),
+            ("mod seat;", true),
+            ("struct SeatMap;", false),
+            ("let seat = Seat(1);", false),
+        ] {
+            let mut findings = Findings::default();
+            check(&Repository::of([list, ("crates/a/src/lib.rs", text)]), &mut findings);
+            assert_eq!(findings.failures().len(), usize::from(fails), "{text}");
+        }
     }
 
     #[test]

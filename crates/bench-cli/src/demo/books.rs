@@ -77,7 +77,7 @@ impl Books {
     }
 
     /// Describes each replica in a line.
-    pub fn introduction() -> impl Iterator<RecordingItem = String> {
+    pub fn introduction() -> impl Iterator<Item = String> {
         PLANS.iter().map(|plan| format!("  {:<12} {}", plan.name, plan.about))
     }
 

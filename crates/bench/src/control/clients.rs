@@ -7,8 +7,8 @@ use bytes::Bytes;
 use dunlin::state::{ControlCommand, ControlQuery, ControlReply, QueryAnswer};
 use dunlin_client::{Client, ClientOptions, Kv};
 
+use super::acknowledged::{self, KeyMemory};
 use super::frame;
-use super::keeper::{self, KeyMemory};
 use super::lanes;
 use super::line::ConnectionHandle;
 use super::node::NodeUsage;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use tokio::sync::{Mutex, mpsc};
 
-use super::keeper::KeyMemory;
+use super::acknowledged::KeyMemory;
 use super::work::{ControlReport, ControlWork};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;

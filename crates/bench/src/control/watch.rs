@@ -13,8 +13,8 @@ use dunlin::state::{KeyEvent as Changed, KeyEvents};
 use dunlin::topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
 use dunlin_client::{Client, ClientOptions, Subscriber};
 
+use super::acknowledged::KeyMemory;
 use super::clients::StoreConnection;
-use super::keeper::KeyMemory;
 use super::lanes;
 use super::work::{ControlReport, ControlWork};
 use crate::child::PATIENCE;

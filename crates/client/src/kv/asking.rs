@@ -8,8 +8,8 @@ use dunlin_wire::{
 };
 
 use super::{Kv, KvError};
-use crate::asked::PendingRequest;
 use crate::follow::lock;
+use crate::pending_request::PendingRequest;
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 

@@ -14,9 +14,9 @@ use dunlin_control::{Answered, ControlCommand, ControlReply};
 use dunlin_wire::ControlKind;
 
 use super::{Kv, KvError};
-use crate::asked::deadline;
 use crate::follow::lock;
 use crate::interrupt::interruptible;
+use crate::pending_request::deadline;
 
 /// The number of renewals within the time to live.
 const TIMES: u32 = 3;

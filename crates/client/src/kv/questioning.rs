@@ -5,7 +5,7 @@ use std::time::Instant;
 use dunlin_control::{ControlQuery, QueryAnswer};
 
 use super::{Kv, KvError};
-use crate::asked::PendingRequest;
+use crate::pending_request::PendingRequest;
 
 /// A query that was sent. Several queries may be in flight. The node answers queries sent together from one
 /// state.

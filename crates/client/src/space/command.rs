@@ -7,7 +7,7 @@ use dunlin_space::{Denial, Entity, EntityCommand, EntityId, RegionId, WorldReque
 use dunlin_topic::{PublishError, RequestError};
 
 use super::{World, subject};
-use crate::asked::deadline;
+use crate::pending_request::deadline;
 use crate::space::places::{WorldMap, WorldMapError};
 
 /// The pause before an entity that is between two regions is searched again.

@@ -10,7 +10,7 @@ use dunlin_space::{
 use super::line::ViewerLink;
 use super::places::WorldMapError;
 use super::{World, subject};
-use crate::asked::deadline;
+use crate::pending_request::deadline;
 
 /// The interval at which the list of processes is read.
 const LOOK: Duration = Duration::from_millis(500);

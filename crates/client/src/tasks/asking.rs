@@ -9,7 +9,7 @@ use dunlin_wire::{
 };
 
 use super::{Tasks, TasksError};
-use crate::asked::PendingRequest;
+use crate::pending_request::PendingRequest;
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 

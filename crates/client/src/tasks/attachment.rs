@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 use dunlin_tasks::{AttemptReport, TaskCommand};
 
 use super::Tasks;
+use super::assigned::{AssignedTask, TaskUsage};
 use super::error::TasksError;
-use super::given::{AssignedTask, TaskUsage};
 use super::line::WorkerInbox;
-use crate::asked::deadline;
 use crate::client::SharedClient;
 use crate::follow::lock;
 use crate::interrupt::interruptible;
+use crate::pending_request::deadline;
 use crate::started::NAME_VARIABLE;
 use driving::Driver;
 use worker_state::{QueuedCommand, WorkerState};

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::assigned::{AssignedTask, TaskUsage};
 use super::attachment::{Attachment, AttachmentLoad, WorkerOptions};
 use super::error::TasksError;
-use super::given::{AssignedTask, TaskUsage};
 use crate::client::Client;
 use crate::follow::thread_waker;
 

@@ -9,7 +9,7 @@ use dunlin::journal::FakeDisk;
 use dunlin::topic::*;
 use dunlin_client::{Client, Subscriber};
 
-use crate::running::{Running, from_the_first, on_disk};
+use crate::running::{RunningNode, from_the_first, on_disk};
 
 type TcpReplica = Replica<Book, Subscriber>;
 
@@ -46,7 +46,7 @@ fn answered<T>(mut call: impl FnMut() -> Result<T, PublishError>) -> Result<T, P
 
 #[test]
 fn lost_state_topic_is_recreated_with_its_reducer() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("md.a", &book(), false).unwrap();
     let mut publisher = client.publisher("md.a").unwrap();
@@ -89,7 +89,7 @@ fn lost_state_topic_is_recreated_with_its_reducer() {
 
 #[test]
 fn lost_state_topic_is_not_recreated_without_its_reducer() {
-    let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
+    let running = RunningNode::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let mut publisher = running.client().publisher("md.a").unwrap();
     publisher.publish(&level(1, 5)[..]).unwrap();
@@ -107,7 +107,7 @@ fn lost_state_topic_is_not_recreated_without_its_reducer() {
 
 #[test]
 fn subscriber_of_a_lost_state_creates_no_topic() {
-    let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
+    let running = RunningNode::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let running = running.restart_with_defaults();
     let client = running.client();
@@ -119,7 +119,7 @@ fn subscriber_of_a_lost_state_creates_no_topic() {
 
 #[test]
 fn plain_topic_is_not_mistaken_for_a_lost_state() {
-    let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
+    let running = RunningNode::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let mut publisher = running.client().publisher("md.a").unwrap();
     publisher.publish(&level(1, 5)[..]).unwrap();
@@ -146,7 +146,7 @@ fn plain_topic_is_not_mistaken_for_a_lost_state() {
 
 #[test]
 fn publishing_to_a_plain_topic_continues_after_a_restart() {
-    let running = Running::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
+    let running = RunningNode::of(dunlin::Node::start(dunlin::Config::default()).unwrap());
     let client = running.client();
     let mut publisher = client.publisher("t").unwrap();
     publisher.publish("one").unwrap();
@@ -158,7 +158,7 @@ fn publishing_to_a_plain_topic_continues_after_a_restart() {
 
 #[test]
 fn publisher_continues_with_a_recreated_topic() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     for config in [TopicConfig::default(), book()] {
         client.create_topic("t", &config, false).unwrap();
@@ -176,7 +176,7 @@ fn publisher_continues_with_a_recreated_topic() {
 
 #[test]
 fn subscriber_of_a_deleted_topic_ends_despite_recreation() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("md.a", &book(), false).unwrap();
     client.publisher("md.a").unwrap().publish(&level(1, 5)[..]).unwrap();
@@ -202,7 +202,7 @@ fn subscriber_of_a_deleted_topic_ends_despite_recreation() {
 fn restarts_of_a_durable_state_cause_no_trouble_report() {
     for conflate in [false, true] {
         let disk = FakeDisk::new(51);
-        let running = Running::of(on_disk(&disk));
+        let running = RunningNode::of(on_disk(&disk));
         let retention = Retention { bytes: 1 << 20, ..Retention::default() };
         let config = TopicConfig { durable: Some(Durable::default()), retention, ..book() };
         running.client().create_topic("md.a", &config, false).unwrap();
@@ -261,7 +261,7 @@ fn prices(client: &Client, topic: &str, count: usize) -> Vec<i64> {
 
 #[test]
 fn refused_record_removes_no_other_record() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     for (topic, count, bad) in [("few", 5, 2), ("many", 2_000, 1_000)] {
         let config = TopicConfig { retention: Retention::default(), ..book() };
@@ -284,7 +284,7 @@ fn refused_record_removes_no_other_record() {
 
 #[test]
 fn refused_record_of_an_idle_publisher_removes_no_other() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();
     let quiet = dunlin_client::PublisherOptions { quiet: true, identity: None };
@@ -299,7 +299,7 @@ fn refused_record_of_an_idle_publisher_removes_no_other() {
 
 #[test]
 fn pipelined_retry_appends_only_new_records() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
     for count in [3, 1_000] {
@@ -317,7 +317,7 @@ fn pipelined_retry_appends_only_new_records() {
 
 #[test]
 fn refused_batch_names_its_record_and_appends_nothing() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();
     let mut publisher = client.publisher("t").unwrap();
@@ -330,7 +330,7 @@ fn refused_batch_names_its_record_and_appends_nothing() {
 
 #[test]
 fn sent_record_is_delivered_without_another_call() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
     let mut subscriber = running.client().subscribe("t", SubscribeOptions::default()).unwrap();
@@ -344,7 +344,7 @@ fn sent_record_is_delivered_without_another_call() {
 
 #[test]
 fn overrun_subscriber_receives_what_repairs_its_gap() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();
     let mut publisher = client.publisher("t").unwrap();

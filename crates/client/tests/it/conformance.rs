@@ -7,11 +7,11 @@ use dunlin_client::topic::{
 };
 use dunlin_wait::PATIENCE;
 
-use crate::running::{Running, patient};
+use crate::running::{RunningNode, patient};
 
 /// Runs `program` at each place with its own topic, and compares the notes.
 fn everywhere(config: &TopicConfig, subject: &str, options: &SubscribeOptions, program: impl Program) {
-    let running = Running::start();
+    let running = RunningNode::start();
     let fresh = |place: &str| {
         let pattern = config.pattern.as_ref().map(|pattern| format!("{place}.{pattern}"));
         running.node.create_topic(place, TopicConfig { pattern, ..config.clone() }, false).unwrap();

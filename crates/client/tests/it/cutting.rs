@@ -12,11 +12,11 @@ use dunlin_client::topic::{
 use dunlin_wait::{Deadline, PATIENCE, until};
 
 use crate::peer::word;
-use crate::running::{Running, from_the_first, patient};
+use crate::running::{RunningNode, from_the_first, patient};
 
 #[test]
 fn node_restart_is_delivered_as_a_new_epoch() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
     let mut subscriber = client.subscribe("t", from_the_first()).unwrap();
@@ -38,7 +38,7 @@ fn node_restart_is_delivered_as_a_new_epoch() {
 #[test]
 fn killed_connections_lose_and_duplicate_no_record() {
     const RECORDS: u64 = 60_000;
-    let running = Running::start();
+    let running = RunningNode::start();
     let retention = Retention { bytes: 64 << 20, ..Retention::default() };
     running.node.create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
     let proxy = Proxy::start(running.address);
@@ -138,7 +138,7 @@ fn pass_on(mut from: std::net::TcpStream, mut to: std::net::TcpStream, cut_after
 #[test]
 fn records_sent_before_dropping_the_client_arrive() {
     const RECORDS: u64 = 20_000;
-    let running = Running::start();
+    let running = RunningNode::start();
     let retention = Retention { bytes: 16 << 20, ..Retention::default() };
     running.node.create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
     let client = running.client();
@@ -154,7 +154,7 @@ fn records_sent_before_dropping_the_client_arrive() {
 #[test]
 fn clients_cut_off_together_all_resume_without_loss() {
     const CLIENTS: usize = 400;
-    let mut running = Running::start();
+    let mut running = RunningNode::start();
     running.node.create_topic("t", TopicConfig::default(), false).unwrap();
     let clients: Vec<Client> = (0..CLIENTS).map(|_| running.client()).collect();
     let mut subscribers: Vec<_> =

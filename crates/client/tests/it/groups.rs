@@ -13,31 +13,31 @@ use dunlin_client::topic::{
 use dunlin_client::{Client, Group, GroupEvent, GroupKind, GroupOptions, Member};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
-use crate::running::{Running, on_disk};
+use crate::running::{RunningNode, on_disk};
 
 const JOBS: Group<'static> = Group { topic: "jobs", name: "g" };
 
 /// The parts of a record or notice that a test compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Seen {
+enum Received {
     Record { token: u64, position: Position, attempt: u32, number: u64 },
     Notice(Notice),
 }
 
-fn next(member: &mut Member, timeout: Duration) -> Result<Option<Seen>, SubscribeError> {
+fn next(member: &mut Member, timeout: Duration) -> Result<Option<Received>, SubscribeError> {
     Ok(member.next_timeout(timeout)?.map(|claimed| match claimed {
         GroupEvent::Record { token, position, attempt, frame, .. } => {
             let number = u64::from_le_bytes(frame.payload().try_into().unwrap());
-            Seen::Record { token, position, attempt, number }
+            Received::Record { token, position, attempt, number }
         }
-        GroupEvent::Notice(notice) => Seen::Notice(notice),
+        GroupEvent::Notice(notice) => Received::Notice(notice),
     }))
 }
 
 /// Token, attempt and number of the next record.
 fn record(member: &mut Member) -> (u64, u32, u64) {
     match next(member, PATIENCE).unwrap() {
-        Some(Seen::Record { token, attempt, number, .. }) => (token, attempt, number),
+        Some(Received::Record { token, attempt, number, .. }) => (token, attempt, number),
         other => panic!("no record but {other:?}"),
     }
 }
@@ -50,8 +50,8 @@ fn working() -> GroupOptions {
     GroupOptions { kind: GroupKind::Work, ..sharing() }
 }
 
-fn start(topic: TopicConfig) -> (Running, Client) {
-    let running = Running::start();
+fn start(topic: TopicConfig) -> (RunningNode, Client) {
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("jobs", &topic, false).unwrap();
     (running, client)
@@ -79,7 +79,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
                 let deadline = Deadline::new();
                 // A member that leaves keeps its delivered records.
                 while read.load(Ordering::SeqCst) < RECORDS && !deadline.is_over() {
-                    if let Some(Seen::Record { number, .. }) =
+                    if let Some(Received::Record { number, .. }) =
                         next(&mut member, Duration::from_millis(50)).unwrap()
                     {
                         numbers.push(number);
@@ -106,9 +106,9 @@ fn lost_records_of_a_share_group_are_a_gap() {
     let (mut seen, mut lost) = (0, 0);
     while seen + lost < 50_000 {
         match next(&mut member, PATIENCE).unwrap() {
-            Some(Seen::Record { .. }) => seen += 1,
-            Some(Seen::Notice(Notice::Gap(gap))) => lost += gap.records(),
-            Some(Seen::Notice(_)) => {}
+            Some(Received::Record { .. }) => seen += 1,
+            Some(Received::Notice(Notice::Gap(gap))) => lost += gap.records(),
+            Some(Received::Notice(_)) => {}
             None => panic!("{seen} seen, {lost} lost, and the rest in silence"),
         }
     }
@@ -125,7 +125,9 @@ fn leaving_member_loses_only_its_unread_records() {
     first.leave();
     let mut second = client.join(JOBS, sharing()).unwrap();
     // The group loses the records in flight to the first member, but none that the first member read.
-    let Some(Seen::Notice(Notice::Gap(gap))) = next(&mut second, PATIENCE).unwrap() else { panic!("no gap") };
+    let Some(Received::Notice(Notice::Gap(gap))) = next(&mut second, PATIENCE).unwrap() else {
+        panic!("no gap")
+    };
     assert_eq!((given, gap.first, gap.last), (vec![0, 1, 2], 4, 10));
 }
 
@@ -233,7 +235,7 @@ fn work_shared_by_clients_is_done_once_without_failures() {
                 let deadline = Deadline::new();
                 member.claim(10);
                 while all_done.load(Ordering::SeqCst) < RECORDS && !deadline.is_over() {
-                    if let Some(Seen::Record { token, number, .. }) =
+                    if let Some(Received::Record { token, number, .. }) =
                         next(&mut member, Duration::from_millis(50)).unwrap()
                     {
                         assert_eq!(member.ack(&[token]).unwrap().settled, 1);
@@ -264,8 +266,10 @@ fn idle_member_continues_or_fails_after_a_node_restart() {
             let deadline = Deadline::new();
             loop {
                 match next(&mut member, PATIENCE) {
-                    Ok(Some(Seen::Record { number, token, .. })) => return Ok((number, token, member, seen)),
-                    Ok(Some(Seen::Notice(notice))) => seen.push(notice),
+                    Ok(Some(Received::Record { number, token, .. })) => {
+                        return Ok((number, token, member, seen));
+                    }
+                    Ok(Some(Received::Notice(notice))) => seen.push(notice),
                     // The next call tries again instead of hanging.
                     Err(SubscribeError::Connection(_)) => deadline.check("the node is back"),
                     Err(ended) => return Err(ended),
@@ -305,7 +309,7 @@ fn idle_member_continues_or_fails_after_a_node_restart() {
 fn share_group_continues_at_its_position_after_a_restart() {
     for start in [Start::Earliest, Start::Latest] {
         let disk = FakeDisk::new(52);
-        let running = Running::of(on_disk(&disk));
+        let running = RunningNode::of(on_disk(&disk));
         let client = running.client();
         let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
         client.create_topic("jobs", &durable, false).unwrap();
@@ -317,8 +321,8 @@ fn share_group_continues_at_its_position_after_a_restart() {
         });
         let number = loop {
             match next(&mut member, PATIENCE) {
-                Ok(Some(Seen::Record { number, .. })) => break number,
-                Ok(Some(Seen::Notice(_))) | Err(SubscribeError::Connection(_)) => {}
+                Ok(Some(Received::Record { number, .. })) => break number,
+                Ok(Some(Received::Notice(_))) | Err(SubscribeError::Connection(_)) => {}
                 other => panic!("{start:?}: {other:?}"),
             }
         };
@@ -340,7 +344,7 @@ fn reconnected_member_receives_its_held_records_again() {
     while again.len() < 2 {
         deadline.check(format_args!("{again:?}"));
         // The member receives the records that it requested before.
-        if let Ok(Some(Seen::Record { token, attempt, number, .. })) = next(&mut member, PATIENCE) {
+        if let Ok(Some(Received::Record { token, attempt, number, .. })) = next(&mut member, PATIENCE) {
             assert_eq!(attempt, 2);
             again.push((token, number));
         }

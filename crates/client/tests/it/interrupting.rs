@@ -7,7 +7,7 @@ use std::thread;
 use dunlin_client::interruptible;
 use dunlin_client::topic::{Event, Publish, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 
-use crate::running::Running;
+use crate::running::RunningNode;
 
 fn interrupted(error: SubscribeError) -> bool {
     matches!(error, SubscribeError::Connection(why) if why == "interrupted")
@@ -15,7 +15,7 @@ fn interrupted(error: SubscribeError) -> bool {
 
 #[test]
 fn interrupted_wait_ends_without_losing_a_record() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
     let mut events = client.subscribe("t", SubscribeOptions::default()).unwrap();
@@ -34,7 +34,7 @@ fn interrupted_wait_ends_without_losing_a_record() {
 
 #[test]
 fn every_waiting_thread_of_a_connection_is_interrupted() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
     let mut all: Vec<_> =
@@ -56,7 +56,7 @@ fn every_waiting_thread_of_a_connection_is_interrupted() {
 
 #[test]
 fn outer_interrupt_check_is_restored_after_an_inner_call() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
     let mut events = client.subscribe("t", SubscribeOptions::default()).unwrap();
@@ -72,7 +72,7 @@ fn outer_interrupt_check_is_restored_after_an_inner_call() {
 
 #[test]
 fn interrupted_lock_wait_leaves_the_queue() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let (kv, other) = (running.client().kv(), running.client().kv());
     let patience = std::time::Duration::from_secs(60);
     let (ours, theirs) = (kv.lease(patience).unwrap(), other.lease(patience).unwrap());

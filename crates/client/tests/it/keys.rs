@@ -10,11 +10,11 @@ use dunlin_client::state::{
 use dunlin_client::{ErrorCode, KvError, Transaction, WatchError, WatchFrom};
 use dunlin_wait::{Deadline, PATIENCE, until};
 
-use crate::running::Running;
+use crate::running::RunningNode;
 
 #[test]
 fn keys_are_put_read_swapped_and_deleted() {
-    let node = Running::start();
+    let node = RunningNode::start();
     let kv = node.client().kv();
     assert_eq!(kv.get("a").unwrap(), None);
     assert_eq!(kv.put("a", "1").unwrap(), 1);
@@ -33,7 +33,7 @@ fn keys_are_put_read_swapped_and_deleted() {
 
 #[test]
 fn ranges_are_paged_and_transactions_are_atomic() {
-    let node = Running::start();
+    let node = RunningNode::start();
     let kv = node.client().kv();
     let keys: Vec<String> = (0..250).map(|number| format!("k/{number:03}")).collect();
     let puts: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (key.as_bytes(), &b"v"[..])).collect();
@@ -58,7 +58,7 @@ fn ranges_are_paged_and_transactions_are_atomic() {
 
 #[test]
 fn watch_delivers_every_revision_from_its_start() {
-    let node = Running::start();
+    let node = RunningNode::start();
     let kv = node.client().kv();
     let mut now = kv.watch("a/", WatchFrom::Now).unwrap();
     for (key, value) in [("a/1", "x"), ("b/1", "y"), ("a/2", "z")] {
@@ -93,7 +93,7 @@ fn text(bytes: &[u8]) -> String {
 fn watch_before_the_history_returns_the_oldest_revision() {
     let mut config = dunlin::Config::default();
     config.limits.control.history_bytes = 64 << 10;
-    let node = Running::of(dunlin::Node::start(config).unwrap());
+    let node = RunningNode::of(dunlin::Node::start(config).unwrap());
     let kv = node.client().kv();
     let big = vec![b'x'; 2_000];
     for _ in 0..200 {
@@ -111,7 +111,7 @@ fn watch_before_the_history_returns_the_oldest_revision() {
 
 #[test]
 fn concurrent_commands_and_queries_get_their_own_responses() {
-    let node = Running::start();
+    let node = RunningNode::start();
     let client = node.client();
     let kv = client.kv();
     for _ in 0..4 {
@@ -144,7 +144,7 @@ fn concurrent_commands_and_queries_get_their_own_responses() {
 
 #[test]
 fn commands_and_watches_can_be_awaited() {
-    let node = Running::start();
+    let node = RunningNode::start();
     let kv = node.client().kv();
     let mut watch = kv.watch("", WatchFrom::Now).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -159,7 +159,7 @@ fn commands_and_watches_can_be_awaited() {
 
 #[test]
 fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
-    let node = Running::start();
+    let node = RunningNode::start();
     let kv = node.client().kv();
     // A lease ends correctly if the machine stops for longer than its time to live.
     let (kept, left) = [500, 3_000, 15_000, 60_000]
@@ -184,7 +184,7 @@ fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
 
 #[test]
 fn released_lock_passes_to_the_waiter_with_a_higher_token() {
-    let node = Running::start();
+    let node = RunningNode::start();
     let (kv, other) = (node.client().kv(), node.client().kv());
     let lease = kv.lease(Duration::from_secs(60)).unwrap();
     let lock = kv.lock("gate", &lease, b"first").unwrap();
@@ -208,7 +208,7 @@ fn released_lock_passes_to_the_waiter_with_a_higher_token() {
 
 #[test]
 fn lock_request_is_repeated_after_a_lost_connection() {
-    let mut node = Running::start();
+    let mut node = RunningNode::start();
     let kv = node.client().kv();
     let others = node.client();
     let other = others.kv();
@@ -231,7 +231,7 @@ fn lock_request_is_repeated_after_a_lost_connection() {
 
 #[test]
 fn invalid_keys_are_refused_and_the_connection_survives() {
-    let node = Running::start();
+    let node = RunningNode::start();
     let client = node.client();
     let kv = client.kv();
     let refused = |result: Result<u64, KvError>| match result {
@@ -267,7 +267,7 @@ fn invalid_keys_are_refused_and_the_connection_survives() {
 /// An idle handle continues or fails while the node is unreachable.
 #[test]
 fn idle_watch_and_lease_survive_a_lost_connection() {
-    let mut node = Running::start();
+    let mut node = RunningNode::start();
     let kv = node.client().kv();
     let mut lease = kv.lease(Duration::from_secs(30)).unwrap();
     lease.keep().unwrap();

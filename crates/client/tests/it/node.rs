@@ -13,11 +13,11 @@ use dunlin_client::{CallError, Client, ErrorCode, PublisherOptions, RequestError
 use dunlin_wait::{Deadline, PATIENCE};
 
 use crate::peer::word;
-use crate::running::{Running, from_the_first, patient};
+use crate::running::{RunningNode, from_the_first, patient};
 
 #[test]
 fn records_arrive_as_they_were_published_over_both_transports() {
-    let running = Running::start();
+    let running = RunningNode::start();
     for url in [running.url(), format!("unix://{}", running.unix.display())] {
         let client = Client::connect(&url, patient()).unwrap();
         let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
@@ -39,7 +39,7 @@ fn records_arrive_as_they_were_published_over_both_transports() {
 #[test]
 fn million_small_records_arrive_in_order() {
     const RECORDS: u64 = 1_000_000;
-    let running = Running::start();
+    let running = RunningNode::start();
     let config = TopicConfig {
         retention: Retention { bytes: 1 << 20, ..Retention::default() },
         reliable: Some(Reliable::default()),
@@ -74,7 +74,7 @@ fn million_small_records_arrive_in_order() {
 
 #[test]
 fn overrun_subscriber_receives_exact_gaps() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let client = running.client();
     client.create_topic("t", &TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
@@ -105,7 +105,7 @@ fn overrun_subscriber_receives_exact_gaps() {
 
 #[test]
 fn fail_on_gap_subscription_ends_with_lost() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let client = running.client();
     client.create_topic("t", &TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
@@ -127,7 +127,7 @@ fn fail_on_gap_subscription_ends_with_lost() {
 
 #[test]
 fn wildcard_subscription_reads_topics_created_later() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     let mut subscriber = client.subscribe("news.>", SubscribeOptions::default()).unwrap();
     for name in ["news.a", "news.b", "other.c"] {
@@ -147,7 +147,7 @@ fn wildcard_subscription_reads_topics_created_later() {
 
 #[test]
 fn remote_refusals_have_the_same_error_types_as_local_ones() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     assert_eq!(client.publisher("no.such").err(), Some(PublishError::NoTopic("no.such".to_owned())));
     assert!(matches!(client.subscribe("no.such", Default::default()), Err(SubscribeError::NoTopic(_))));
@@ -168,7 +168,7 @@ fn remote_refusals_have_the_same_error_types_as_local_ones() {
 
 #[test]
 fn topics_are_listed_described_and_deleted() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     for number in 0..300 {
         client.create_topic(&format!("t.{number:03}"), &TopicConfig::default(), false).unwrap();
@@ -195,7 +195,7 @@ fn topics_are_listed_described_and_deleted() {
 
 #[test]
 fn node_and_other_clients_answer_requests() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     for name in ["inside", "outside", "nobody"] {
         client.create_topic(name, &TopicConfig::default(), false).unwrap();
@@ -234,7 +234,7 @@ fn node_and_other_clients_answer_requests() {
 
 #[test]
 fn remote_and_local_publishers_choose_the_same_partition() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig { partitions: 4, ..TopicConfig::default() }, false).unwrap();
     let mut remote = client.publisher("t").unwrap();
@@ -250,7 +250,7 @@ fn remote_and_local_publishers_choose_the_same_partition() {
 
 #[test]
 fn idle_publisher_delivers_every_sent_record() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &TopicConfig::default(), false).unwrap();
     let mut subscriber = client.subscribe("t", SubscribeOptions::default()).unwrap();
@@ -268,7 +268,7 @@ fn idle_publisher_delivers_every_sent_record() {
 fn threads_that_publish_over_one_connection_wake_each_other() {
     const THREADS: usize = 6;
     const RECORDS: usize = 2_000;
-    let running = Running::start();
+    let running = RunningNode::start();
     running.node.create_topic("t", TopicConfig::default(), false).unwrap();
     let client = running.client();
     let deadline = Deadline::new();

@@ -9,7 +9,7 @@ use dunlin::feed::recording::{Recording, RecordingFormat, RecordingItem, Recordi
 use dunlin::feed::{BookEntry, OrderEntry, Orders, PriceLevels, Replica, Scale, Side};
 use dunlin_client::topic::*;
 
-use crate::running::Running;
+use crate::running::RunningNode;
 
 /// The part of a file that is read, to save time.
 const BYTES_MAX: usize = 4 << 20;
@@ -91,7 +91,7 @@ impl<F: Reducer + PriceLevels, S: Subscribe> Reader for Replica<F, S> {
 
 /// Replicas in process and over TCP: plain, conflated, and with every 50th record withheld.
 fn readers<F: Reducer + PriceLevels>(
-    running: &Running,
+    running: &RunningNode,
     new: fn() -> F,
 ) -> Vec<(&'static str, Box<dyn Reader>)> {
     let following =
@@ -116,7 +116,7 @@ fn import<F: Reducer + PriceLevels>(name: &str, layout: RecordingFormat, new: fn
         eprintln!("{} is not there: not tested (`cargo xtask data` fetches it)", path.display());
         return;
     };
-    let running = Running::start();
+    let running = RunningNode::start();
     let mut readers = readers(&running, new);
     let mut books: Vec<(String, String, Publisher, Naive)> = Vec::new();
     let mut count = 0;

@@ -12,34 +12,34 @@ use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_server::{Server, ServerConfig};
 use dunlin_wait::PATIENCE;
 
-pub struct Running {
+pub struct RunningNode {
     pub node: Node,
     server: Option<Server>,
     pub address: SocketAddr,
     pub unix: PathBuf,
 }
 
-impl Running {
-    pub fn start() -> Running {
-        Running::start_at(free())
+impl RunningNode {
+    pub fn start() -> RunningNode {
+        RunningNode::start_at(free())
     }
 
-    pub fn start_at(address: SocketAddr) -> Running {
-        Running::start_prepared(address, |_| ())
+    pub fn start_at(address: SocketAddr) -> RunningNode {
+        RunningNode::start_prepared(address, |_| ())
     }
 
-    fn start_prepared(address: SocketAddr, prepare: impl FnOnce(&Node)) -> Running {
+    fn start_prepared(address: SocketAddr, prepare: impl FnOnce(&Node)) -> RunningNode {
         let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
         prepare(&node);
-        Running::of_at(node, address)
+        RunningNode::of_at(node, address)
     }
 
     /// Starts the listeners of a node.
-    pub fn of(node: Node) -> Running {
-        Running::of_at(node, free())
+    pub fn of(node: Node) -> RunningNode {
+        RunningNode::of_at(node, free())
     }
 
-    fn of_at(node: Node, address: SocketAddr) -> Running {
+    fn of_at(node: Node, address: SocketAddr) -> RunningNode {
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let unix = std::env::temp_dir().join(format!("dunlin-client-{}-{number}.sock", std::process::id()));
@@ -51,7 +51,7 @@ impl Running {
         };
         let server = Server::start(node.clone(), config).unwrap();
         let address = server.tcp_addresses()[0];
-        Running { node, server: Some(server), address, unix }
+        RunningNode { node, server: Some(server), address, unix }
     }
 
     pub fn url(&self) -> String {
@@ -71,32 +71,32 @@ impl Running {
     }
 
     /// Ends the node without a good-bye, and starts another in its place.
-    pub fn restart(self) -> Running {
+    pub fn restart(self) -> RunningNode {
         self.restart_with(|_| ())
     }
 
     /// Like [`restart`](Running::restart), with a node that creates topics by itself.
-    pub fn restart_with_defaults(self) -> Running {
+    pub fn restart_with_defaults(self) -> RunningNode {
         let address = self.stop();
-        Running::of_at(Node::start(Config::default()).unwrap(), address)
+        RunningNode::of_at(Node::start(Config::default()).unwrap(), address)
     }
 
     /// Like [`restart`](Running::restart), with a node that is prepared before it accepts clients.
-    pub fn restart_with(self, prepare: impl FnOnce(&Node)) -> Running {
+    pub fn restart_with(self, prepare: impl FnOnce(&Node)) -> RunningNode {
         let address = self.stop();
-        Running::start_prepared(address, prepare)
+        RunningNode::start_prepared(address, prepare)
     }
 
     /// Cuts every connection, runs `before`, ends the node as a crash of its machine would, and starts
     /// another on the same disk.
-    pub fn crash(mut self, disk: &FakeDisk, before: impl FnOnce(&Node)) -> Running {
+    pub fn crash(mut self, disk: &FakeDisk, before: impl FnOnce(&Node)) -> RunningNode {
         drop(self.server.take());
         before(&self.node);
         disk.crash();
         let address = self.address;
         drop(self);
         dunlin_wait::until("the port is free", || std::net::TcpListener::bind(address).is_ok());
-        Running::of_at(on_disk(disk), address)
+        RunningNode::of_at(on_disk(disk), address)
     }
 
     /// Ends the node without a good-bye. Returns its address.

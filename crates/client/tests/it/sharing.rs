@@ -109,17 +109,17 @@ fn threads_publish_and_subscribe_over_one_connection() {
         let mut published = 0;
         // An echo: published records arrive on the subscription.
         while published < 2 * RECORDS {
-            enum Said {
+            enum ClientMessage {
                 Open(u32),
                 Publish(PublishHeader),
                 Other,
             }
             match link.next(|message| match message {
-                FromClient::OpenPublisher(open) => Said::Open(open.publisher),
-                FromClient::Publish(publish) => Said::Publish(publish.header),
-                _ => Said::Other,
+                FromClient::OpenPublisher(open) => ClientMessage::Open(open.publisher),
+                FromClient::Publish(publish) => ClientMessage::Publish(publish.header),
+                _ => ClientMessage::Other,
             }) {
-                Said::Open(publisher) => {
+                ClientMessage::Open(publisher) => {
                     open += 1;
                     link.send(FromNode::PublisherOpened(PublisherOpened {
                         publisher,
@@ -130,12 +130,12 @@ fn threads_publish_and_subscribe_over_one_connection() {
                         last_seqs: List::new(&[]),
                     }));
                 }
-                Said::Publish(header) => {
+                ClientMessage::Publish(header) => {
                     published += 1;
                     link.run_on(1, 1, published - 1, published, &["echo"]);
                     link.acknowledge(&header, published);
                 }
-                Said::Other => {}
+                ClientMessage::Other => {}
             }
         }
         assert_eq!(open, 2);

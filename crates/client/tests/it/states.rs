@@ -13,7 +13,7 @@ use dunlin_wait::{Deadline, PATIENCE, until};
 
 use crate::cutting::Proxy;
 use crate::peer::Peer;
-use crate::running::{Running, patient};
+use crate::running::{RunningNode, patient};
 
 fn now_ns() -> u64 {
     dunlin::now_ns()
@@ -53,7 +53,7 @@ struct Source {
 }
 
 impl Source {
-    fn of(running: &Running, subject: &str, levels: u64) -> Source {
+    fn of(running: &RunningNode, subject: &str, levels: u64) -> Source {
         let publisher = running.node.publisher(subject).unwrap();
         let (subject, oracle) = (subject.to_owned(), Book::new(Scale::default()));
         Source { publisher, subject, oracle, levels, random: 7, seq: 0 }
@@ -130,7 +130,7 @@ fn read_on(replica: &mut TcpReplica, on: &AtomicBool, published: &AtomicU64, eve
 
 #[test]
 fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
-    let running = Running::start();
+    let running = RunningNode::start();
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
     let mut source = Source::of(&running, "md.a", 400);
     source.fill();
@@ -184,7 +184,7 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
 
 #[test]
 fn each_loss_is_detected_and_repaired_once() {
-    let running = Running::start();
+    let running = RunningNode::start();
     running.node.create_topic("md.a", book(8 << 20), false).unwrap();
     let mut source = Source::of(&running, "md.a", 50);
     let client = running.client();
@@ -210,7 +210,7 @@ fn each_loss_is_detected_and_repaired_once() {
 
 #[test]
 fn record_lost_after_a_checksum_is_detected() {
-    let running = Running::start();
+    let running = RunningNode::start();
     running.node.create_topic("md.a", book(8 << 20), false).unwrap();
     let mut source = Source::of(&running, "md.a", 50);
     let client = running.client();
@@ -233,7 +233,7 @@ fn slow_conflated_subscriber_lags_only_by_its_own_work() {
     /// Records published while the subscriber processes one.
     const WORK: u64 = 25;
     const READS: usize = 100;
-    let running = Running::start();
+    let running = RunningNode::start();
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
     let mut source = Source::of(&running, "md.a", 100);
     source.fill();
@@ -278,7 +278,7 @@ fn slow_conflated_subscriber_lags_only_by_its_own_work() {
 
 #[test]
 fn state_larger_than_the_credit_arrives_whole() {
-    let running = Running::start();
+    let running = RunningNode::start();
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
     let mut source = Source::of(&running, "md.a", 10_000);
     source.fill();
@@ -297,7 +297,7 @@ fn state_larger_than_the_credit_arrives_whole() {
 
 #[test]
 fn oversized_state_ends_only_its_subscription() {
-    let running = Running::start();
+    let running = RunningNode::start();
     running.node.create_topic("md.a", book(64 << 10), false).unwrap();
     running.node.create_topic("plain", TopicConfig::default(), false).unwrap();
     Source::of(&running, "md.a", 1_000).fill();
@@ -318,7 +318,7 @@ fn oversized_state_ends_only_its_subscription() {
 
 #[test]
 fn one_subscription_follows_many_books_and_new_ones() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let names: Vec<String> = (0..12).map(|number| format!("md.{number}")).collect();
     let mut sources: Vec<Source> = Vec::new();
     for name in &names[..10] {
@@ -351,7 +351,7 @@ fn one_subscription_follows_many_books_and_new_ones() {
 
 #[test]
 fn state_refusals_name_their_reason() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     client.create_topic("plain", &TopicConfig::default(), false).unwrap();
     let refused = client.subscribe("plain", following()).unwrap_err();
@@ -371,7 +371,7 @@ fn state_refusals_name_their_reason() {
 
 #[test]
 fn topic_description_shows_the_state() {
-    let running = Running::start();
+    let running = RunningNode::start();
     let client = running.client();
     let mut config = book(64 << 10);
     config.reducer.get_or_insert_default().options.insert("depth".to_owned(), "5".to_owned());
@@ -391,7 +391,7 @@ fn topic_description_shows_the_state() {
 #[ignore = "a measurement: it wants the machine for itself"]
 fn thousand_joining_subscribers_use_bounded_memory() {
     const READERS: usize = 1_000;
-    let running = Running::start();
+    let running = RunningNode::start();
     running.node.create_topic("md.a", book(4 << 20), false).unwrap();
     let mut source = Source::of(&running, "md.a", 10_000);
     source.fill();

@@ -138,7 +138,7 @@ fn async_subscriber_fails_when_the_node_is_gone() {
 
 #[test]
 fn abandoned_async_wait_blocks_no_other_reader() {
-    let running = crate::running::Running::start();
+    let running = crate::running::RunningNode::start();
     running.node.create_topic("t", Default::default(), false).unwrap();
     running.node.create_topic("quiet", Default::default(), false).unwrap();
     let client = running.client();

@@ -15,13 +15,13 @@ use dunlin_client::topic::{Event, Subscribe, SubscribeOptions};
 use dunlin_client::{ErrorCode, Task, TaskFailure, TaskUsage, Tasks, TasksError, Worker, WorkerOptions};
 use dunlin_wait::{PATIENCE, find, until};
 
-use crate::running::Running;
+use crate::running::RunningNode;
 
 const MS: Duration = Duration::from_millis(1);
 
 /// A node that creates topics and tenants on first use.
-fn start() -> Running {
-    Running::of(Node::start(Config::default()).unwrap())
+fn start() -> RunningNode {
+    RunningNode::of(Node::start(Config::default()).unwrap())
 }
 
 fn until_over(tasks: &Tasks, task: u64) -> TaskView {
@@ -72,10 +72,10 @@ fn blocking_and_async_handlers_complete_their_tasks() {
 }
 
 /// A node whose tasks are in four shards.
-fn sharded() -> Running {
+fn sharded() -> RunningNode {
     let tasks = TasksLimits { shards: 4, ..TasksLimits::default() };
     let limits = NodeLimits { tasks, ..NodeLimits::default() };
-    Running::of(Node::start(Config { limits, ..Config::default() }).unwrap())
+    RunningNode::of(Node::start(Config { limits, ..Config::default() }).unwrap())
 }
 
 #[test]

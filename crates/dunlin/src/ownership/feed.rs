@@ -28,7 +28,7 @@ pub struct MirrorFeed {
     pub(super) route: Weak<Route>,
     pub(super) logs: Vec<Weak<Log>>,
     /// The permit of a mirror for a single subscriber.
-    pub(super) private: Option<Arc<Place>>,
+    pub(super) private: Option<Arc<PrivateMirrorPermit>>,
     pub(super) start: Start,
     /// The position before the first record, for empty logs whose owner hands over everything.
     pub(super) after: Option<Position>,
@@ -46,17 +46,17 @@ pub struct MirrorFeed {
 
 /// A permit for a mirror for a single subscriber, returned on drop.
 #[derive(Debug)]
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct PrivateMirrorPermit(Arc<AtomicUsize>);
 
-impl Place {
+impl PrivateMirrorPermit {
     /// A permit, if fewer than `max` are taken.
-    pub(super) fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Arc<Place>> {
-        let place = Place(Arc::clone(taken));
+    pub(super) fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Arc<PrivateMirrorPermit>> {
+        let place = PrivateMirrorPermit(Arc::clone(taken));
         (taken.fetch_add(1, Ordering::Relaxed) < max).then(|| Arc::new(place))
     }
 }
 
-impl Drop for Place {
+impl Drop for PrivateMirrorPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -16,7 +16,7 @@ use dunlin_topic::{
     Topic, TopicConfig, Upstream, Waiter,
 };
 
-use super::feed::{MirrorFeed, Place};
+use super::feed::{MirrorFeed, PrivateMirrorPermit};
 use super::forwarded::InFlightBatch;
 use super::membership::RemoteMembership;
 use super::presence::PublisherPresence;
@@ -434,14 +434,14 @@ impl Upstream for Route {
             // The topic has just moved here, and no other node has more records.
             return None;
         }
-        let place = Place::take(&ownership.private_mirrors, ownership.limits.private_mirrors_max)?;
+        let permit = PrivateMirrorPermit::take(&ownership.private_mirrors, ownership.limits.private_mirrors_max)?;
         let private = Log::mirror_for_one(log, ownership.limits.private_bytes_max);
         if let Start::After(at) = start {
             private.begin_at(at);
         }
         let mut feed =
             MirrorFeed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
-        (feed.private, feed.registered) = (Some(place), registered);
+        (feed.private, feed.registered) = (Some(permit), registered);
         if let Start::After(at) = start {
             // The position belongs to one log; the topic may have others.
             feed.after = Some(at);

@@ -77,7 +77,7 @@ impl Ownership {
     }
 
     /// The topics that one revision deleted.
-    pub fn deleted_by(events: KeyEvents<'_>) -> impl Iterator<KeyItem = String> {
+    pub fn deleted_by(events: KeyEvents<'_>) -> impl Iterator<Item = String> {
         let name = |event: Result<KeyEvent<'_>, _>| match event {
             Ok(KeyEvent::Deleted { key }) => String::from_utf8(key.strip_prefix(TOPICS)?.to_vec()).ok(),
             _ => None,
@@ -90,7 +90,7 @@ impl Ownership {
     pub fn deleted_before(
         self: &Arc<Ownership>,
         state: &ControlState,
-        names: impl IntoIterator<KeyItem = String>,
+        names: impl IntoIterator<Item = String>,
     ) {
         let is_gone = |name: &String| state.get(&topic_key(name.as_bytes())).is_none();
         for name in names.into_iter().filter(is_gone) {

@@ -13,9 +13,9 @@ use dunlin_topic::{
 
 use super::doubt::Doubt;
 use super::error::StorageError;
-use super::known::{self, FileOrigin, Known, Marks};
 use super::loaded::Cache;
 use super::note;
+use super::stored_position::{self, FileOrigin, Marks, StoredPosition};
 use super::worker::StoreQueue;
 use super::{Begun, StorageContext, catalogue, lock};
 use crate::clock::now_ns;
@@ -48,7 +48,7 @@ pub(super) struct DiskLog {
     /// Its topic's pattern.
     pattern: String,
     /// The stored position from before this start, if the log lacks records up to it.
-    lost: Option<Known>,
+    lost: Option<StoredPosition>,
     /// Epochs that may have had records beyond those on disk.
     unsure: Vec<u32>,
     /// Why there may have been more records than the files have.
@@ -85,7 +85,7 @@ struct Writing {
     snapshot: Option<Snapshot>,
     full: bool,
     /// The last record of how far the log is stored, and the file in which it was written.
-    known: Option<Known>,
+    known: Option<StoredPosition>,
     known_in: Option<dunlin_journal::Position>,
 }
 
@@ -111,15 +111,15 @@ impl DiskLog {
         let (disk, topic_path) = (&*place.disk, catalogue::path(&place.dir, id));
         // Reads the files before the log is opened, because opening creates missing files and changes
         // existing ones.
-        let (changed_ns, marks) = (known::changed_ns(disk, &dir), Marks::of(disk, &topic_path, &dir));
+        let (changed_ns, marks) = (stored_position::changed_ns(disk, &dir), Marks::of(disk, &topic_path, &dir));
         let opened = Journal::open(Arc::clone(&place.disk), &dir, &name, journal_config(config));
         let (journal, mut report) =
             opened.map_err(|error| StorageError::Log { topic: topic.to_owned(), error })?;
-        let known_path = known::path(&place.dir, id, partition);
+        let known_path = stored_position::path(&place.dir, id, partition);
         // A file that cannot be read gives no information, and is replaced.
-        let mut known = Known::read(disk, &known_path).unwrap_or_default();
+        let mut known = StoredPosition::read(disk, &known_path).unwrap_or_default();
         let pattern = config.pattern.clone().unwrap_or_else(|| topic.to_owned());
-        let of_state = report.snapshot.map(|at| Known::from_state(at, &report));
+        let of_state = report.snapshot.map(|at| StoredPosition::from_state(at, &report));
         let furthest = known.iter().cloned().chain(of_state).rev().max_by_key(|it| (it.epoch, it.through));
         let lost = furthest.filter(|known| known.is_more_than(&report));
         if let Some(lost) = &lost {
@@ -149,7 +149,8 @@ impl DiskLog {
             let origin = FileOrigin::of(disk, &topic_path, &dir);
             let (closed, changed_ns, unsure, pattern) = (false, None, unsure.clone(), Some(pattern.clone()));
             // If the node is killed before the next note, this note still holds.
-            let now = Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns, origin };
+            let now =
+                StoredPosition { epoch, first_seq, through, closed, pattern, unsure, changed_ns, origin };
             let _ = now.write(disk, &known_path);
             known = Some(now);
         }
@@ -366,7 +367,7 @@ impl DiskLog {
     fn note_known(
         &self,
         journal: &Journal,
-        known: &mut Option<Known>,
+        known: &mut Option<StoredPosition>,
         known_in: &mut Option<dunlin_journal::Position>,
     ) {
         let newest = self.reader.newest();
@@ -380,7 +381,12 @@ impl DiskLog {
     }
 
     /// `closed_ns`: the modification time of its last file, once the log is closed.
-    fn note(&self, last: dunlin_journal::Position, closed_ns: Option<u64>, known: &mut Option<Known>) {
+    fn note(
+        &self,
+        last: dunlin_journal::Position,
+        closed_ns: Option<u64>,
+        known: &mut Option<StoredPosition>,
+    ) {
         let begins = self.reader.epochs();
         let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
         let first_seq = begin.map_or(last.seq, |begin| begin.seq);
@@ -390,8 +396,16 @@ impl DiskLog {
         let pattern = Some(self.pattern.clone());
         let (epoch, through, closed) = (last.epoch, last.seq, closed_ns.is_some());
         let origin = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir);
-        let now =
-            Some(Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns: closed_ns, origin });
+        let now = Some(StoredPosition {
+            epoch,
+            first_seq,
+            through,
+            closed,
+            pattern,
+            unsure,
+            changed_ns: closed_ns,
+            origin,
+        });
         // If this fails, the previous note still holds.
         if *known != now && now.iter().all(|now| now.write(&*self.disk, &self.known_path).is_ok()) {
             *known = now;
@@ -404,8 +418,16 @@ impl DiskLog {
         let origin = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir);
         let pattern = Some(self.pattern.clone());
         let (unsure, changed_ns) = (Vec::new(), None);
-        let new =
-            Known { epoch, first_seq: 1, through: 0, closed: false, pattern, unsure, changed_ns, origin };
+        let new = StoredPosition {
+            epoch,
+            first_seq: 1,
+            through: 0,
+            closed: false,
+            pattern,
+            unsure,
+            changed_ns,
+            origin,
+        };
         // If this fails, a start that finds no record reports that some may be lost.
         if new.put(&*self.disk, &self.known_path).is_ok() {
             lock(&self.writing).known = Some(new);
@@ -421,7 +443,7 @@ impl DiskLog {
             if journal.close().is_ok()
                 && let Some(last) = last
             {
-                let closed_ns = known::changed_ns(&*self.disk, &self.dir).unwrap_or(0);
+                let closed_ns = stored_position::changed_ns(&*self.disk, &self.dir).unwrap_or(0);
                 self.note(last, Some(closed_ns), &mut writing.known);
             }
         }

@@ -3,7 +3,7 @@
 use dunlin_journal::Recovered;
 
 use super::Begun;
-use super::known::{Known, Marks};
+use super::stored_position::{Marks, StoredPosition};
 
 /// The reason why a log may have had more records than its files have, although none is known to be missing.
 /// The log begins a new epoch.
@@ -40,11 +40,11 @@ impl Doubt {
     pub(super) fn of(
         begun: Begun,
         report: &Recovered,
-        known: Option<&Known>,
+        known: Option<&StoredPosition>,
         changed_ns: Option<u64>,
         marks: &Marks,
     ) -> Option<Doubt> {
-        let is_known = |is: &dyn Fn(&Known) -> bool| known.is_some_and(is);
+        let is_known = |is: &dyn Fn(&StoredPosition) -> bool| known.is_some_and(is);
         match (begun, report.last) {
             (Begun::Now(_), _) => None,
             (_, Some(_)) if report.clean => {

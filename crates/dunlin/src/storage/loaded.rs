@@ -20,11 +20,11 @@ pub(super) struct Cache {
     /// `bytes_max` bounds it.
     budget: Arc<Budget>,
     bytes_max: u64,
-    kept: Mutex<Kept>,
+    kept: Mutex<LoadedSegments>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct LoadedSegments {
     segments: VecDeque<(usize, u32, LoadedSegment)>,
     bytes: u64,
     /// Segments over the limit that are still in use.
@@ -77,7 +77,7 @@ impl Cache {
     }
 }
 
-impl Kept {
+impl LoadedSegments {
     fn give_up_oldest(&mut self) {
         if let Some((_, _, segment)) = self.segments.pop_front() {
             self.bytes -= segment.bytes();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use dunlin_journal::{Disk, replace_file};
 
-use super::{checksum, known};
+use super::{checksum, stored_position};
 
 const FIRST_LINE: &str = "dunlin part 1";
 const LAST_LINE: &str = "end";
@@ -76,7 +76,7 @@ fn read(disk: &dyn Disk, mark: &Path) -> Option<Vec<String>> {
 /// When the lock of each log was changed last.
 fn locks(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
     let line = |log: PathBuf| {
-        let ns = disk.changed_ns(&log.join(known::LOCK_FILE)).ok()?;
+        let ns = disk.changed_ns(&log.join(stored_position::LOCK_FILE)).ok()?;
         Some(format!("lock {} {ns}", name(&log)))
     };
     logs_of(of).filter_map(line).collect()
@@ -85,7 +85,7 @@ fn locks(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
 /// The same, with the time when the newest file of each log was changed last.
 fn closed(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
     let line =
-        |log: PathBuf| Some(format!("closed {} {}", name(&log), known::changed_ns(disk, &log).unwrap_or(0)));
+        |log: PathBuf| Some(format!("closed {} {}", name(&log), stored_position::changed_ns(disk, &log).unwrap_or(0)));
     locks(disk, of).into_iter().chain(logs_of(of).filter_map(line)).collect()
 }
 

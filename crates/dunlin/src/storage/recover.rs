@@ -11,7 +11,7 @@ use dunlin_topic::{Budget, Topic, TopicConfig};
 use super::doubt::Doubt;
 use super::error::StorageError;
 use super::strays::{self, Logs};
-use super::{Begun, Kept, Storage, catalogue, known};
+use super::{Begun, Storage, StoredTopic, catalogue, stored_position};
 
 /// A topic found on disk, with its condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,18 +67,18 @@ impl Storage {
         let deleted: BTreeSet<u64> = deleted.into_iter().collect();
         let orphans = logs.remove_strays(disk, dir, &ids, &deleted)?;
         ids.extend(&orphans);
-        known::remove_strays(&**disk, dir, &ids)?;
+        stored_position::remove_strays(&**disk, dir, &ids)?;
         catalogue::unmark(&**disk, dir, &deleted.iter().copied().collect::<Vec<_>>());
         self.topics().id_last = ids.iter().chain(&deleted).copied().max().unwrap_or(0);
         for file in unreadable {
-            let said = known::pattern(&**disk, dir, file.id);
+            let said = stored_position::pattern(&**disk, dir, file.id);
             let name = logs.topic_of(disk, dir, file.id).or(file.name);
             self.refuse(refused(file.id, name, said.or(file.pattern), &file.why));
         }
         for id in orphans {
             let path = catalogue::path(dir, id);
             let why = format!("{}: it is missing, and logs of its topic are there", path.display());
-            self.refuse(refused(id, logs.topic_of(disk, dir, id), known::pattern(&**disk, dir, id), &why));
+            self.refuse(refused(id, logs.topic_of(disk, dir, id), stored_position::pattern(&**disk, dir, id), &why));
         }
         for listed in all {
             let next = epoch(&listed.name);
@@ -103,7 +103,7 @@ impl Storage {
             match opened {
                 Ok((topic, logs, reports)) => {
                     let doubts: Vec<Option<Doubt>> = logs.iter().map(|log| log.doubt()).collect();
-                    self.topics().by_name.insert(listed.name.clone(), Kept { id: listed.id, logs });
+                    self.topics().by_name.insert(listed.name.clone(), StoredTopic { id: listed.id, logs });
                     found.push((topic, remarks(listed.name, &reports, &doubts)));
                 }
                 Err(why) => {

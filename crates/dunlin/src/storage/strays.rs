@@ -8,7 +8,7 @@ use dunlin_journal::{Disk, OpenError, Position, Reader};
 use dunlin_topic::Subject;
 
 use super::error::StorageError;
-use super::{known, recover::remove_log};
+use super::{recover::remove_log, stored_position};
 
 /// The directories of logs, by the numbers of their topics.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub(super) fn remove_logs(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), St
         let log = dir.join("logs").join(name);
         remove_log(disk, &log).map_err(StorageError::disk("remove", &log))?;
     }
-    known::remove_of(disk, dir, id)
+    stored_position::remove_of(disk, dir, id)
 }
 
 /// Whether a log has records, or may have some.

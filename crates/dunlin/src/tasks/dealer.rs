@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dunlin_raft::Commands;
-use dunlin_tasks::{Look, SchedulerState, SlotAllocator, Slots, TaskCommand};
+use dunlin_tasks::{DemandSnapshot, SchedulerState, SlotAllocator, Slots, TaskCommand};
 use futures_util::future::join_all;
 
 use super::{Tasks, TasksError};
@@ -34,7 +34,7 @@ const SHARE: u32 = 10;
 
 enum DealerMessage {
     /// Look for waiting tasks.
-    Look,
+    DemandSnapshot,
     /// A worker is attached: its id, slots and read-ahead.
     Came(u64, u32, u32),
     End,
@@ -64,7 +64,7 @@ impl DealerSignal {
             && !self.is_signalled.swap(true, Ordering::AcqRel)
         {
             // A stopped dealer ignores the message.
-            let _ = self.words.send(DealerMessage::Look);
+            let _ = self.words.send(DealerMessage::DemandSnapshot);
         }
     }
 }
@@ -117,7 +117,7 @@ fn run(receiver: &Receiver<DealerMessage>, is_signalled: &AtomicBool, tasks: &We
         loop {
             match word {
                 Ok(DealerMessage::Came(worker, slots, ahead)) => dealing.came(worker, slots, ahead),
-                Ok(DealerMessage::Look) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(DealerMessage::DemandSnapshot) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(DealerMessage::End) | Err(RecvTimeoutError::Disconnected) => return,
             }
             match receiver.try_recv() {
@@ -143,7 +143,7 @@ fn deal(tasks: &Tasks, dealing: &mut SlotAllocator, now_ms: u64) -> Result<(), T
     if workers.is_empty() {
         return Ok(());
     }
-    let look = || tasks.each(|state| Look::at(state, &workers));
+    let look = || tasks.each(|state| DemandSnapshot::at(state, &workers));
     let before = look()?;
     let slots = dealing.deal(now_ms, &before);
     if slots.iter().all(Vec::is_empty) {

@@ -3,4 +3,4 @@
 mod alone;
 mod cluster;
 mod full;
-mod stage;
+mod nodes;

@@ -16,9 +16,9 @@
 //!
 //! Module [`phantoms`] finds orders of the opening that cannot exist.
 
+mod open_orders;
 mod phantoms;
 mod row;
-mod standing;
 mod tally;
 
 use super::defect::{Defect, DefectKind};
@@ -27,9 +27,9 @@ use crate::kind;
 use crate::orders::OrderEntry;
 use crate::scale::Scale;
 use crate::side::Side;
+use open_orders::OpenOrders;
 pub use phantoms::{GRACE_MS, Phantom, PhantomProof};
 use row::{BitstampColumns, BitstampRow, RowAction};
-use standing::OpenOrders;
 pub use tally::BitstampTally;
 
 /// Most open orders of one recording.

@@ -2,7 +2,7 @@
 
 use dunlin_journal::{AppendError, FakeDisk, LoadOutcome, OpenError, Position};
 
-use crate::stage::{append, expected, log_files, open, read};
+use crate::fixture::{append, expected, log_files, open, read};
 
 #[test]
 fn appended_records_are_read_back_over_many_files() {

@@ -7,8 +7,8 @@ use dunlin_journal::{
     AppendError, Disk, FakeDisk, Faults, Hole, Journal, JournalConfig, Position, Recovered, verify,
 };
 
+use crate::fixture::{JournalEntry, append, dir, log_files, open_with, payload, read};
 use crate::ledger::Ledger;
-use crate::stage::{Seen, append, dir, log_files, open_with, payload, read};
 
 const SEEDS: u64 = 2_000;
 const STEPS: u64 = 64;
@@ -139,7 +139,7 @@ impl Play {
     fn judge(&mut self, journal: &Journal, found: &Recovered) {
         let seen = read(&journal.reader(), Position::default());
         let holes: Vec<Hole> =
-            seen.iter().filter_map(|s| if let Seen::Hole(h) = s { Some(*h) } else { None }).collect();
+            seen.iter().filter_map(|s| if let JournalEntry::Hole(h) = s { Some(*h) } else { None }).collect();
         if !self.flipped {
             let all = || verify(&self.disk, &dir());
             assert!(holes.is_empty() && found.holes.is_empty(), "{holes:?} {found:?} {:?}", all());
@@ -152,7 +152,10 @@ impl Play {
         self.lost.extend(&found.holes);
         let (lost, cut, flipped) = (&self.lost, &self.cut_after, self.flipped);
         self.ledger.compare(&seen, |at| flipped && is_told(at, lost, cut));
-        let last = seen.iter().rev().find_map(|s| if let Seen::Record(at, _) = s { Some(*at) } else { None });
+        let last = seen
+            .iter()
+            .rev()
+            .find_map(|s| if let JournalEntry::Record(at, _) = s { Some(*at) } else { None });
         if !self.flipped {
             assert_eq!(found.last, last);
             // Records that survived count as synced from here on: readers may have seen them.
@@ -327,9 +330,12 @@ impl Play {
             return;
         }
         let seen = read(&journal.reader(), Position::default());
-        let last = seen.iter().rev().find_map(|s| if let Seen::Record(at, _) = s { Some(*at) } else { None });
+        let last = seen
+            .iter()
+            .rev()
+            .find_map(|s| if let JournalEntry::Record(at, _) = s { Some(*at) } else { None });
         assert_eq!(last, journal.durable().filter(|_| last.is_some()));
-        assert!(seen.iter().all(|s| matches!(s, Seen::Record(..))));
+        assert!(seen.iter().all(|s| matches!(s, JournalEntry::Record(..))));
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use dunlin_journal::{Disk, FakeDisk, Journal, OpenError, Position, Reader, VerifyReport, verify};
 
-use crate::stage::{Seen, append, dir, log_files, open, read};
+use crate::fixture::{JournalEntry, append, dir, log_files, open, read};
 
 /// Number of records in the recording.
 const RECORDS: u64 = 240;
@@ -63,9 +63,9 @@ fn check_refused(files: &[(PathBuf, Vec<u8>)], what: &str) {
     let reader = Reader::open(std::sync::Arc::new(disk.clone()), &dir()).unwrap();
     let mut last = 0;
     for seen in read(&reader, Position::default()) {
-        let Seen::Record(at, payload) = seen else { continue };
+        let JournalEntry::Record(at, payload) = seen else { continue };
         assert!(at.seq > last, "{what}: {at} after {last}");
-        assert_eq!(payload, crate::stage::payload(at.epoch, at.seq, 100), "{what}");
+        assert_eq!(payload, crate::fixture::payload(at.epoch, at.seq, 100), "{what}");
         last = at.seq;
     }
 }
@@ -241,13 +241,14 @@ fn damaged_block_is_an_exact_hole_and_the_rest_is_read() {
         let reader = Reader::open(std::sync::Arc::new(disk.clone()), &dir()).unwrap();
         let seen = read(&reader, Position::default());
         let holes: Vec<_> =
-            seen.iter().filter_map(|s| if let Seen::Hole(h) = s { Some(h) } else { None }).collect();
+            seen.iter().filter_map(|s| if let JournalEntry::Hole(h) = s { Some(h) } else { None }).collect();
         assert_eq!(holes.len(), 1, "{holes:?}");
         let hole = *holes[0];
         assert_eq!(hole.last, Some(hole.first.seq + 2));
-        let lost = |s: &Seen| matches!(s, Seen::Record(at, _) if at.seq >= hole.first.seq && Some(at.seq) <= hole.last);
+        let lost = |s: &JournalEntry| matches!(s, JournalEntry::Record(at, _) if at.seq >= hole.first.seq && Some(at.seq) <= hole.last);
         let rest: Vec<_> = all.iter().filter(|s| !lost(s)).cloned().collect();
-        let records: Vec<_> = seen.iter().filter(|s| matches!(s, Seen::Record(..))).cloned().collect();
+        let records: Vec<_> =
+            seen.iter().filter(|s| matches!(s, JournalEntry::Record(..))).cloned().collect();
         assert_eq!(records, rest);
         assert_eq!(strict(&disk).unwrap().holes, [hole]);
         let (journal, found) = open(&disk).unwrap();
@@ -273,7 +274,7 @@ fn damage_before_synced_records_is_a_hole_not_a_torn_tail() {
     assert_eq!(found.holes.len(), 1);
     assert_eq!((found.holes[0].first, found.holes[0].last), (Position::new(1, 5), Some(5)));
     let records = read(&journal.reader(), Position::default());
-    assert_eq!(records.iter().filter(|seen| matches!(seen, Seen::Record(..))).count(), 11);
+    assert_eq!(records.iter().filter(|seen| matches!(seen, JournalEntry::Record(..))).count(), 11);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_journal::{AppendError, Disk, DiskReserve, FakeDisk, Faults, Position, verify};
 
-use crate::stage::{append, dir, expected, open, read};
+use crate::fixture::{append, dir, expected, open, read};
 
 #[test]
 fn full_disk_refuses_appends_until_there_is_room() {

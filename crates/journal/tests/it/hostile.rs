@@ -7,7 +7,7 @@ use crate::any_bytes::try_log;
 /// Bytes that resemble a block, with plausible numbers and nearly valid frames.
 fn block() -> impl Strategy<Value = Vec<u8>> {
     let frame = prop::collection::vec(any::<u8>(), 0..40)
-        .prop_map(|payload| crate::stage::frames(1, 1, 1, payload.len()));
+        .prop_map(|payload| crate::fixture::frames(1, 1, 1, payload.len()));
     let numbers = (0_u64..16, 0_u32..4, 0_u32..200, any::<u8>(), 0_u8..7);
     (prop::collection::vec(frame, 0..4), numbers, any::<bool>()).prop_map(|(frames, numbers, exact)| {
         let (first_seq, count, synced, wrong, kind) = numbers;

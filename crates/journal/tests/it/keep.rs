@@ -5,7 +5,7 @@ use dunlin_journal::{
     ScanItem, verify,
 };
 
-use crate::stage::{Seen, append, dir, expected, log_files, open, open_with, read, small, time_of};
+use crate::fixture::{JournalEntry, append, dir, expected, log_files, open, open_with, read, small, time_of};
 
 fn fill(journal: &mut Journal, records: u64) {
     let from = journal.appended().map_or(1, |last| last.seq + 1);
@@ -203,7 +203,7 @@ fn first_record_at_or_after_a_time_is_found() {
 fn time_search_over_two_files_finds_the_first_equal_record() {
     let disk = FakeDisk::new(7);
     let (mut journal, _) = open(&disk).unwrap();
-    let frames = crate::stage::frames(1, 1, 1, 900);
+    let frames = crate::fixture::frames(1, 1, 1, 900);
     for seq in 1..=40 {
         let time = if seq < 5 { 10 } else { 20 };
         journal
@@ -221,5 +221,5 @@ fn time_search_over_two_files_finds_the_first_equal_record() {
     assert!(log_files(&disk).len() > 3);
     assert_eq!(journal.reader().position_at(15).unwrap(), Some(Position::new(1, 5)));
     assert_eq!(journal.reader().position_at(20).unwrap(), Some(Position::new(1, 5)));
-    assert!(matches!(read(&journal.reader(), Position::new(1, 40))[..], [Seen::Record(..)]));
+    assert!(matches!(read(&journal.reader(), Position::new(1, 40))[..], [JournalEntry::Record(..)]));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin_journal::{FILE_HEADER_BYTES, FORMAT_VERSION, FakeDisk, Position, Reader, verify};
 
-use crate::stage::{append, dir, expected, log_files, open, read, time_of};
+use crate::fixture::{append, dir, expected, log_files, open, read, time_of};
 
 fn golden() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden/version-1.log")

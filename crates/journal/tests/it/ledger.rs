@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dunlin_journal::Position;
 
-use crate::stage::Seen;
+use crate::fixture::JournalEntry;
 
 /// Everything appended to a log over all restarts.
 #[derive(Debug, Default)]
@@ -42,11 +42,11 @@ impl Ledger {
     /// Compares read records with appended ones, and removes those that a crash may lose.
     ///
     /// `excused` returns whether a synced record was reported lost.
-    pub fn compare(&mut self, seen: &[Seen], excused: impl Fn(Position) -> bool) {
+    pub fn compare(&mut self, seen: &[JournalEntry], excused: impl Fn(Position) -> bool) {
         let mut kept = BTreeMap::new();
         let mut before = Position::default();
         for seen in seen {
-            let Seen::Record(at, payload) = seen else { continue };
+            let JournalEntry::Record(at, payload) = seen else { continue };
             assert!(*at > before, "{at} comes after {before}");
             before = *at;
             assert_eq!(self.records.get(at), Some(payload), "what is read at {at} was never appended");

@@ -3,8 +3,8 @@
 //! The expected records are those that the test appended and that were acknowledged as synced.
 
 mod any_bytes;
+mod fixture;
 mod ledger;
-mod stage;
 
 mod append;
 mod crash;

@@ -9,7 +9,7 @@ use dunlin_journal::{
     measure_commits, measure_replay, verify,
 };
 
-use crate::stage::{append, expected, read, small};
+use crate::fixture::{append, expected, read, small};
 
 /// A temporary directory, removed at the end.
 struct Dir(PathBuf);
@@ -63,7 +63,7 @@ fn batch_of_1500_parts_is_written_whole() {
     let dir = Dir::new("parts");
     let (mut journal, _) = dir.open().unwrap();
     // More parts than one system call accepts, and more bytes than are joined.
-    let frames: Vec<Vec<u8>> = (1..=1500).map(|seq| crate::stage::frames(1, seq, 1, 300)).collect();
+    let frames: Vec<Vec<u8>> = (1..=1500).map(|seq| crate::fixture::frames(1, seq, 1, 300)).collect();
     let mut parts: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
     parts.insert(700, &[]);
     parts.insert(0, &[]);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dunlin_journal::Disk;
 use dunlin_raft::{RaftGroupError, RaftLimits};
 
-use crate::stage::*;
+use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_leader_is_replaced_and_catches_up_when_it_returns() {

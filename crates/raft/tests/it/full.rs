@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dunlin_journal::Faults;
 use dunlin_raft::{RaftGroupError, RaftLimits};
 
-use crate::stage::*;
+use crate::cluster::*;
 
 /// A line of about 1,000 bytes.
 fn line(number: usize) -> String {

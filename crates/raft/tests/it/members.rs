@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dunlin_journal::{Disk, FakeDisk};
 use dunlin_raft::{members_on_disk, seed};
 
-use crate::stage::*;
+use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_node_learns_first_and_then_votes() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_raft::{RaftGroupError, RaftLimits};
 
-use crate::stage::*;
+use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_applies_the_same_commands_in_the_same_order() {

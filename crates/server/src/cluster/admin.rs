@@ -14,8 +14,8 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::frame::{self, ClusterFrameKind, ClusterFrames};
 use super::hello::Purpose;
+use super::member::ClusterMember;
 use super::records::{self, NodeRecord, TokenRecord};
-use super::seat::ClusterMember;
 use super::serving::say;
 use super::token::Token;
 use crate::figures::{FiguresRequest, FiguresResponse};

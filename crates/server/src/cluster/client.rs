@@ -15,7 +15,7 @@ use super::error::ClusterError;
 use super::files::{ClusterDirectory, KnownMember};
 use super::frame::ClusterFrameKind;
 use super::hello::{self, Purpose};
-use super::seat::{ClusterMember, MemberConnection};
+use super::member::{ClusterMember, MemberConnection};
 use super::secure::ClusterTls;
 use super::serving::say;
 use super::{ClusterLimits, Token};

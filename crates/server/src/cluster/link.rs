@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::frame::{self, ClusterFrameKind, ClusterFrames};
-use super::seat::ClusterMember;
+use super::member::ClusterMember;
 use crate::stream::Stream;
 
 /// First and longest pause before an unreachable node is tried again; the pause doubles.

@@ -3,7 +3,7 @@
 use dunlin::topic::Topic;
 use serde::Serialize;
 
-use super::seat::ClusterMember;
+use super::member::ClusterMember;
 
 /// The node that owns a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::admin;
 use super::error::ClusterError;
 use super::files::KnownMember;
+use super::member::ClusterMember;
 use super::records::{self, NodeRecord};
-use super::seat::ClusterMember;
 use super::started::{self, StartOutcome};
 
 /// Interval of the work.

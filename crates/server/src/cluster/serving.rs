@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use super::frame::{self, ClusterFrameKind, ClusterFrames};
 use super::hello::{self, ClusterHello, ClusterWelcome, HelloRefusal, Purpose};
-use super::seat::ClusterMember;
+use super::member::ClusterMember;
 use super::{admin, join, started};
 use crate::stream::Stream;
 

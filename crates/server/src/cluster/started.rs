@@ -33,8 +33,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::files::{Incarnation, KnownMember};
 use super::frame::ClusterFrameKind;
 use super::hello::Purpose;
+use super::member::ClusterMember;
 use super::records::{self, NodeRecord};
-use super::seat::ClusterMember;
 use super::serving::say;
 
 /// How long a start waits for the lease of a start that does not respond.

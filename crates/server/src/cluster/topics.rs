@@ -31,7 +31,7 @@ use dunlin_client::{Address, ClientLimits, ClientOptions};
 
 use super::authority::name_of;
 use super::error::ClusterError;
-use super::seat::ClusterMember;
+use super::member::ClusterMember;
 use crate::peers::NodeLinks;
 
 /// Pause after a change, so that further changes are applied together: keys change often, owners of topics seldom.

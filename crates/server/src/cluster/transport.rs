@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use super::link::{self, LinkTarget, QueuedRequest};
-use super::seat::ClusterMember;
+use super::member::ClusterMember;
 
 /// One connection for each node and lane in use.
 pub(super) struct RaftTransport {

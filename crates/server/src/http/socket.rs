@@ -9,9 +9,9 @@
 //!
 //! Frames are in [`WebSocketStream`]; `gate` checks a page's origin before.
 
+mod client_message;
 mod handshake;
 mod reading;
-mod said;
 mod texts;
 
 use std::sync::Arc;

@@ -28,26 +28,26 @@ use dunlin_server::{Protocol, Server, ServerConfig};
 pub(crate) use peer::{Answer, Events, Peer};
 
 /// A node with an HTTP listener on a free port and one thread.
-pub(crate) struct Stage {
+pub(crate) struct HttpServer {
     pub(crate) node: Node,
     pub(crate) server: Server,
 }
 
-impl Stage {
-    pub(crate) fn new() -> Stage {
-        Stage::with(|_| ())
+impl HttpServer {
+    pub(crate) fn new() -> HttpServer {
+        HttpServer::with(|_| ())
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut ServerConfig)) -> Stage {
-        Stage::of(Node::start(Config::default()).unwrap(), change)
+    pub(crate) fn with(change: impl FnOnce(&mut ServerConfig)) -> HttpServer {
+        HttpServer::of(Node::start(Config::default()).unwrap(), change)
     }
 
-    pub(crate) fn of(node: Node, change: impl FnOnce(&mut ServerConfig)) -> Stage {
+    pub(crate) fn of(node: Node, change: impl FnOnce(&mut ServerConfig)) -> HttpServer {
         let mut config =
             ServerConfig { http: vec![([127, 0, 0, 1], 0).into()], threads: 1, ..ServerConfig::default() };
         change(&mut config);
         let server = Server::start(node.clone(), config).unwrap();
-        Stage { node, server }
+        HttpServer { node, server }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

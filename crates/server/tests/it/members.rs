@@ -12,7 +12,7 @@ use crate::serve;
 const CREDIT: u64 = 1 << 20;
 
 /// Token, attempt and sequence number of each record.
-type Given = Vec<(u64, u32, u64)>;
+type Deliveries = Vec<(u64, u32, u64)>;
 
 fn join(peer: &mut Peer, kind: GroupKind, credit: u64) {
     join_with(peer, kind, credit, 0);
@@ -44,10 +44,10 @@ fn claim(peer: &mut Peer, wanted: u64) {
     peer.say(FromClient::Claim(Claim { subscription: 1, wanted }));
 }
 
-fn records(peer: &mut Peer, count: usize) -> Given {
-    let mut given = Given::new();
+fn records(peer: &mut Peer, count: usize) -> Deliveries {
+    let mut given = Deliveries::new();
     while given.len() < count {
-        let more: Option<Given> = peer.next(|message| match message {
+        let more: Option<Deliveries> = peer.next(|message| match message {
             FromNode::Deliver(deliver) => {
                 Some(deliver.records.iter().map(|r| (r.token, r.attempt, r.position.seq)).collect())
             }

@@ -41,7 +41,7 @@ struct Member {
 }
 
 /// The agreed state, and the nodes' addresses.
-struct Hall {
+struct TestCluster {
     limits: OwnershipLimits,
     state: Mutex<ControlState>,
     members: Mutex<HashMap<u64, Member>>,
@@ -59,10 +59,10 @@ type Forwarding = Arc<dyn Fn(&InFlightBatch) + Send + Sync>;
 struct HookedLinks {
     id: u64,
     links: NodeLinks,
-    hall: Weak<Hall>,
+    hall: Weak<TestCluster>,
 }
 
-impl std::fmt::Debug for Hall {
+impl std::fmt::Debug for TestCluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Hall")
     }
@@ -109,15 +109,15 @@ impl PeerNodes for HookedLinks {
     }
 }
 
-impl Hall {
-    fn of(count: u64) -> Arc<Hall> {
-        Hall::with(count, OwnershipLimits::default())
+impl TestCluster {
+    fn of(count: u64) -> Arc<TestCluster> {
+        TestCluster::with(count, OwnershipLimits::default())
     }
 
     /// Leases do not expire by time; tests end them.
-    fn with(count: u64, limits: OwnershipLimits) -> Arc<Hall> {
+    fn with(count: u64, limits: OwnershipLimits) -> Arc<TestCluster> {
         let limits = OwnershipLimits { lease_ttl: Duration::from_secs(600), ..limits };
-        let hall = Arc::new(Hall {
+        let hall = Arc::new(TestCluster {
             limits,
             state: Mutex::default(),
             members: Mutex::default(),
@@ -133,11 +133,11 @@ impl Hall {
         hall
     }
 
-    fn start(self: &Arc<Hall>, id: u64) {
+    fn start(self: &Arc<TestCluster>, id: u64) {
         self.start_with(id, Node::start(Config::default()).unwrap());
     }
 
-    fn start_with(self: &Arc<Hall>, id: u64, node: Node) {
+    fn start_with(self: &Arc<TestCluster>, id: u64, node: Node) {
         let anywhere = || vec![([127, 0, 0, 1], 0).into()];
         let mut config = ServerConfig {
             tcp: anywhere(),
@@ -271,7 +271,7 @@ fn read_until(subscriber: &mut impl Subscribe, last: u64) -> (Vec<u64>, Vec<Noti
 
 #[test]
 fn client_of_any_node_uses_a_topic_of_another_owner() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(3, "t", TopicConfig::default());
     let mut readers = [1, 2, 3].map(|id| hall.client(id).subscribe("t", from(Start::Latest)).unwrap());
     let mut publisher = hall.client(1).publisher("t").unwrap();
@@ -297,7 +297,7 @@ fn client_of_any_node_uses_a_topic_of_another_owner() {
 
 #[test]
 fn topic_created_by_a_first_record_is_the_same_on_all_nodes() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     let mut wide = hall.client(2).subscribe("made.>", from(Start::Latest)).unwrap();
     for id in [1, 2, 3] {
         let mut publisher = hall.client(id).publisher("made.here").unwrap();
@@ -309,7 +309,7 @@ fn topic_created_by_a_first_record_is_the_same_on_all_nodes() {
 
 #[test]
 fn owner_killed_under_load_loses_no_record_silently() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(1, "t", TopicConfig::default());
     let mut readers = [2, 3].map(|id| hall.client(id).subscribe("t", from(Start::Latest)).unwrap());
     let client = hall.client(2);
@@ -351,7 +351,7 @@ fn owner_killed_under_load_loses_no_record_silently() {
 
 #[test]
 fn long_history_is_read_through_another_node_at_own_speed() {
-    let hall = Hall::of(2);
+    let hall = TestCluster::of(2);
     let retention = dunlin::topic::Retention { bytes: 32 << 20, ..Default::default() };
     hall.topic_at(1, "t", TopicConfig { retention, ..TopicConfig::default() });
     let mut publisher = hall.node(1).publisher("t").unwrap();
@@ -376,7 +376,7 @@ fn long_history_is_read_through_another_node_at_own_speed() {
 
 #[test]
 fn subscriber_resumes_every_partition_through_any_node() {
-    let hall = Hall::of(2);
+    let hall = TestCluster::of(2);
     hall.topic_at(1, "t", TopicConfig { partitions: 4, ..TopicConfig::default() });
     let mut publisher = hall.client(2).publisher("t").unwrap();
     let mut publish = |from: u64| {
@@ -406,16 +406,16 @@ fn subscriber_resumes_every_partition_through_any_node() {
 }
 
 /// A dead node whose lease holds: no other node may own its topics.
-fn hall_with_a_silent_owner() -> Arc<Hall> {
+fn hall_with_a_silent_owner() -> Arc<TestCluster> {
     let mirror_wait_max = Duration::from_secs(600);
-    let hall = Hall::with(3, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() });
+    let hall = TestCluster::with(3, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() });
     hall.topic_at(2, "live", TopicConfig::default());
     hall.topic_at(3, "dead", TopicConfig::default());
     hall.silence(3);
     hall
 }
 
-impl Hall {
+impl TestCluster {
     /// Publishes to the live topic, at its owner, until a condition holds.
     fn publishing<T>(&self, until: impl FnOnce() -> T) -> T {
         let over = std::sync::atomic::AtomicBool::new(false);

@@ -81,13 +81,13 @@ fn entity(nth: u64) -> Entity<'static, 3> {
 }
 
 /// Both processes, and the node with the world's keys.
-struct Stage {
+struct ViewerTest {
     keys: (Node, Server),
     processes: Vec<Process>,
 }
 
-impl Stage {
-    fn new() -> Stage {
+impl ViewerTest {
+    fn new() -> ViewerTest {
         let keys = serve();
         let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         let start = |number, other| {
@@ -97,7 +97,7 @@ impl Stage {
         };
         let first = start(1, WorldPeer { process: 2, address: anywhere });
         let second = start(2, WorldPeer { process: 1, address: first.space.address() });
-        let stage = Stage { keys, processes: vec![first, second] };
+        let stage = ViewerTest { keys, processes: vec![first, second] };
         let kv = connect(&stage.keys.1).kv();
         for (number, process) in (1..).zip(&stage.processes) {
             let place = json!({"address": process.space.address(), "url": process.url()});
@@ -170,7 +170,7 @@ fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
 
 #[test]
 fn sight_around_a_migrating_entity_shows_exactly_its_neighbours() {
-    let stage = Stage::new();
+    let stage = ViewerTest::new();
     let mut world = stage.world();
     let fly = EntityCommand { velocity: Some([170.0, 190.0, 180.0]), ..EntityCommand::<3>::of(CENTER) };
     let commanded = world.command(&fly, PATIENCE).unwrap();
@@ -205,7 +205,7 @@ fn sight_around_a_migrating_entity_shows_exactly_its_neighbours() {
 
 #[test]
 fn command_reaches_its_entity_in_any_region_or_is_refused() {
-    let stage = Stage::new();
+    let stage = ViewerTest::new();
     let mut world = stage.world();
     stage.tick();
     let all = stage.everybody();
@@ -259,7 +259,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
 
 #[test]
 fn sight_with_an_invalid_radius_is_refused() {
-    let stage = Stage::new();
+    let stage = ViewerTest::new();
     for radius in [RADIUS + 1.0, -1.0, f32::NAN] {
         let mut viewer =
             stage.world().watch::<3>(SurroundingsWatch::around(CENTER, radius), Schema::default()).unwrap();

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use v1::publish_outcome::Outcome;
 
 use crate::grpc;
-use crate::http::{Peer as HttpPeer, Stage, socket::Socket};
+use crate::http::{Peer as HttpPeer, HttpServer, socket::Socket};
 use crate::nats_peer::{NatsPeer, nats_address};
 use crate::peer::Peer;
 
@@ -27,7 +27,7 @@ const BURST: u64 = 200;
 
 /// A cluster of one with all listeners, on one thread.
 struct Served {
-    stage: Stage,
+    stage: HttpServer,
     _cluster: Cluster,
     _dir: TempDir,
 }
@@ -62,13 +62,13 @@ impl Served {
         };
         let server = Server::start(node.clone(), config).unwrap();
         server.take_part(&cluster).unwrap();
-        let served = Served { stage: Stage { node, server }, _cluster: cluster, _dir: dir };
+        let served = Served { stage: HttpServer { node, server }, _cluster: cluster, _dir: dir };
         until("the node is ready", || served.stage.get("/readyz").status == 200);
         served
     }
 
     /// Other clients are served on the same thread during the burst, and each subject of the burst gets its topic.
-    fn answers_during(self, burst: impl FnOnce(&Stage)) {
+    fn answers_during(self, burst: impl FnOnce(&HttpServer)) {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let asking = scope.spawn(|| {
@@ -191,7 +191,7 @@ fn grpc_burst_of_new_subjects_blocks_no_other_client() {
 #[test]
 fn first_use_of_keys_and_tasks_blocks_no_server_thread() {
     let node = Node::start(Config::default()).unwrap();
-    let stage = Stage::of(node, |config| config.tcp = vec![([127, 0, 0, 1], 0).into()]);
+    let stage = HttpServer::of(node, |config| config.tcp = vec![([127, 0, 0, 1], 0).into()]);
     assert_eq!(stage.peer().request("PUT", "/v1/kv/a", &[], b"1").status, 200);
     assert!(stage.node.control_if_any().is_some());
     let answer = stage.get("/v1/tasks");

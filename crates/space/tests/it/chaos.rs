@@ -8,14 +8,14 @@
 
 mod ledger;
 mod node;
-mod stage;
+mod simulation;
 
 use dunlin_space::StandbyMode;
 
-use stage::{Faults, Stage};
+use simulation::{Faults, Simulation};
 
 /// Runs seeds and reports those that failed.
-fn seeds(promise: &str, run: impl Fn(u64) -> Result<Stage, String>) -> Vec<Stage> {
+fn seeds(promise: &str, run: impl Fn(u64) -> Result<Simulation, String>) -> Vec<Simulation> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("DUNLIN_SPACE_SEED") {
         Some(seed) => seed..seed + 1,
@@ -28,8 +28,8 @@ fn seeds(promise: &str, run: impl Fn(u64) -> Result<Stage, String>) -> Vec<Stage
 
 #[test]
 fn standbys_prevent_lost_and_doubled_entities_in_any_fault() {
-    let stages = seeds("with standbys", |seed| Stage::new(seed, StandbyMode::Required, Faults::all()).run());
-    let sum = |count: fn(&Stage) -> u64| stages.iter().map(count).sum::<u64>();
+    let stages = seeds("with standbys", |seed| Simulation::new(seed, StandbyMode::Required, Faults::all()).run());
+    let sum = |count: fn(&Simulation) -> u64| stages.iter().map(count).sum::<u64>();
     // Keeps only the stages that a test examines.
     if stages.len() >= 30 {
         assert!(sum(|stage| stage.told.kills) > 30 && sum(|stage| stage.told.taken_over) > 15);
@@ -42,7 +42,7 @@ fn standbys_prevent_lost_and_doubled_entities_in_any_fault() {
 
 #[test]
 fn only_a_killed_process_without_standby_loses_its_entities() {
-    let stages = seeds("without standbys", |seed| Stage::new(seed, StandbyMode::None, Faults::all()).run());
+    let stages = seeds("without standbys", |seed| Simulation::new(seed, StandbyMode::None, Faults::all()).run());
     let lost: usize = stages.iter().map(|stage| stage.ledger.lost.len()).sum();
     let reclaimed: u64 = stages.iter().map(|stage| stage.told.reclaimed).sum();
     assert!(stages.len() < 30 || reclaimed > 10, "an owner that comes back loses nothing");
@@ -52,7 +52,7 @@ fn only_a_killed_process_without_standby_loses_its_entities() {
 #[test]
 fn every_handover_succeeds_without_faults() {
     for seed in 0..5 {
-        let stage = Stage::new(seed, StandbyMode::Required, Faults::none()).run().unwrap();
+        let stage = Simulation::new(seed, StandbyMode::Required, Faults::none()).run().unwrap();
         assert_eq!((stage.told.aborted, stage.ledger.lost.len()), (0, 0), "seed {seed}");
         assert!(stage.told.moved_over > 10, "seed {seed}");
     }

@@ -142,14 +142,14 @@ fn excess_viewers_and_invalid_radii_are_refused() {
 }
 
 /// A region's update for a viewer after a tick.
-struct Said {
+struct RegionUpdate {
     epoch: u64,
     glimpses: Vec<u8>,
 }
 
-fn hear(scene: &mut Scene<2>, region: u32, tick: u64, said: &Said) -> Vec<SceneChange> {
+fn hear(scene: &mut Scene<2>, region: u32, tick: u64, said: &RegionUpdate) -> Vec<SceneChange> {
     let mut changes = Vec::new();
-    let Said { epoch, glimpses } = said;
+    let RegionUpdate { epoch, glimpses } = said;
     scene
         .take(&ViewerUpdate { region: RegionId(region), epoch: *epoch, tick, glimpses }, &mut changes)
         .unwrap();
@@ -160,14 +160,14 @@ fn hear(scene: &mut Scene<2>, region: u32, tick: u64, said: &Said) -> Vec<SceneC
 }
 
 /// An update of a region with these entities, for a viewer that starts anew.
-fn anew(epoch: u64, ids: &[u64]) -> Said {
+fn anew(epoch: u64, ids: &[u64]) -> RegionUpdate {
     let mut store = EntityStore::<2>::new(Schema::default(), RegionLimits::default());
     ids.iter().for_each(|id| _ = store.insert(&Entity::at(*id, [50.0, *id as f32])).unwrap());
     let mut interests = Interests::new(WorldBox::cube(100.0).unwrap(), 90.0, 1);
     interests.watch(VIEWER, SurroundingsWatch::around(EntityId(ids[0]), 90.0)).unwrap();
     let mut glimpses = Vec::new();
     interests.tell(&store, 1, |_, bytes| glimpses = bytes.to_vec());
-    Said { epoch, glimpses }
+    RegionUpdate { epoch, glimpses }
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Tests of the scheduler through its public interface.
 
 mod ahead;
-mod asked;
 mod classes;
 mod fair;
 mod golden;
 mod hostile;
 mod lifecycle;
 mod limits;
+mod messages;
 mod model;
 mod needs;
 mod places;

@@ -127,7 +127,7 @@ fn shard_gets_no_slots_of_workers_for_other_tenants() {
     home.submit_all("a", vec![work(); 100]);
     let mut dealing = SlotAllocator::default();
     dealing.came(worker, 6, 0);
-    let look = [&home, &other].map(|scene| Look::at(&scene.state, &[worker]));
+    let look = [&home, &other].map(|scene| DemandSnapshot::at(&scene.state, &[worker]));
     assert_eq!(dealing.deal(0, &look), [vec![(worker, 6, 0)], vec![]]);
 }
 
@@ -184,9 +184,9 @@ impl Cluster {
         self.shards[shard].submit_all(tenant, vec![task; count]);
     }
 
-    fn look(&self) -> Vec<Look> {
+    fn look(&self) -> Vec<DemandSnapshot> {
         let workers = self.dealing.workers();
-        self.shards.iter().map(|shard| Look::at(&shard.state, &workers)).collect()
+        self.shards.iter().map(|shard| DemandSnapshot::at(&shard.state, &workers)).collect()
     }
 
     fn deal(&mut self) {

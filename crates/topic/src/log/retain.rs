@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::config::saturating_ns;
 use crate::event::Position;
-use crate::log::{AppendOptions, Held, Log, LogContents, written_bytes};
+use crate::log::{AppendOptions, RetainedSegment, Log, LogContents, written_bytes};
 use crate::memory::BudgetSpent;
 use crate::publish::PublishError;
 use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, SegmentWriter};
@@ -242,7 +242,7 @@ impl Log {
     }
 }
 
-impl Held {
+impl RetainedSegment {
     fn last_seq(&self) -> u64 {
         self.segment.first_seq + u64::from(self.segment.commit().count) - 1
     }
@@ -279,7 +279,7 @@ impl LogContents {
         }
         if count > 0 {
             self.held_bytes += bytes;
-            self.held.push_back(Held { segment, bytes, last_append_ns: self.last_append_ns });
+            self.held.push_back(RetainedSegment { segment, bytes, last_append_ns: self.last_append_ns });
         } else {
             self.retire(segment);
         }

@@ -163,15 +163,15 @@ fn reader_crosses_from_a_sealed_segment_to_the_next() {
 }
 
 /// A payload owner that counts how often it is freed.
-struct Told(Arc<AtomicUsize>);
+struct CountedPayload(Arc<AtomicUsize>);
 
-impl AsRef<[u8]> for Told {
+impl AsRef<[u8]> for CountedPayload {
     fn as_ref(&self) -> &[u8] {
         b"by reference"
     }
 }
 
-impl Drop for Told {
+impl Drop for CountedPayload {
     fn drop(&mut self) {
         self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
@@ -184,7 +184,7 @@ fn payload_by_reference_is_freed_once_and_not_under_a_reader() {
         let count = |freed: &AtomicUsize| freed.load(std::sync::atomic::Ordering::SeqCst);
         let budget = budget();
         let mut writer = segment(&budget, 1);
-        let payload = Bytes::from_owner(Told(Arc::clone(&freed)));
+        let payload = Bytes::from_owner(CountedPayload(Arc::clone(&freed)));
         let encoded = Meta::default().measure(payload.len()).unwrap();
         budget.charge(payload.len() as u64).unwrap();
         writer.push_by_ref(&Meta::default(), encoded, 0, payload);

@@ -5,7 +5,7 @@ use std::thread;
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 #[test]
 fn batch_is_seen_whole_or_not_at_all() {

@@ -6,23 +6,23 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 const BYTES: usize = 16 << 10;
 
 /// A payload that counts when it is freed.
-struct Told {
+struct CountedPayload {
     bytes: Vec<u8>,
     freed: Arc<AtomicUsize>,
 }
 
-impl AsRef<[u8]> for Told {
+impl AsRef<[u8]> for CountedPayload {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Told {
+impl Drop for CountedPayload {
     fn drop(&mut self) {
         self.freed.fetch_add(1, Ordering::SeqCst);
     }
@@ -31,7 +31,7 @@ impl Drop for Told {
 fn payload(seq: u64, freed: &Arc<AtomicUsize>) -> Bytes {
     let mut bytes = vec![seq as u8; BYTES];
     bytes[..8].copy_from_slice(&seq.to_le_bytes());
-    Bytes::from_owner(Told { bytes, freed: Arc::clone(freed) })
+    Bytes::from_owner(CountedPayload { bytes, freed: Arc::clone(freed) })
 }
 
 fn publish(topic: &Arc<Topic>, count: u64, freed: &Arc<AtomicUsize>) {
@@ -56,7 +56,7 @@ fn shared_payload_is_not_copied() {
 fn small_shared_payload_is_copied_and_freed() {
     let topic = large_topic(MANUAL);
     let freed = Arc::new(AtomicUsize::new(0));
-    let small = Bytes::from_owner(Told { bytes: vec![7; 100], freed: Arc::clone(&freed) });
+    let small = Bytes::from_owner(CountedPayload { bytes: vec![7; 100], freed: Arc::clone(&freed) });
     topic.publisher("t").publish(small).unwrap();
     assert_eq!(freed.load(Ordering::SeqCst), 1);
 }

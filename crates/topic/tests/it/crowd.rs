@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 const SLEEPERS: usize = 10_000;
 

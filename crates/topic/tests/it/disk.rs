@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 /// Bytes that the store grants by default.
 pub const PLENTY: u64 = 1 << 30;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use dunlin_topic::*;
 
 use crate::disk::*;
-use crate::stage::*;
+use crate::fixture::*;
 
 const AT_ONCE: AckLevel = AckLevel::Memory;
 

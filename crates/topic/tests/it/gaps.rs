@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 fn on_gap(on_gap: OnGap) -> SubscribeOptions {
     SubscribeOptions { on_gap, ..earliest() }

@@ -5,8 +5,8 @@
 
 mod board;
 mod disk;
+mod fixture;
 mod play;
-mod stage;
 
 mod batches;
 mod by_ref;

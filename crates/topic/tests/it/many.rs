@@ -6,7 +6,7 @@ use std::thread;
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 fn named(name: &str, bytes: u64, clock: Clock) -> Arc<Topic> {
     Arc::new(Topic::new(name, Arc::new(config(bytes)), &budget(), clock, 1).unwrap())

@@ -7,7 +7,7 @@ use std::thread;
 use bytes::Bytes;
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 #[test]
 fn topic_without_records_holds_no_memory() {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 /// The owner of the mirror's log.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 const TOKEN: u32 = 7;
 

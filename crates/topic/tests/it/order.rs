@@ -4,7 +4,7 @@ use std::thread;
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 const PUBLISHERS: u64 = 4;
 const EACH: u64 = 5_000;

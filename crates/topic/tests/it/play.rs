@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 use producers::Producers;
 use readers::{Reader, Truth};
 use share::Sharers;

@@ -2,7 +2,7 @@
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 fn named(name: &str, start: Start) -> SubscribeOptions {
     SubscribeOptions { name: name.to_owned(), ..from(start) }

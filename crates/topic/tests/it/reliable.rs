@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 fn reliable(wait_max: Duration, on_full: OnFull) -> TopicConfig {
     let reliable = Reliable { subscribers_max: 4, wait_max, on_full };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 fn retained(topic: &Topic) -> u64 {
     let info = topic.logs()[0].info();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 fn first_seq(topic: &Topic, start: Start) -> Option<u64> {
     let mut reader = subscriber(topic, &from(start));

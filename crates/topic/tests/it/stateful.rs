@@ -8,7 +8,7 @@ use dunlin_topic::*;
 
 use crate::board::*;
 use crate::disk::*;
-use crate::stage::*;
+use crate::fixture::*;
 
 mod epochs;
 mod losing;
@@ -64,7 +64,7 @@ impl Setter {
 
 /// A subscriber that keeps the state and detects missing records.
 #[derive(Default)]
-struct Keeper {
+struct BoardReducer {
     board: Board,
     at: u64,
     lost: bool,
@@ -76,7 +76,7 @@ struct Keeper {
     losses: Vec<u64>,
 }
 
-impl Keeper {
+impl BoardReducer {
     fn saw(&mut self, event: Event<'_>) {
         match event {
             Event::Record(record) if record.prev_seq <= self.at && self.at < record.seq() => {
@@ -159,7 +159,7 @@ fn record_refused_by_the_state_leaves_no_trace() {
     assert!(matches!(setter.publisher.publish(Bytes::from(large)), Err(PublishError::Reducer { .. })));
     assert_eq!(topic.logs()[0].state_info().unwrap().1.checksum, setter.truth.checksum());
     setter.set(3);
-    let mut witnessed = Keeper::default();
+    let mut witnessed = BoardReducer::default();
     witnessed.drain(&mut reader);
     witnessed.agrees_with(&setter);
     assert!(
@@ -177,7 +177,7 @@ fn joining_subscriber_gets_the_state_and_all_that_follows() {
     for round in 0..2_000 {
         setter.set(1 + round % 7);
         if round % 20 == 0 {
-            keepers.push((subscriber(&topic, &following()), Keeper::default()));
+            keepers.push((subscriber(&topic, &following()), BoardReducer::default()));
         }
         let one = round as usize % keepers.len();
         let (reader, keeper) = &mut keepers[one];
@@ -196,7 +196,7 @@ fn overrun_subscriber_gets_its_gap_and_the_current_state() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &following());
-    let mut keeper = Keeper::default();
+    let mut keeper = BoardReducer::default();
     keeper.drain(&mut reader);
     for _ in 0..5 {
         setter.set(10_000);
@@ -212,7 +212,7 @@ fn overrun_subscriber_gets_a_delta_if_little_changed() {
     let mut setter = Setter::of(&topic);
     setter.set(1_000);
     let mut reader = subscriber(&topic, &following());
-    let mut keeper = Keeper::default();
+    let mut keeper = BoardReducer::default();
     keeper.drain(&mut reader);
     for value in 0..10_000 {
         let payload = sets(&[(7, value)]);
@@ -275,7 +275,7 @@ fn conflated_subscriber_gets_one_record_per_read() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &conflated());
-    let mut keeper = Keeper::default();
+    let mut keeper = BoardReducer::default();
     keeper.drain(&mut reader);
     for round in 0..1_000 {
         setter.set(round % 20);
@@ -294,7 +294,7 @@ fn stalled_conflated_subscriber_catches_up_with_one_event() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &conflated());
-    let mut keeper = Keeper::default();
+    let mut keeper = BoardReducer::default();
     keeper.drain(&mut reader);
     setter.set(50_000);
     assert_eq!(reader.drain(usize::MAX, |event| keeper.saw(event)).unwrap(), 1);
@@ -306,7 +306,7 @@ fn conflated_subscriber_is_woken_by_the_next_record() {
     let topic = stateful(64 << 10, &budget(), RUNNING);
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &conflated());
-    let mut keeper = Keeper::default();
+    let mut keeper = BoardReducer::default();
     keeper.drain(&mut reader);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -334,7 +334,7 @@ fn subscriber_with_a_wrong_state_gets_a_new_snapshot() {
             false => subscriber(&topic, &following()),
             true => Subscriber::many(vec![cursor(&topic, &following())], None, following(), MANUAL),
         };
-        let mut keeper = Keeper::default();
+        let mut keeper = BoardReducer::default();
         keeper.drain(&mut reader);
         assert!(!reader.wait(Some(Duration::ZERO)).unwrap());
         keeper.board.take(&sets(&[(1, 1)]), 1);
@@ -378,7 +378,7 @@ fn state_memory_is_charged_before_it_grows_further() {
     assert!(matches!(refused, PublishError::BudgetSpent { .. }), "{refused}");
     assert!(slot > 1_000);
     let mut reader = subscriber(&topic, &following());
-    let mut keeper = Keeper::default();
+    let mut keeper = BoardReducer::default();
     keeper.drain(&mut reader);
     assert_eq!(keeper.board.slots().len() as u64, slot - 1, "readers are served all the same");
 }
@@ -397,7 +397,7 @@ fn durable_state_is_delivered_only_once_it_is_stored() {
     disk.sync(log);
     for options in [following(), conflated()] {
         let mut reader = subscriber(&topic, &options);
-        let mut keeper = Keeper::default();
+        let mut keeper = BoardReducer::default();
         // The state includes records that are not stored yet.
         setter.set(10);
         keeper.drain(&mut reader);

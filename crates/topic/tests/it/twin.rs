@@ -11,7 +11,7 @@ use std::thread;
 use bytes::Bytes;
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 /// A trivial topic: it keeps everything under one lock.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dunlin_topic::*;
 
-use crate::stage::*;
+use crate::fixture::*;
 
 /// Two threads pass a record back and forth, so that every wake-up is needed.
 fn ping_pong(wait: Wait, rounds: u64) {

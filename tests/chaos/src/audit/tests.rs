@@ -2,7 +2,7 @@ use dunlin_control::Change;
 
 use super::*;
 use crate::history::{KeyRequest, KeyResponse};
-use crate::locks::{GuardedWrite, Held};
+use crate::locks::{GuardedWrite, LockHold};
 
 fn put(call: u64, end: u64, revision: u64) -> Operation {
     let answered = Some((end, KeyResponse { revision, ..KeyResponse::default() }));
@@ -21,11 +21,11 @@ fn revisions_are_assigned_once_and_in_order() {
     assert!(revisions(&[put(0, 1, 2), put(3, 4, 1)]).unwrap_err().to_string().contains("after revision 2"));
 }
 
-fn held(lease: u64, token: u64, from: u64, until: u64) -> Held {
-    Held { client: lease, lock: 0, token, lease, from, until }
+fn held(lease: u64, token: u64, from: u64, until: u64) -> LockHold {
+    LockHold { client: lease, lock: 0, token, lease, from, until }
 }
 
-fn history(held: Vec<Held>, guarded: &[(u64, Option<u64>)]) -> LockHistory {
+fn history(held: Vec<LockHold>, guarded: &[(u64, Option<u64>)]) -> LockHistory {
     let guarded =
         guarded.iter().map(|&(token, revision)| GuardedWrite { lock: 0, token, revision }).collect();
     LockHistory { held, guarded }

@@ -15,7 +15,7 @@ use prost::Message;
 
 /// A span, as text.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ExportedSpan {
     pub name: String,
     pub service: String,
     pub trace: String,
@@ -25,7 +25,7 @@ pub struct Seen {
     attributes: Vec<KeyValue>,
 }
 
-impl Seen {
+impl ExportedSpan {
     #[track_caller]
     pub fn text(&self, key: &str) -> &str {
         match self.value(key) {
@@ -54,7 +54,7 @@ fn value<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
 
 pub struct Collector {
     address: SocketAddr,
-    spans: Arc<Mutex<Vec<Seen>>>,
+    spans: Arc<Mutex<Vec<ExportedSpan>>>,
 }
 
 impl Collector {
@@ -76,13 +76,13 @@ impl Collector {
         format!("http://{}", self.address)
     }
 
-    pub fn spans(&self) -> Vec<Seen> {
+    pub fn spans(&self) -> Vec<ExportedSpan> {
         self.spans.lock().unwrap().clone()
     }
 }
 
 /// Handles requests until the client ends.
-fn serve(stream: TcpStream, taken: &Mutex<Vec<Seen>>) {
+fn serve(stream: TcpStream, taken: &Mutex<Vec<ExportedSpan>>) {
     let mut stream = BufReader::new(stream);
     while let Some(body) = request(&mut stream) {
         let export = ExportTraceServiceRequest::decode(body.as_slice()).expect("protobuf as OTLP has it");
@@ -121,9 +121,9 @@ fn request(stream: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     Some(body)
 }
 
-fn seen(span: Span, service: &str) -> Seen {
+fn seen(span: Span, service: &str) -> ExportedSpan {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    Seen {
+    ExportedSpan {
         service: service.to_owned(),
         trace: hex(&span.trace_id),
         parent: hex(&span.parent_span_id),

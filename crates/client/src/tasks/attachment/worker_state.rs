@@ -14,7 +14,7 @@ use dunlin_wire::ErrorCode;
 use hashbrown::HashMap;
 
 use super::super::asking::{LENGTH_BYTES, push, too_long};
-use super::super::given::AssignedTask;
+use super::super::assigned::AssignedTask;
 use crate::refusal::RefusedError;
 
 /// Requests in flight at once. Commands queued in the meantime are sent together, so that a busy worker sends

@@ -8,7 +8,7 @@ use dunlin::topic::{OnGap, Position, Publish, Start, SubscribeError, SubscribeOp
 use dunlin::{Config, Consistency, ControlError, KV, Node, NodeLimits, Refused, TopicError, block_on};
 use dunlin_wait::find;
 
-use super::stage::*;
+use super::nodes::*;
 use crate::node;
 
 fn value_of(node: &Node, key: &str) -> Option<String> {

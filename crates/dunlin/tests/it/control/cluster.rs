@@ -7,7 +7,7 @@ use dunlin::topic::{Position, Start, SubscribeOptions};
 use dunlin::{Consistency, ControlError, KV, block_on};
 use dunlin_wait::POLL;
 
-use super::stage::*;
+use super::nodes::*;
 
 #[test]
 fn any_node_accepts_commands_and_delivers_the_same_changes() {

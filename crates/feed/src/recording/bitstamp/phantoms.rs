@@ -19,8 +19,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 
+use super::open_orders::RestingOrder;
 use super::row::{PRICE_DECIMALS, SIZE_DECIMALS};
-use super::standing::RestingOrder;
 use crate::decimal;
 use crate::side::Side;
 

@@ -10,7 +10,7 @@ use dunlin::topic::{Charge, Event, Notice, Subscribe, SubscribeError, Subscriber
 use dunlin::wire::http::RESUME_LOGS_MAX;
 use serde_json::{Map, Value, json};
 
-use super::said;
+use super::client_message;
 use crate::access::SubscriptionAccess;
 use crate::http::context::Context;
 use crate::http::events::SubscriberIdentity;

@@ -26,8 +26,8 @@ use dunlin::wire::ErrorCode;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep, timeout};
 
+use super::client_message::{ClientMessage, Publish, SocketHello, Subscribe};
 use super::reading::SocketSubscription;
-use super::said::{ClientMessage, Publish, SocketHello, Subscribe};
 use crate::departures::{ClientDeparture, DepartureKind, in_words};
 use crate::http::context::Context;
 use crate::http::problem::Problem;

@@ -2,16 +2,16 @@ use dunlin::topic::TopicConfig;
 use dunlin::{Config, Node, NodeLimits};
 use dunlin_wait::until;
 
-use super::{Peer, Stage};
+use super::{HttpServer, Peer};
 
 /// Checks that the node serves other clients as before.
-fn assert_well(stage: &Stage) {
+fn assert_well(stage: &HttpServer) {
     assert_eq!(stage.get("/healthz").status, 200);
 }
 
 #[test]
 fn announced_and_chunked_bodies_over_the_limit_are_refused() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let config = TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
     stage.node.create_topic("t", config, false).unwrap();
     // With an announced length, the body is refused before it is sent.
@@ -36,7 +36,7 @@ fn announced_and_chunked_bodies_over_the_limit_are_refused() {
 #[test]
 fn body_over_the_memory_budget_is_refused() {
     let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
-    let stage = Stage::of(Node::start(Config { limits, ..Config::default() }).unwrap(), |_| ());
+    let stage = HttpServer::of(Node::start(Config { limits, ..Config::default() }).unwrap(), |_| ());
     let refused = stage.post("/v1/topics/t", &[], &vec![b'x'; 5 << 20]);
     assert_eq!((refused.status, refused.code().as_str()), (503, "BUDGET_SPENT"));
     assert_eq!(stage.post("/v1/topics/t", &[], b"small").status, 200);
@@ -45,7 +45,7 @@ fn body_over_the_memory_budget_is_refused() {
 
 #[test]
 fn heads_over_the_limits_are_refused() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut peer = stage.peer();
     peer.send_some(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: ");
     peer.send_some(&vec![b'x'; 200_000]);
@@ -59,7 +59,7 @@ fn heads_over_the_limits_are_refused() {
 
 #[test]
 fn slow_head_or_body_ends_the_connection() {
-    let stage = Stage::with(|config| {
+    let stage = HttpServer::with(|config| {
         config.limits.http.header_ms_max = 100;
         config.limits.http.body_ms_max = 100;
     });
@@ -84,7 +84,7 @@ fn slow_head_or_body_ends_the_connection() {
 /// A client that reads nothing, whether stalled or gone, is treated like a cut connection.
 #[test]
 fn client_that_accepts_no_data_is_disconnected() {
-    let stage = Stage::with(|config| config.limits.http.stalled_ms_max = 1_000);
+    let stage = HttpServer::with(|config| config.limits.http.stalled_ms_max = 1_000);
     let events = stage.events("/v1/topics/t/events", &[]);
     assert_eq!(stage.server.sessions(), 1);
     let payload = vec![b'x'; 100_000];
@@ -97,7 +97,7 @@ fn client_that_accepts_no_data_is_disconnected() {
 
 #[test]
 fn truncated_body_publishes_nothing() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.node.create_topic("t", TopicConfig::default(), false).unwrap();
     let mut peer = stage.peer();
     peer.head("POST", "/v1/topics/t", &[("content-length", "10")]);
@@ -110,7 +110,7 @@ fn truncated_body_publishes_nothing() {
 
 #[test]
 fn compressed_bodies_are_refused_without_decoding() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     for encoding in ["gzip", "br", "deflate", "zstd", "identity, gzip", "\u{7f}"] {
         let answer = stage.post("/v1/topics/t", &[("content-encoding", encoding)], b"\x1f\x8b bomb");
         if answer.status == 400 && encoding == "\u{7f}" {
@@ -124,7 +124,7 @@ fn compressed_bodies_are_refused_without_decoding() {
 
 #[test]
 fn invalid_http_gets_an_error_or_a_disconnect() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let garbage: [&[u8]; 9] = [
         b"\x00\x01\x02\x03\r\n\r\n",
         b"GET\r\n\r\n",
@@ -152,7 +152,7 @@ fn invalid_http_gets_an_error_or_a_disconnect() {
 
 #[test]
 fn smuggled_second_request_is_not_executed() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut peer = stage.peer();
     // Two different lengths: the chunks count, and the connection accepts no other request.
     peer.send_some(
@@ -167,7 +167,7 @@ fn smuggled_second_request_is_not_executed() {
 
 #[test]
 fn wrong_paths_methods_subjects_and_queries_get_their_code() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.publish("t", b"x");
     for (method, path, status, code) in [
         ("GET", "/v2/topics", 404, "PROTOCOL"),
@@ -197,7 +197,7 @@ fn wrong_paths_methods_subjects_and_queries_get_their_code() {
 
 #[test]
 fn invalid_header_values_are_refused() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     for headers in [
         [("dunlin-expect-seq", "soon")],
         [("dunlin-expect-seq", "-1")],
@@ -222,7 +222,8 @@ fn invalid_header_values_are_refused() {
 
 #[test]
 fn unknown_topic_is_refused_without_auto_create() {
-    let stage = Stage::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
+    let stage =
+        HttpServer::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
     assert_eq!(stage.post("/v1/topics/t", &[], b"x").code(), "NO_TOPIC");
     assert_eq!(stage.get("/v1/topics/t/events").code(), "NO_TOPIC");
     // A pattern waits for topics that are created later.
@@ -234,7 +235,7 @@ fn unknown_topic_is_refused_without_auto_create() {
 
 #[test]
 fn http_connection_over_the_limit_gets_429() {
-    let stage = Stage::with(|config| config.limits.sessions_max = 2);
+    let stage = HttpServer::with(|config| config.limits.sessions_max = 2);
     let mut kept: Vec<Peer> = (0..2).map(|_| stage.peer()).collect();
     for peer in &mut kept {
         assert_eq!(peer.request("GET", "/startupz", &[], b"").status, 200);
@@ -254,7 +255,7 @@ fn http_connection_over_the_limit_gets_429() {
 
 #[test]
 fn head_received_in_one_read_is_limited_too() {
-    let stage = Stage::with(|config| config.limits.http.header_bytes_max = 10_000);
+    let stage = HttpServer::with(|config| config.limits.http.header_bytes_max = 10_000);
     let ask = |bytes: usize| stage.peer().request("GET", "/healthz", &[("x", &"y".repeat(bytes))], b"");
     assert_eq!(ask(9_000).status, 200);
     let refused = ask(10_000);
@@ -267,7 +268,7 @@ fn head_received_in_one_read_is_limited_too() {
 
 #[test]
 fn system_subjects_are_refused_as_client_errors() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     for subject in ["$DUNLIN.seq.a", "$DUNLIN.seq.%3E", "$SYS.a"] {
         let refused = stage.get(&format!("/v1/topics/{subject}/events"));
         assert_eq!((refused.status, refused.code().as_str()), (400, "SUBJECT"), "{refused:?}");

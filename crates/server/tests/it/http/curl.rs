@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use super::Stage;
+use super::HttpServer;
 
 /// A `curl -N` that runs until it is dropped.
 struct Curl {
@@ -44,7 +44,7 @@ impl Drop for Curl {
 
 #[test]
 fn curl_resumes_a_stream_at_its_last_position() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let url = format!("http://{}/v1/topics", stage.address());
     let mut reading = Curl::start(&[&format!("{url}/orders.*/events")]);
     reading.line("retry: ");
@@ -67,7 +67,7 @@ fn curl_resumes_a_stream_at_its_last_position() {
 
 #[test]
 fn curl_publishes_a_file_larger_than_any_buffer() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("payload");
     std::fs::write(&file, vec![b'x'; 5 << 20]).unwrap();

@@ -9,7 +9,7 @@ use dunlin::topic::{Start, SubscribeOptions};
 use dunlin::{Config, Node};
 use serde_json::Value;
 
-use super::Stage;
+use super::HttpServer;
 
 fn file(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name);
@@ -40,7 +40,7 @@ fn labels(text: &str) -> BTreeSet<String> {
 fn scrape() -> String {
     let dir = tempfile::tempdir().unwrap();
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
-    let stage = Stage::of(node, |_| ());
+    let stage = HttpServer::of(node, |_| ());
     assert_eq!(stage.peer().request("PUT", "/v1/topics/kept", &[], br#"{"durable": {}}"#).status, 201);
     assert_eq!(stage.post("/v1/topics/kept", &[], b"x").status, 200);
     let options = SubscribeOptions { name: "a".to_owned(), start: Start::Earliest, ..Default::default() };

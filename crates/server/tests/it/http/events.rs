@@ -1,11 +1,11 @@
 use dunlin::topic::{Draft, Meta, Payload, Publish, TopicConfig};
 use serde_json::json;
 
-use super::{Stage, short};
+use super::{HttpServer, short};
 
 #[test]
 fn records_come_as_they_are_published_each_with_its_position() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut events = stage.events("/v1/topics/ticks/events", &[]);
     let epoch = stage.publish("ticks", b"one").position.epoch;
     stage.publish("ticks", b"two");
@@ -20,7 +20,7 @@ fn records_come_as_they_are_published_each_with_its_position() {
 
 #[test]
 fn event_stream_delivers_payloads_unchanged() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     for payload in ["", " a", "a\nb\n", "\n", "data: x\n\nevent: y", "ä😀"] {
         stage.publish("t", payload.as_bytes());
     }
@@ -37,7 +37,7 @@ fn event_stream_delivers_payloads_unchanged() {
 
 #[test]
 fn json_event_has_every_field_of_a_record() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let headers = [("a", b"b".as_slice())];
     let meta = Meta { key: Some(b"k"), event_time_ns: Some(7), headers: &headers, ..Meta::default() };
     let draft = Draft { meta, payload: Payload::Copied(b"\xff") };
@@ -55,7 +55,7 @@ fn json_event_has_every_field_of_a_record() {
 
 #[test]
 fn event_stream_starts_at_a_named_position_or_time() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let first = stage.publish("t", b"1");
     stage.publish("t", b"2");
     let before_third = dunlin::now_ns();
@@ -75,7 +75,7 @@ fn event_stream_starts_at_a_named_position_or_time() {
 
 #[test]
 fn http_wildcard_reads_existing_and_later_topics() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.publish("orders.eu", b"1");
     let mut events = stage.events("/v1/topics/orders.*/events?from=earliest&as=json", &[]);
     let mut subject = || events.next().unwrap().json()["subject"].clone();
@@ -91,7 +91,7 @@ fn http_wildcard_reads_existing_and_later_topics() {
 
 #[test]
 fn stalled_event_stream_uses_little_memory_and_gets_exact_gaps() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.node.create_topic("t", short(), false).unwrap();
     let mut events = stage.events("/v1/topics/t/events?name=sleeper", &[]);
     let before = stage.node.budget().used();
@@ -125,7 +125,7 @@ fn stalled_event_stream_uses_little_memory_and_gets_exact_gaps() {
 
 #[test]
 fn deleted_topic_is_reported_and_ends_the_event_stream() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut events = stage.events("/v1/topics/t/events?from=earliest", &[]);
     stage.publish("t", b"1");
     assert_eq!(events.records(1), ["1"]);
@@ -139,12 +139,12 @@ fn deleted_topic_is_reported_and_ends_the_event_stream() {
 
 #[test]
 fn stopping_node_ends_the_event_stream_with_a_reason() {
-    let Stage { node, server } = Stage::new();
-    let stage = Stage { node, server };
+    let HttpServer { node, server } = HttpServer::new();
+    let stage = HttpServer { node, server };
     let mut events = stage.events("/v1/topics/t/events", &[]);
     stage.publish("t", b"1");
     assert_eq!(events.records(1), ["1"]);
-    let Stage { node: _node, server } = stage;
+    let HttpServer { node: _node, server } = stage;
     server.stop();
     let end = events.next().unwrap();
     assert_eq!((end.event.as_str(), &end.json()["title"]), ("end", &json!("SHUTTING_DOWN")));
@@ -153,7 +153,7 @@ fn stopping_node_ends_the_event_stream_with_a_reason() {
 
 #[test]
 fn idle_event_stream_sends_comments() {
-    let stage = Stage::with(|config| config.limits.http.heartbeat_ms = 20);
+    let stage = HttpServer::with(|config| config.limits.http.heartbeat_ms = 20);
     let mut events = stage.events("/v1/topics/t/events", &[]);
     for _ in 0..5 {
         events.block().unwrap();
@@ -164,7 +164,7 @@ fn idle_event_stream_sends_comments() {
 
 #[test]
 fn event_stream_with_on_gap_fail_ends_at_a_gap() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.node.create_topic("t", short(), false).unwrap();
     let first = stage.publish("t", b"x").position;
     (0..5_000).for_each(|_| drop(stage.publish("t", &[b'x'; 100]).position.seq.to_string()));
@@ -178,7 +178,7 @@ fn event_stream_with_on_gap_fail_ends_at_a_gap() {
 
 #[test]
 fn records_of_other_subjects_are_skipped_and_counted_as_read() {
-    let stage = Stage::with(|config| config.limits.http.heartbeat_ms = 20);
+    let stage = HttpServer::with(|config| config.limits.http.heartbeat_ms = 20);
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     stage.node.create_topic("orders", config, false).unwrap();
     let mut events = stage.events("/v1/topics/orders.eu/events", &[]);

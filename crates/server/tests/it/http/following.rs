@@ -3,10 +3,10 @@ use std::collections::BTreeMap;
 use dunlin::topic::{Publish, ReducerConfig, TopicConfig};
 use serde_json::json;
 
-use super::Stage;
+use super::HttpServer;
 
 /// A topic that keeps the last value of each key.
-fn stateful(stage: &Stage) {
+fn stateful(stage: &HttpServer) {
     let reducer = ReducerConfig { kind: "last".to_owned(), options: BTreeMap::new() };
     stage
         .node
@@ -14,7 +14,7 @@ fn stateful(stage: &Stage) {
         .unwrap();
 }
 
-fn set(stage: &Stage, key: &str, value: &str) {
+fn set(stage: &HttpServer, key: &str, value: &str) {
     let meta = dunlin::topic::Meta { key: Some(key.as_bytes()), ..Default::default() };
     let payload = dunlin::topic::Payload::Copied(value.as_bytes());
     stage.node.publisher("state").unwrap().publish(dunlin::topic::Draft { meta, payload }).unwrap();
@@ -22,7 +22,7 @@ fn set(stage: &Stage, key: &str, value: &str) {
 
 #[test]
 fn event_stream_starts_with_a_state_and_continues_with_records() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stateful(&stage);
     set(&stage, "a", "1");
     set(&stage, "b", "2");
@@ -39,7 +39,7 @@ fn event_stream_starts_with_a_state_and_continues_with_records() {
 
 #[test]
 fn reconnected_state_subscriber_is_brought_up_to_date() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stateful(&stage);
     set(&stage, "a", "1");
     let mut events = stage.events("/v1/topics/state/events?from=snapshot", &[]);
@@ -61,7 +61,7 @@ fn reconnected_state_subscriber_is_brought_up_to_date() {
 
 #[test]
 fn state_request_to_a_plain_topic_is_refused() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.publish("t", b"x");
     for query in ["from=snapshot", "on_gap=snapshot", "conflate=true"] {
         let answer = stage.get(&format!("/v1/topics/t/events?{query}"));

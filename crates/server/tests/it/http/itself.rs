@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Stage, short};
+use super::{HttpServer, short};
 
 const ALL: [&str; 5] = ["stats", "topics", "cluster", "work", "spaces"];
 
@@ -13,7 +13,7 @@ fn number(metrics: &str, name: &str) -> u64 {
 
 #[test]
 fn node_pages_agree_with_the_metrics() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.node.create_topic("t", short(), false).unwrap();
     for _ in 0..500 {
         stage.publish("t", &[b'x'; 100]);
@@ -41,7 +41,7 @@ fn node_pages_agree_with_the_metrics() {
 
 #[test]
 fn rates_are_null_until_one_second_has_passed() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.publish("t", b"first");
     assert_eq!(stage.get("/v1/node/stats").json()["rates"], Value::Null);
     loop {
@@ -59,7 +59,7 @@ fn rates_are_null_until_one_second_has_passed() {
 
 #[test]
 fn node_figures_start_with_the_last_and_update_every_second() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut first = stage.events("/v1/topics/$node.%3E/events?from=snapshot&as=json", &[]);
     let mut heard = Vec::new();
     while heard.len() < 2 * ALL.len() {
@@ -87,7 +87,7 @@ fn node_figures_start_with_the_last_and_update_every_second() {
 
 #[test]
 fn clients_cannot_write_to_node_topics() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     assert!(stage.post("/v1/topics/$node.1.stats", &[], b"{}").status >= 400);
     assert!(stage.peer().request("DELETE", "/v1/topics/$node", &[], b"").status >= 400);
     assert!(stage.peer().request("PUT", "/v1/topics/$node.x", &[], b"{}").status >= 400);

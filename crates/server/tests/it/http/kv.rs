@@ -1,15 +1,15 @@
 use dunlin::Config;
 use serde_json::{Value, json};
 
-use super::{Answer, Stage};
+use super::{Answer, HttpServer};
 
-fn ask(stage: &Stage, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+fn ask(stage: &HttpServer, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     stage.peer().request(method, path, headers, body.as_bytes())
 }
 
 #[test]
 fn http_key_is_put_read_swapped_and_deleted() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let put = ask(&stage, "PUT", "/v1/kv/config/limit", &[], "100");
     assert_eq!((put.status, put.json()), (200, json!({"revision": 1, "keys": 1})));
     let got = stage.get("/v1/kv/config/limit");
@@ -29,7 +29,7 @@ fn http_key_is_put_read_swapped_and_deleted() {
 
 #[test]
 fn http_ranges_are_paged_and_binary_values_are_base64() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     for number in 0..25 {
         ask(&stage, "PUT", &format!("/v1/kv/k/{number:02}"), &[], "v");
     }
@@ -56,7 +56,7 @@ fn http_ranges_are_paged_and_binary_values_are_base64() {
 
 #[test]
 fn http_txn_runs_exactly_one_branch() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let transaction = json!({
         "compare": [{"key": "a", "modified": 0}],
         "then": [{"put": {"key": "a", "value": "1"}}, {"get": {"key": "a"}}],
@@ -72,7 +72,7 @@ fn http_txn_runs_exactly_one_branch() {
 
 #[test]
 fn http_watch_resumes_after_the_last_event_id() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     for value in ["1", "2", "3"] {
         ask(&stage, "PUT", "/v1/kv/a", &[], value);
     }
@@ -104,18 +104,18 @@ fn http_watch_resumes_after_the_last_event_id() {
     }
 }
 
-fn epoch(stage: &Stage) -> u32 {
+fn epoch(stage: &HttpServer) -> u32 {
     stage.node.control().unwrap().with(dunlin::state::ControlState::epoch).unwrap()
 }
 
 #[test]
 fn http_watch_from_an_old_epoch_ends_as_compacted() {
-    let before = Stage::new();
+    let before = HttpServer::new();
     ask(&before, "PUT", "/v1/kv/a", &[], "1");
     let told = before.events("/v1/watch?from=1", &[]).next().unwrap();
     drop(before);
     // The same node without a directory, restarted; it has the last seen revision in a new epoch.
-    let after = Stage::new();
+    let after = HttpServer::new();
     for value in ["x", "y", "z"] {
         ask(&after, "PUT", "/v1/kv/a", &[], value);
     }
@@ -134,7 +134,7 @@ fn http_watch_from_an_old_epoch_ends_as_compacted() {
 fn http_watch_before_the_history_names_the_oldest_revision() {
     let mut config = Config::default();
     config.limits.control.history_bytes = 64 << 10;
-    let stage = Stage::of(dunlin::Node::start(config).unwrap(), |_| ());
+    let stage = HttpServer::of(dunlin::Node::start(config).unwrap(), |_| ());
     let big = "x".repeat(2_000);
     for _ in 0..200 {
         ask(&stage, "PUT", "/v1/kv/a", &[], &big);
@@ -149,7 +149,7 @@ fn http_watch_before_the_history_names_the_oldest_revision() {
 
 #[test]
 fn leases_and_locks_are_granted_renewed_and_released() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let granted = ask(&stage, "POST", "/v1/leases", &[], r#"{"ttl_ms": 60000}"#);
     assert_eq!(granted.status, 201);
     let lease = granted.json()["lease"].as_u64().unwrap();
@@ -174,7 +174,7 @@ fn leases_and_locks_are_granted_renewed_and_released() {
 
 #[test]
 fn large_keys_and_values_and_system_keys_are_refused() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let long = format!("/v1/kv/{}", "k".repeat(5_000));
     let refused = ask(&stage, "PUT", &long, &[], "");
     assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
@@ -196,7 +196,7 @@ fn large_keys_and_values_and_system_keys_are_refused() {
 
 #[test]
 fn cluster_metrics_appear_once_the_node_is_a_member() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     assert!(!stage.get("/metrics").text().contains("dunlin_raft_"));
     ask(&stage, "PUT", "/v1/kv/a", &[], "1");
     let answer = stage.get("/metrics");

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use dunlin::topic::{Start, Subscribe, SubscribeOptions};
 
-use super::{Stage, short};
+use super::{HttpServer, short};
 
 /// Every series and its value. Also checks the text format.
 pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
@@ -25,7 +25,10 @@ pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
 }
 
 /// Scrapes until the condition holds, because surveys are shared for a moment.
-fn scrape_until(stage: &Stage, wanted: impl Fn(&BTreeMap<String, f64>) -> bool) -> BTreeMap<String, f64> {
+fn scrape_until(
+    stage: &HttpServer,
+    wanted: impl Fn(&BTreeMap<String, f64>) -> bool,
+) -> BTreeMap<String, f64> {
     let deadline = dunlin_wait::Deadline::new();
     loop {
         let answer = stage.get("/metrics");
@@ -40,7 +43,7 @@ fn scrape_until(stage: &Stage, wanted: impl Fn(&BTreeMap<String, f64>) -> bool) 
 
 #[test]
 fn metrics_count_published_lost_and_lagging_records() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.node.create_topic("a.\"b", short(), false).unwrap();
     let options = SubscribeOptions { name: "slow".to_owned(), start: Start::Earliest, ..Default::default() };
     let mut slow = stage.node.subscribe("a.\"b", &options).unwrap();
@@ -72,7 +75,7 @@ fn metrics_count_published_lost_and_lagging_records() {
 
 #[test]
 fn topics_and_subscriptions_are_shown_up_to_their_limits() {
-    let stage = Stage::with(|config| {
+    let stage = HttpServer::with(|config| {
         config.limits.http.topics_shown = 3;
         config.limits.http.metrics_subscriptions_max = 2;
     });
@@ -95,7 +98,7 @@ fn topics_and_subscriptions_are_shown_up_to_their_limits() {
 
 #[test]
 fn connections_and_responses_are_counted() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut kept = stage.peer();
     assert_eq!(kept.request("GET", "/nothing", &[], b"").status, 404);
     assert_eq!(kept.request("BREW", "/nothing", &[], b"").status, 404);

@@ -6,11 +6,11 @@ use dunlin::topic::{Durable, Event, Publish, PublishError, Start, Subscribe, Sub
 use dunlin::{Config, Node};
 use serde_json::json;
 
-use super::{Stage, short};
+use super::{HttpServer, short};
 
 #[test]
 fn probes_of_a_healthy_node_succeed() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     for (path, name) in [("/healthz", "alive"), ("/readyz", "ready"), ("/startupz", "started")] {
         let answer = stage.get(path);
         assert_eq!((answer.status, answer.json()), (200, json!({name: true, "missing": []})), "{path}");
@@ -20,7 +20,7 @@ fn probes_of_a_healthy_node_succeed() {
 
 #[test]
 fn slowest_subscriptions_come_first_with_a_reason() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.node.create_topic("t", short(), false).unwrap();
     stage.publish("t", b"x");
     let options = |name: &str| SubscribeOptions {
@@ -76,7 +76,7 @@ fn with_refused_topic(dir: &Path) -> Node {
 #[test]
 fn refused_topic_reports_its_reason_and_how_to_delete_it() {
     let dir = tempfile::tempdir().unwrap();
-    let stage = Stage::of(with_refused_topic(dir.path()), |_| ());
+    let stage = HttpServer::of(with_refused_topic(dir.path()), |_| ());
     let described = stage.get("/v1/topics/orders");
     assert_eq!((described.status, described.code()), (500, "DISK_FAILED".to_owned()));
     let why = "00000001.topic: it is missing";
@@ -98,7 +98,7 @@ fn node_with_a_failed_disk_of_a_topic_is_not_ready() {
     let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
     node.create_topic("orders", durable.clone(), false).unwrap();
     node.create_topic("trades", durable, false).unwrap();
-    let stage = Stage::of(node.clone(), |_| ());
+    let stage = HttpServer::of(node.clone(), |_| ());
     assert_eq!(stage.get("/readyz").status, 200);
     disk.set_faults(Faults { sync_fails: Some(0), ..Faults::default() });
     assert!(matches!(node.publisher("orders").unwrap().publish("x"), Err(PublishError::DiskFailed(_))));
@@ -121,7 +121,7 @@ fn node_that_has_not_joined_its_cluster_is_not_ready() {
     let dir = tempfile::tempdir().unwrap();
     dunlin_server::cluster::init(dir.path(), "127.0.0.1:1").unwrap();
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
-    let stage = Stage::of(node, |_| ());
+    let stage = HttpServer::of(node, |_| ());
     let put = stage.peer().request("PUT", "/v1/kv/a", &[], b"1");
     assert_eq!((put.status, put.code()), (503, "NO_CONTROL".to_owned()), "{put:?}");
     let ready = stage.get("/readyz");
@@ -140,7 +140,7 @@ fn names_of_refused_topics_are_hidden_from_strangers() {
     let password = dunlin_server::access::hash_password(b"correct horse").unwrap();
     std::fs::write(&file, format!("[users.ana]\npassword = \"{password}\"\n")).unwrap();
     let node = with_refused_topic(dir.path());
-    let stage = Stage::of(node, |config| config.users_file = Some(file));
+    let stage = HttpServer::of(node, |config| config.users_file = Some(file));
     let ready = stage.get("/readyz");
     assert_eq!(ready.status, 503);
     assert!(ready.text().contains("could not be opened: 1"), "{}", ready.text());

@@ -1,8 +1,8 @@
-use super::Stage;
+use super::HttpServer;
 
 #[test]
 fn pages_of_other_origins_are_refused_unless_they_are_named() {
-    let stage = Stage::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
+    let stage = HttpServer::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
     let own = format!("http://{}", stage.address());
     let post = |origin: &str| stage.post("/v1/topics/t", &[("origin", origin)], b"x");
     for forged in [
@@ -32,7 +32,7 @@ fn pages_of_other_origins_are_refused_unless_they_are_named() {
 
 #[test]
 fn preflight_lists_the_methods_for_an_allowed_origin() {
-    let stage = Stage::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
+    let stage = HttpServer::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
     let ask = |origin: &str| {
         let headers = [("origin", origin), ("access-control-request-method", "PUT")];
         stage.peer().request("OPTIONS", "/v1/topics/t", &headers, b"")
@@ -47,7 +47,7 @@ fn preflight_lists_the_methods_for_an_allowed_origin() {
 
 #[test]
 fn foreign_host_name_is_refused() {
-    let stage = Stage::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
+    let stage = HttpServer::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
     let get = |host: &str| stage.peer().request("GET", "/v1/topics", &[("host", host)], b"").status;
     for host in ["localhost", "localhost:8222", "127.0.0.1:8222", "[::1]:8222", "app.example", "a.localhost"]
     {
@@ -63,7 +63,7 @@ fn foreign_host_name_is_refused() {
 
 #[test]
 fn request_with_two_origins_or_hosts_is_refused() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let own = format!("http://{}", stage.address());
     let twice = [("origin", own.as_str()), ("origin", "http://evil.example")];
     let answer = stage.post("/v1/topics/t", &twice, b"x");

@@ -1,13 +1,13 @@
-use super::Stage;
+use super::HttpServer;
 
 #[test]
 fn report_is_sandboxed_and_a_missing_one_explained() {
-    let none = Stage::new().get("/report");
+    let none = HttpServer::new().get("/report");
     assert_eq!(none.status, 404);
     assert!(none.text().contains("http.report"), "{none:?}");
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "<h1>figures</h1>").unwrap();
-    let stage = Stage::with(|config| config.http_report = Some(file.path().to_owned()));
+    let stage = HttpServer::with(|config| config.http_report = Some(file.path().to_owned()));
     let report = stage.get("/report");
     assert_eq!((report.status, report.text()), (200, "<h1>figures</h1>"));
     let policy = report.header("content-security-policy").unwrap();
@@ -26,7 +26,7 @@ const BROWSER: [(&str, &str); 2] =
 
 #[test]
 fn browser_gets_the_page_with_a_strict_policy_and_curl_text() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let words = stage.get("/");
     assert!(words.text().starts_with("Dunlin's HTTP listener."), "{words:?}");
     let page = stage.peer().request("GET", "/", &[BROWSER[0]], b"");
@@ -45,7 +45,7 @@ fn browser_gets_the_page_with_a_strict_policy_and_curl_text() {
 
 #[test]
 fn every_file_of_the_page_exists_compressed_and_small() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let page = stage.peer().request("GET", "/", &[BROWSER[0]], b"");
     // Relative to the page's path, which a proxy may choose.
     let named = page.text().split('"').filter_map(|text| text.strip_prefix('.'));

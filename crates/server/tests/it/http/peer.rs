@@ -28,7 +28,7 @@ pub(crate) struct Events {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ServerEvent {
     pub(crate) id: String,
     /// `message` if the event has no name.
     pub(crate) event: String,
@@ -179,7 +179,7 @@ impl Answer {
 
 impl Events {
     /// The next event as a browser sees it; `None` when the stream ends.
-    pub(crate) fn next(&mut self) -> Option<Told> {
+    pub(crate) fn next(&mut self) -> Option<ServerEvent> {
         loop {
             let block = self.block()?;
             let (mut event, mut data, mut has_data) = ("message".to_owned(), String::new(), false);
@@ -200,7 +200,7 @@ impl Events {
             }
             if has_data {
                 data.pop();
-                return Some(Told { id: self.last_id.clone(), event, data });
+                return Some(ServerEvent { id: self.last_id.clone(), event, data });
             }
         }
     }
@@ -228,7 +228,7 @@ impl Events {
     }
 
     /// Reads until an event with this name, and also returns the earlier ones.
-    pub(crate) fn until(&mut self, event: &str) -> (Vec<Told>, Told) {
+    pub(crate) fn until(&mut self, event: &str) -> (Vec<ServerEvent>, ServerEvent) {
         let mut before = Vec::new();
         loop {
             let told = self.next().unwrap_or_else(|| panic!("no {event} among {before:?}"));
@@ -240,7 +240,7 @@ impl Events {
     }
 }
 
-impl Told {
+impl ServerEvent {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.data).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }

@@ -10,7 +10,7 @@ use dunlin::{Config, Node};
 use dunlin_wait::PATIENCE;
 use serde_json::json;
 
-use super::Stage;
+use super::HttpServer;
 
 /// Each record of the pattern, as `look` sees it.
 fn all<R>(node: &Node, pattern: &str, look: impl Fn(&Record<'_>) -> R) -> Vec<R> {
@@ -32,7 +32,7 @@ fn text(record: &Record<'_>) -> String {
 
 #[test]
 fn posted_record_carries_the_fields_of_its_headers() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let headers = [
         ("content-type", "application/json"),
         ("dunlin-key", "k1"),
@@ -65,7 +65,7 @@ fn posted_record_carries_the_fields_of_its_headers() {
 
 #[test]
 fn payload_may_be_any_bytes_or_empty() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     for payload in [&bytes, &Vec::new()] {
         assert_eq!(stage.post("/v1/topics/t", &[], payload).status, 200);
@@ -75,7 +75,7 @@ fn payload_may_be_any_bytes_or_empty() {
 
 #[test]
 fn one_connection_takes_many_requests_in_turn() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut peer = stage.peer();
     for seq in 1..=20 {
         let answer = peer.request("POST", "/v1/topics/t", &[], b"x");
@@ -92,7 +92,7 @@ fn one_connection_takes_many_requests_in_turn() {
 
 #[test]
 fn http_retry_of_a_producer_gets_the_first_outcome() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let post = |seq: &str| {
         let headers =
             [("dunlin-producer", "42"), ("dunlin-producer-epoch", "1"), ("dunlin-producer-seq", seq)];
@@ -109,7 +109,7 @@ fn http_retry_of_a_producer_gets_the_first_outcome() {
 
 #[test]
 fn wrong_expected_sequence_is_refused_with_both_numbers() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let post = |expected: &str| stage.post("/v1/topics/t", &[("dunlin-expect-seq", expected)], b"x");
     assert_eq!(post("0").status, 200);
     let refused = post("0");
@@ -120,7 +120,7 @@ fn wrong_expected_sequence_is_refused_with_both_numbers() {
 
 #[test]
 fn batch_of_objects_is_appended_whole_and_in_order() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let lines = concat!(
         "{\"payload\": \"text\", \"key\": \"k\", \"headers\": [{\"name\": \"a\", \"value\": \"b\"}]}\n",
         "{\"payload\": {\"price\": 1.10}}\n",
@@ -147,7 +147,7 @@ fn batch_of_objects_is_appended_whole_and_in_order() {
 
 #[test]
 fn text_batch_makes_one_record_for_each_line() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let answer = stage.post("/v1/topics/t/batch", &[("content-type", "text/plain")], b"one\n\nthree\n");
     assert_eq!(answer.json()["published"], 3);
     assert_eq!(all(&stage.node, "t", text), ["t=one", "t=", "t=three"]);
@@ -155,7 +155,7 @@ fn text_batch_makes_one_record_for_each_line() {
 
 #[test]
 fn batch_with_one_bad_line_publishes_nothing() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let bad = [
         "{\"payload\": \"a\"}\n{\"payload\": ",
         "{\"payload\": \"a\"}\n{}",
@@ -179,7 +179,7 @@ fn batch_with_one_bad_line_publishes_nothing() {
 
 #[test]
 fn batch_over_several_partitions_has_an_outcome_for_each() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let config = TopicConfig { partitions: 4, ..TopicConfig::default() };
     stage.node.create_topic("t", config, false).unwrap();
     let lines: String = (0..100).map(|n| format!("{{\"payload\": \"{n}\", \"key\": \"k{n}\"}}\n")).collect();
@@ -199,7 +199,7 @@ fn batch_over_several_partitions_has_an_outcome_for_each() {
 fn durable_topic_acknowledges_after_the_sync() {
     let dir = tempfile::tempdir().unwrap();
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
-    let stage = Stage::of(node, |_| ());
+    let stage = HttpServer::of(node, |_| ());
     let created = stage.peer().request("PUT", "/v1/topics/kept", &[], br#"{"durable": {}}"#);
     assert_eq!(created.status, 201, "{created:?}");
     let answer = stage.post("/v1/topics/kept", &[], b"x");
@@ -210,7 +210,7 @@ fn durable_topic_acknowledges_after_the_sync() {
 
 #[test]
 fn publish_waiting_for_a_subscriber_delays_no_other_request() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let reliable = Some(Reliable { wait_max: Duration::from_secs(120), ..Reliable::default() });
     stage.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
     let options =
@@ -242,7 +242,7 @@ fn publish_waiting_for_a_subscriber_delays_no_other_request() {
 
 #[test]
 fn publish_without_room_in_time_is_refused() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let reliable = Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() });
     stage.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
     let options =
@@ -266,7 +266,7 @@ fn level(price: i64) -> Vec<u8> {
 
 #[test]
 fn http_publisher_learns_that_its_topic_was_recreated() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let reducer = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
     for config in [TopicConfig::default(), TopicConfig { reducer, ..TopicConfig::default() }] {
         let keeps_state = config.reducer.is_some();

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use dunlin_wait::{PATIENCE, find};
 use serde_json::Value;
 
-use super::{Stage, short};
+use super::{HttpServer, short};
 use crate::nats_peer::NatsPeer;
 
 fn any() -> Vec<SocketAddr> {
@@ -14,7 +14,7 @@ fn any() -> Vec<SocketAddr> {
 }
 
 /// The newest departure for which the condition holds, once there is one.
-fn recent(stage: &Stage, is_it: impl Fn(&Value) -> bool) -> Value {
+fn recent(stage: &HttpServer, is_it: impl Fn(&Value) -> bool) -> Value {
     find("one of that kind", || {
         let answer = stage.get("/v1/subscriptions?recent&limit=100").json();
         let all = answer["recent"].as_array().expect("it was asked for");
@@ -24,7 +24,7 @@ fn recent(stage: &Stage, is_it: impl Fn(&Value) -> bool) -> Value {
 
 #[test]
 fn disconnected_slow_nats_client_is_listed_with_its_lag() {
-    let stage = Stage::with(|config| config.nats = any());
+    let stage = HttpServer::with(|config| config.nats = any());
     stage.node.create_topic("gaps", short(), false).unwrap();
     let mut slow = NatsPeer::open_with(&stage.server, ",\"name\":\"dashboard\"");
     slow.subscribe("gaps 1");
@@ -44,7 +44,7 @@ fn disconnected_slow_nats_client_is_listed_with_its_lag() {
 
 #[test]
 fn clients_of_a_wrong_protocol_are_listed_and_counted() {
-    let stage = Stage::with(|config| (config.tcp, config.nats) = (any(), any()));
+    let stage = HttpServer::with(|config| (config.tcp, config.nats) = (any(), any()));
     let address = stage.server.tcp_addresses()[0];
     for _ in 0..3 {
         let mut stranger = TcpStream::connect(address).unwrap();
@@ -62,7 +62,7 @@ fn clients_of_a_wrong_protocol_are_listed_and_counted() {
 
 #[test]
 fn refused_event_stream_is_listed_under_its_name() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     assert_eq!(stage.get("/v1/topics/a..b/events?name=page").status, 400);
     let found = recent(&stage, |one| one["name"] == "page");
     assert_eq!((&found["protocol"], &found["outcome"]), (&"http".into(), &"refused".into()), "{found}");

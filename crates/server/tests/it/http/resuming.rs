@@ -5,13 +5,13 @@ use dunlin::{Config, Node};
 use serde_json::json;
 
 use super::socket::Socket;
-use super::{Stage, short};
+use super::{HttpServer, short};
 
 const ID: &str = "last-event-id";
 
 #[test]
 fn returning_subscriber_gets_the_records_after_its_last() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut events = stage.events("/v1/topics/t/events", &[]);
     for n in 0..10 {
         stage.publish("t", format!("{n}").as_bytes());
@@ -28,7 +28,7 @@ fn returning_subscriber_gets_the_records_after_its_last() {
 
 #[test]
 fn subscriber_gets_a_resume_position_before_any_record() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.publish("t", b"before");
     let mut events = stage.events("/v1/topics/t/events", &[]);
     // The id arrives before any event.
@@ -44,7 +44,7 @@ fn subscriber_gets_a_resume_position_before_any_record() {
 
 #[test]
 fn late_returning_subscriber_gets_an_exact_gap() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.node.create_topic("t", short(), false).unwrap();
     let first = stage.publish("t", b"first").position;
     for _ in 0..5_000 {
@@ -69,7 +69,7 @@ fn late_returning_subscriber_gets_an_exact_gap() {
 /// Publishes to many topics while a subscriber of all of them is cut off again and again.
 #[test]
 fn subscriber_of_many_logs_resumes_in_each() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage
         .node
         .create_topic(
@@ -109,7 +109,7 @@ fn subscriber_of_many_logs_resumes_in_each() {
 
 #[test]
 fn resume_id_of_many_logs_reports_deleted_ones() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.publish("m.a", b"1");
     stage.publish("m.b", b"2");
     let mut events = stage.events("/v1/topics/m.*/events?from=earliest", &[]);
@@ -131,10 +131,10 @@ fn resume_id_of_many_logs_reports_deleted_ones() {
 
 #[test]
 fn restarted_node_reports_an_epoch_change() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let old = stage.publish("t", b"1").position;
     drop(stage);
-    let stage = Stage::of(Node::start(Config::default()).unwrap(), |_| ());
+    let stage = HttpServer::of(Node::start(Config::default()).unwrap(), |_| ());
     let new = stage.publish("t", b"2").position;
     assert!(new.epoch > old.epoch);
     let mut events = stage.events("/v1/topics/t/events", &[(ID, &old.to_string())]);
@@ -150,10 +150,10 @@ fn restarted_node_reports_an_epoch_change() {
 
 #[test]
 fn subscriber_that_resumes_or_wants_a_state_creates_no_topic() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let old = stage.publish("t", b"1").position;
     drop(stage);
-    let stage = Stage::of(Node::start(Config::default()).unwrap(), |_| ());
+    let stage = HttpServer::of(Node::start(Config::default()).unwrap(), |_| ());
     let refused = stage.peer().request("GET", "/v1/topics/t/events?from=snapshot", &[], b"");
     assert_eq!((refused.status, refused.code().as_str()), (404, "NO_TOPIC"));
     let mut events = stage.events("/v1/topics/t/events", &[(ID, &old.to_string())]);
@@ -167,7 +167,7 @@ fn subscriber_that_resumes_or_wants_a_state_creates_no_topic() {
 /// The same over server-sent events and a JSON WebSocket.
 #[test]
 fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let reducer = ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() };
     stage
         .node
@@ -176,7 +176,7 @@ fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
     let old = stage.node.topic("t").unwrap().logs()[0].last();
     let old = format!("{}-0", old.epoch);
     drop(stage);
-    let stage = Stage::of(Node::start(Config::default()).unwrap(), |_| ());
+    let stage = HttpServer::of(Node::start(Config::default()).unwrap(), |_| ());
     for state in ["from=snapshot", "on_gap=snapshot", "conflate=true"] {
         // The subscriber waits for the lost topic, and another client creates a new one.
         let mut events = stage.events(&format!("/v1/topics/t/events?{state}"), &[(ID, &old)]);
@@ -205,7 +205,7 @@ fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
 
 #[test]
 fn invented_event_ids_are_refused() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let at = stage.publish("t", b"1").position;
     stage.publish("u.a", b"1");
     stage.publish("u.b", b"1");

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use dunlin_wait::until;
 use serde_json::{Value, json};
 
-use super::{Peer, Stage, short};
+use super::{HttpServer, Peer, short};
 
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const MASK: [u8; 4] = [7, 0, 255, 3];
@@ -19,7 +19,7 @@ const PONG: u8 = 10;
 /// A WebSocket, frame by frame.
 pub(crate) struct Socket(Peer);
 
-fn shake(stage: &Stage, more: &[(&str, &str)]) -> (Peer, u16) {
+fn shake(stage: &HttpServer, more: &[(&str, &str)]) -> (Peer, u16) {
     shake_at(stage.address(), more)
 }
 
@@ -39,7 +39,7 @@ fn shake_at_path(address: SocketAddr, path: &str, more: &[(&str, &str)]) -> (Pee
 }
 
 impl Socket {
-    fn open(stage: &Stage, protocol: &str) -> Socket {
+    fn open(stage: &HttpServer, protocol: &str) -> Socket {
         Socket::open_at(stage.address(), protocol)
     }
 
@@ -71,7 +71,7 @@ impl Socket {
         came
     }
 
-    fn json(stage: &Stage) -> Socket {
+    fn json(stage: &HttpServer) -> Socket {
         Socket::json_at(stage.address())
     }
 
@@ -152,7 +152,7 @@ impl Socket {
 
 #[test]
 fn only_own_and_allowed_origins_may_open_a_websocket() {
-    let stage = Stage::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
+    let stage = HttpServer::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
     let protocol = ("sec-websocket-protocol", "dunlin.v1.json");
     let own = format!("http://{}", stage.address());
     for (origin, status) in
@@ -167,7 +167,7 @@ fn only_own_and_allowed_origins_may_open_a_websocket() {
 
 #[test]
 fn json_messages_are_processed_in_order() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut socket = Socket::json(&stage);
     socket.say(&json!({"op": "subscribe", "id": 7, "pattern": "a.>"}));
     assert_eq!(socket.hear()["op"], "subscribed");
@@ -195,7 +195,7 @@ fn json_messages_are_processed_in_order() {
 
 #[test]
 fn websocket_violations_close_with_the_fitting_status() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut text = Socket::open(&stage, "dunlin.v1");
     text.frame(0x80 | TEXT, b"{}");
     assert_eq!(text.closed(), 1003);
@@ -222,7 +222,7 @@ fn websocket_violations_close_with_the_fitting_status() {
 
 #[test]
 fn http_1_0_request_is_no_websocket_handshake() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut peer = stage.peer();
     let head = format!(
         "GET /v1/ws HTTP/1.0\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
@@ -234,7 +234,7 @@ fn http_1_0_request_is_no_websocket_handshake() {
 
 #[test]
 fn websocket_message_over_the_limit_is_refused_early() {
-    let stage = Stage::with(|config| config.limits.ws.message_bytes_max = 1 << 16);
+    let stage = HttpServer::with(|config| config.limits.ws.message_bytes_max = 1 << 16);
     let mut socket = Socket::json(&stage);
     socket.frame(0x80 | TEXT, &vec![b' '; 1 << 17]);
     let said = socket.hear();
@@ -249,7 +249,7 @@ fn websocket_message_over_the_limit_is_refused_early() {
 
 #[test]
 fn message_before_hello_has_a_smaller_limit() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut socket = Socket::open(&stage, "dunlin.v1.json");
     socket.frame(0x80 | TEXT, &vec![b' '; 20_000]);
     let said = socket.hear();
@@ -259,7 +259,7 @@ fn message_before_hello_has_a_smaller_limit() {
 
 #[test]
 fn unfinished_websocket_message_times_out() {
-    let stage = Stage::with(|config| {
+    let stage = HttpServer::with(|config| {
         config.limits.ws.message_ms_max = 300;
         config.limits.http.heartbeat_ms = 100;
     });
@@ -272,7 +272,7 @@ fn unfinished_websocket_message_times_out() {
 
 #[test]
 fn overlong_length_encoding_is_a_protocol_violation() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     for protocol in ["dunlin.v1", "dunlin.v1.json"] {
         let mut socket = Socket::open(&stage, protocol);
         for byte in [0x81, 0xfe, 0, 0x7d, 0, 0, 0, 0] {
@@ -287,7 +287,7 @@ fn overlong_length_encoding_is_a_protocol_violation() {
 
 #[test]
 fn ping_gets_a_pong_and_close_gets_a_close() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     for protocol in ["dunlin.v1", "dunlin.v1.json"] {
         let mut socket = Socket::open(&stage, protocol);
         socket.frame(0x80 | PING, b"still there?");
@@ -299,7 +299,7 @@ fn ping_gets_a_pong_and_close_gets_a_close() {
 
 #[test]
 fn stalled_websocket_uses_little_memory_and_gets_exact_gaps() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.node.create_topic("t", short(), false).unwrap();
     let mut socket = Socket::json(&stage);
     socket.say(&json!({"op": "subscribe", "id": 1, "pattern": "t"}));
@@ -333,7 +333,7 @@ fn stalled_websocket_uses_little_memory_and_gets_exact_gaps() {
 
 #[test]
 fn stopping_node_closes_websockets_with_a_reason() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut socket = Socket::json(&stage);
     let server = stage.server;
     let stopping = std::thread::spawn(move || server.stop());
@@ -345,7 +345,7 @@ fn stopping_node_closes_websockets_with_a_reason() {
 
 #[test]
 fn connections_are_counted_by_their_listener() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let _socket = Socket::json(&stage);
     until("it is counted", || {
         stage.get("/metrics").text().contains("dunlin_connections{protocol=\"ws\"} 1\n")
@@ -358,7 +358,7 @@ fn connections_are_counted_by_their_listener() {
 
 #[test]
 fn websocket_publish_with_invalid_reply_subject_is_refused() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let mut socket = Socket::json(&stage);
     let mut subscriber = stage.node.subscribe("chat", &Default::default()).unwrap();
     for (request, reply) in

@@ -4,19 +4,19 @@ use dunlin::journal::RealDisk;
 use dunlin::{Config, Node};
 use serde_json::{Value, json};
 
-use super::{Answer, Stage};
+use super::{Answer, HttpServer};
 
-fn submit(stage: &Stage, path: &str, tasks: &Value) -> Answer {
+fn submit(stage: &HttpServer, path: &str, tasks: &Value) -> Answer {
     stage.post(path, &[("content-type", "application/json")], tasks.to_string().as_bytes())
 }
 
-fn task(stage: &Stage, told: &Value) -> Value {
+fn task(stage: &HttpServer, told: &Value) -> Value {
     stage.get(&format!("/v1/tasks/{}", told["task"].as_str().unwrap())).json()
 }
 
 #[test]
 fn task_is_submitted_shown_and_cancelled_over_http() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let taken = submit(&stage, "/v1/tasks", &json!({"kind": "thumb", "payload": "a.jpg"}));
     assert_eq!(taken.status, 201, "{taken:?}");
     let told = taken.json();
@@ -35,7 +35,7 @@ fn task_is_submitted_shown_and_cancelled_over_http() {
 
 #[test]
 fn many_tasks_with_all_options_are_submitted_together() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let now_ms = dunlin::now_ns() / 1_000_000;
     let first = json!({
         "kind": "k", "payload": {"n": [1, 2]}, "queue": "q", "priority": 9, "timeout_ms": 5000,
@@ -74,7 +74,7 @@ fn many_tasks_with_all_options_are_submitted_together() {
 
 #[test]
 fn list_with_an_invalid_task_is_refused_whole() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let refused = |tasks: &str| {
         let answer = stage.post("/v1/tasks", &[], tasks.as_bytes());
         (answer.status, answer.code())
@@ -118,7 +118,8 @@ fn list_with_an_invalid_task_is_refused_whole() {
     }
     assert_eq!(stage.get("/v1/tasks?stage=dead&state=dead").status, 400);
     assert_eq!(stage.post("/v1/tasks?colour=red", &[], b"{}").status, 400);
-    let strict = Stage::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
+    let strict =
+        HttpServer::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
     let unknown = submit(&strict, "/v1/tasks?tenant=nobody", &json!({"kind": "k"}));
     assert_eq!((unknown.status, unknown.code().as_str()), (404, "TENANT_UNKNOWN"));
     assert_eq!(unknown.json()["detail"], "there is no tenant \"nobody\"");
@@ -132,7 +133,7 @@ fn damaged_task_log_is_reported_instead_of_no_tasks() {
     )
     .unwrap();
     let (node, _) = Node::open(Config::default(), std::sync::Arc::new(RealDisk), dir.path()).unwrap();
-    let stage = Stage::of(node, |_| ());
+    let stage = HttpServer::of(node, |_| ());
     for path in ["/v1/tasks", "/v1/tasks/100000000"] {
         let refused = stage.get(path);
         assert_eq!((refused.status, refused.code().as_str()), (503, "NO_CONTROL"), "{path}: {refused:?}");

@@ -1,11 +1,11 @@
 use dunlin::topic::TopicConfig;
 use serde_json::json;
 
-use super::Stage;
+use super::HttpServer;
 
 #[test]
 fn topic_is_managed_over_http() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     let put = |body: &str| stage.peer().request("PUT", "/v1/topics/orders", &[], body.as_bytes());
     let config = r#"{"pattern": "orders.>", "partitions": 2, "retention": {"records": 1000, "age": "10m"}}"#;
     assert_eq!(put(config).status, 201);
@@ -29,7 +29,7 @@ fn topic_is_managed_over_http() {
 
 #[test]
 fn http_topic_list_is_paged() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     for n in 0..25 {
         stage.publish(&format!("t{n:02}"), b"x");
     }
@@ -50,7 +50,7 @@ fn http_topic_list_is_paged() {
 
 #[test]
 fn topics_are_found_by_a_part_of_their_names_and_by_their_state() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     for n in 0..2_500 {
         stage.node.create_topic(&format!("many.{n:04}.Part"), TopicConfig::default(), false).unwrap();
     }
@@ -86,7 +86,7 @@ fn topics_are_found_by_a_part_of_their_names_and_by_their_state() {
 
 #[test]
 fn names_and_settings_that_break_the_rules_are_refused() {
-    let stage = Stage::new();
+    let stage = HttpServer::new();
     stage.publish("taken.a", b"x");
     for (path, body, status, code) in [
         ("/v1/topics/a..b", "", 400, "SUBJECT"),

@@ -11,7 +11,7 @@ use dunlin::topic::{Durable, Event, Publish, Subscribe, TopicConfig, Waiter};
 use dunlin::{Config, Node, ShareMember, ShareOptions};
 use dunlin_wait::{PATIENCE, until};
 
-use super::Hall;
+use super::TestCluster;
 use crate::nats_refusals::reported;
 
 /// The last payload that a member of a queue group reads.
@@ -20,7 +20,7 @@ const END: &str = "end";
 #[test]
 fn queue_group_is_shared_by_members_at_all_nodes() {
     const RECORDS: usize = 300;
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(1, "jobs", TopicConfig::default());
     let (sender, taken) = mpsc::channel();
     let member = |id: u64| {
@@ -64,7 +64,7 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
 /// of its subjects.
 #[test]
 fn pattern_topic_serves_queue_group_members_on_other_nodes() {
-    let hall = Hall::of(2);
+    let hall = TestCluster::of(2);
     let pattern = Some("wide.>".to_owned());
     hall.topic_at(1, "name", TopicConfig { pattern, ..TopicConfig::default() });
     hall.topic_at(1, "other", TopicConfig::default());
@@ -80,7 +80,7 @@ fn pattern_topic_serves_queue_group_members_on_other_nodes() {
 
 #[test]
 fn queue_group_ends_when_its_last_remote_member_leaves() {
-    let hall = Hall::of(2);
+    let hall = TestCluster::of(2);
     hall.topic_at(1, "jobs", TopicConfig::default());
     let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());
     let mut member = hall.nats(2);
@@ -98,7 +98,7 @@ fn queue_group_ends_when_its_last_remote_member_leaves() {
 /// Records that the owner sent before it received the end are still in flight.
 #[test]
 fn draining_queue_member_on_another_node_loses_nothing() {
-    let hall = Hall::of(2);
+    let hall = TestCluster::of(2);
     hall.topic_at(1, "jobs", TopicConfig::default());
     let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());
     for round in 0..20 {
@@ -119,7 +119,7 @@ fn draining_queue_member_on_another_node_loses_nothing() {
 
 #[test]
 fn records_past_a_members_maximum_go_to_other_members() {
-    let hall = Hall::of(2);
+    let hall = TestCluster::of(2);
     hall.topic_at(1, "jobs", TopicConfig::default());
     let (owner, topic) = (hall.node(1), hall.node(1).topic("jobs").unwrap());
     let are_members =
@@ -151,7 +151,7 @@ fn records_past_a_members_maximum_go_to_other_members() {
 
 #[test]
 fn nats_clients_survive_the_owner_of_their_topic() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(1, "t", TopicConfig::default());
     let (mut plain, mut queue, mut publisher) = (hall.nats(2), hall.nats(3), hall.nats(3));
     plain.subscribe("t 1");
@@ -173,7 +173,7 @@ fn nats_clients_survive_the_owner_of_their_topic() {
 
 #[test]
 fn nats_publisher_survives_the_owner_of_one_of_its_subjects() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(2, "live", TopicConfig::default());
     hall.topic_at(3, "dead", TopicConfig::default());
     let reducer = Some(dunlin::topic::ReducerConfig { kind: "book".to_owned(), ..Default::default() });
@@ -202,7 +202,7 @@ fn nats_publisher_survives_the_owner_of_one_of_its_subjects() {
 
 #[test]
 fn queue_members_follow_a_moved_topic() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(1, "t", TopicConfig::default());
     let (mut member, mut publisher) = (hall.nats(2), hall.nats(3));
     member.subscribe("t workers 1");
@@ -230,7 +230,7 @@ fn queue_members_follow_a_moved_topic() {
 #[test]
 fn moved_topic_loses_no_record_of_its_queue_group() {
     const RECORDS: usize = 100;
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(1, "t", TopicConfig::default());
     let member = |id: u64| {
         let options = ShareOptions {
@@ -295,7 +295,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
 /// A subscriber at another node receives the records that the owner appends after the `PONG`.
 #[test]
 fn remote_nats_subscriber_gets_records_published_after_pong() {
-    let hall = Hall::of(2);
+    let hall = TestCluster::of(2);
     let mut reader = hall.nats(1);
     for n in 0..40 {
         let name = format!("t{n}");
@@ -310,7 +310,7 @@ fn remote_nats_subscriber_gets_records_published_after_pong() {
 #[test]
 fn queue_group_gets_no_history_when_its_owner_returns() {
     const STARTS: usize = 4;
-    let hall = Hall::of(2);
+    let hall = TestCluster::of(2);
     let disk = FakeDisk::new(1);
     let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
     hall.start_with(3, open());

@@ -43,7 +43,7 @@ fn level(number: i64) -> Vec<u8> {
 
 #[test]
 fn refused_remote_record_does_not_fail_others() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(1, "md", book());
     let log = || hall.node(1).topic("md").unwrap().logs()[0].state_info().unwrap();
     let client = hall.client(2);
@@ -91,7 +91,7 @@ fn refused_remote_record_does_not_fail_others() {
 
 /// Publishes levels through node 3 in one stream. Returns the number of answered records, and the refused
 /// ones.
-async fn stream_levels(hall: &Hall, numbers: std::ops::RangeInclusive<i64>) -> (u64, Vec<u64>) {
+async fn stream_levels(hall: &TestCluster, numbers: std::ops::RangeInclusive<i64>) -> (u64, Vec<u64>) {
     let address = format!("http://{}", hall.address(3, Protocol::Grpc));
     let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap();
     let messages: Vec<_> = numbers
@@ -113,7 +113,7 @@ async fn stream_levels(hall: &Hall, numbers: std::ops::RangeInclusive<i64>) -> (
 
 #[test]
 fn publisher_status_of_any_node_reaches_all_subscribers() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(1, "md", book());
     let clients = [1, 2, 3].map(|id| hall.client(id));
     let mut readers = clients.each_ref().map(follow);
@@ -129,7 +129,7 @@ fn publisher_status_of_any_node_reaches_all_subscribers() {
 
 #[test]
 fn moved_state_topic_keeps_its_publishers() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(1, "md", book());
     let (reading, publishing) = (hall.client(2), hall.client(3));
     let mut reader = follow(&reading);
@@ -152,7 +152,7 @@ fn moved_state_topic_keeps_its_publishers() {
 
 #[test]
 fn owner_refuses_records_relayed_behind_a_refused_one() {
-    let hall = Hall::of(2);
+    let hall = TestCluster::of(2);
     hall.topic_at(2, "t", TopicConfig::default());
     let url = hall.urls.lock().unwrap()[&1].clone();
     let node = Client::connect(&url, ClientOptions { name: "$node-7".to_owned(), ..unhurried() }).unwrap();
@@ -197,7 +197,7 @@ fn owner_refuses_records_relayed_behind_a_refused_one() {
 
 #[test]
 fn batch_of_a_replaced_connection_is_not_appended() {
-    let hall = Hall::of(2);
+    let hall = TestCluster::of(2);
     hall.topic_at(1, "t", TopicConfig::default());
     let connect = || {
         let members = hall.members.lock().unwrap();
@@ -228,7 +228,7 @@ fn batch_of_a_replaced_connection_is_not_appended() {
 
 #[test]
 fn record_sent_while_an_older_one_comes_back_stays_behind_it() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     hall.topic_at(3, "t", TopicConfig::default());
     let mut reader = hall.node(3).subscribe("t", &from(Start::Latest)).unwrap();
     // Node 2 does not know yet that it owns the topic, and returns what node 1 sends.
@@ -276,7 +276,7 @@ enum GoesOn {
 type Outcome = Result<(Position, bool), String>;
 
 impl GoesOn {
-    fn all_at(hall: &Hall, id: u64) -> Vec<GoesOn> {
+    fn all_at(hall: &TestCluster, id: u64) -> Vec<GoesOn> {
         vec![
             GoesOn::Tcp(hall.client(id).publisher("md").unwrap()),
             GoesOn::Inside(hall.node(id).publisher("md").unwrap()),
@@ -346,7 +346,7 @@ impl GoesOn {
 
 #[test]
 fn lost_state_is_refused_once_through_each_node_and_protocol() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(2, "md", book());
     let last = || hall.node(2).topic("md").unwrap().logs()[0].last();
     let mut publishers: Vec<GoesOn> = [1, 3].into_iter().flat_map(|id| GoesOn::all_at(&hall, id)).collect();
@@ -373,7 +373,7 @@ fn lost_state_is_refused_once_through_each_node_and_protocol() {
 
 #[test]
 fn records_sent_before_a_state_loss_was_known_are_refused() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(2, "md", book());
     let client = hall.client(1);
     let mut publisher = client.publisher("md").unwrap();
@@ -403,7 +403,7 @@ fn records_sent_before_a_state_loss_was_known_are_refused() {
 
 #[test]
 fn complete_state_at_its_new_owner_refuses_no_publisher() {
-    let hall = Hall::of(3);
+    let hall = TestCluster::of(3);
     hall.topic_at(2, "md", book());
     let mut publishers: Vec<GoesOn> = [1, 3].into_iter().flat_map(|id| GoesOn::all_at(&hall, id)).collect();
     for (number, publisher) in (1..).zip(&mut publishers) {

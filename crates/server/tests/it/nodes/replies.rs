@@ -6,12 +6,12 @@ use std::sync::Arc;
 use dunlin::topic::{Event, Publish, Start, Subscribe, TopicConfig};
 use dunlin_wait::{PATIENCE, until};
 
-use super::{Hall, from};
+use super::{TestCluster, from};
 use crate::nats_peer::NatsPeer;
 
 /// A NATS client at node 1 whose request names this subject for its reply, and the service at node 2 that has the request. The client
 /// subscribes to all subjects that differ in the last token.
-fn request(hall: &Arc<Hall>, reply: &str) -> (NatsPeer, NatsPeer) {
+fn request(hall: &Arc<TestCluster>, reply: &str) -> (NatsPeer, NatsPeer) {
     let (mut asker, mut service) = (hall.nats(1), hall.nats(2));
     service.subscribe("svc 1");
     let (prefix, _) = reply.rsplit_once('.').unwrap();
@@ -21,13 +21,13 @@ fn request(hall: &Arc<Hall>, reply: &str) -> (NatsPeer, NatsPeer) {
     (asker, service)
 }
 
-fn is_topic_everywhere(hall: &Hall, name: &str) -> bool {
+fn is_topic_everywhere(hall: &TestCluster, name: &str) -> bool {
     [1, 2, 3].iter().all(|&id| hall.node(id).topic(name).is_some())
 }
 
 #[test]
 fn custom_reply_subject_stays_readable_on_other_nodes() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let mut before = hall.nats(3);
     before.subscribe("other.> 1");
     let (mut asker, mut service) = request(&hall, "shop.orders.1");
@@ -54,7 +54,7 @@ fn custom_reply_subject_stays_readable_on_other_nodes() {
 
 #[test]
 fn reply_subject_used_by_other_clients_becomes_a_topic() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let (mut asker, mut service) = request(&hall, "shop.orders.1");
     // Only the client that named the subject subscribes to it.
     hall.nats(3).publish("shop.orders.1", "order");
@@ -75,7 +75,7 @@ fn reply_subject_used_by_other_clients_becomes_a_topic() {
 
 #[test]
 fn reply_subject_without_a_subscription_is_no_inbox() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let (mut asker, mut service) = (hall.nats(1), hall.nats(2));
     service.subscribe("svc 1");
     asker.say("PUB svc shop.orders.new 1\r\n?");
@@ -87,7 +87,7 @@ fn reply_subject_without_a_subscription_is_no_inbox() {
 
 #[test]
 fn dunlin_publisher_reaches_all_subscribers_of_a_reply_subject() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let (mut asker, _service) = request(&hall, "shop.orders.1");
     let mut watcher = hall.client(3).subscribe("shop.>", from(Start::Latest)).unwrap();
     for id in [1, 2] {
@@ -100,7 +100,7 @@ fn dunlin_publisher_reaches_all_subscribers_of_a_reply_subject() {
 
 #[test]
 fn reply_to_a_subject_read_on_other_nodes_reaches_all() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let (mut asker, mut service) = request(&hall, "shop.orders.1");
     let mut watcher = hall.nats(3);
     watcher.subscribe("shop.> 1");
@@ -111,7 +111,7 @@ fn reply_to_a_subject_read_on_other_nodes_reaches_all() {
 
 #[test]
 fn topic_that_covers_reply_subjects_can_be_created_later() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let config = || TopicConfig { pattern: Some("shop.>".to_owned()), ..TopicConfig::default() };
     let (mut asker, mut service) = request(&hall, "shop.orders.1");
     hall.topic_at(3, "shop", config());
@@ -127,7 +127,7 @@ fn topic_that_covers_reply_subjects_can_be_created_later() {
 
 #[test]
 fn dunlin_services_leave_no_topics_for_custom_reply_subjects() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let _in_process = hall.node(2).respond("svc.2", |mut request| drop(request.reply("here"))).unwrap();
     let _at_the_asker = hall.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
     let mut service = hall.client(3).subscribe("svc.3", from(Start::Latest)).unwrap();
@@ -152,7 +152,7 @@ fn dunlin_services_leave_no_topics_for_custom_reply_subjects() {
 
 #[test]
 fn replies_beside_a_dead_member_get_no_topics() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let _at_the_asker = hall.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
     let (mut asker, mut service) = request(&hall, "acme.reply.u.0");
     service.publish("acme.reply.u.0", "here");
@@ -175,7 +175,7 @@ fn replies_beside_a_dead_member_get_no_topics() {
 #[test]
 fn replies_of_one_service_to_another_node_keep_their_order() {
     const REPLIES: usize = 500;
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let (mut asker, mut service) = request(&hall, "acme.reply.u.1");
     let said: String =
         (0..REPLIES).map(|number| format!("PUB acme.reply.u.1 3\r\n{number:03}\r\n")).collect();

@@ -9,7 +9,7 @@ use dunlin::topic::{Pattern, TopicConfig};
 use dunlin::{OwnershipLimits, RequestError};
 use dunlin_wait::{PATIENCE, until};
 
-use super::Hall;
+use super::TestCluster;
 use crate::nats_peer::{Got, NatsPeer};
 
 /// Requests a reply at `_INBOX.me.1`.
@@ -22,11 +22,11 @@ fn is_no_responder(got: &Got) -> bool {
     got.subject == "_INBOX.me.1" && got.headers == [" 503"]
 }
 
-impl Hall {
+impl TestCluster {
     /// Nodes that wait for each other's responses as long as a busy machine needs.
-    pub(super) fn patient(count: u64) -> Arc<Hall> {
+    pub(super) fn patient(count: u64) -> Arc<TestCluster> {
         let mirror_wait_max = Duration::from_secs(600);
-        Hall::with(count, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() })
+        TestCluster::with(count, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() })
     }
 
     fn asker(&self, id: u64) -> NatsPeer {
@@ -60,7 +60,7 @@ fn answer(service: &mut NatsPeer, text: &str) -> Got {
 
 #[test]
 fn request_without_subscriber_on_any_node_gets_503() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     for id in [1, 2, 3] {
         let mut asker = hall.asker(id);
         for subject in ["help", "help.me.now", "$SRV.PING.nobody", "_INBOX.gone.1", "$JS.API.INFO"] {
@@ -73,7 +73,7 @@ fn request_without_subscriber_on_any_node_gets_503() {
 
 #[test]
 fn request_reaches_a_subscriber_at_another_node() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let mut asker = hall.asker(1);
     let subscriptions = [(2, "plain 1", "plain"), (3, "jobs workers 1", "jobs"), (2, "wide.> 1", "wide.a.b")];
     for (id, subscription, subject) in subscriptions {
@@ -90,7 +90,7 @@ fn request_reaches_a_subscriber_at_another_node() {
 
 #[test]
 fn request_after_the_last_subscriber_has_left_gets_503() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     // The owner, a node that reads the topic through its mirror, and the requester's own node.
     for (owner, id) in [(1, 2), (2, 3), (3, 1), (2, 2)] {
         let subject = format!("left.{owner}.{id}");
@@ -121,7 +121,7 @@ fn request_after_the_last_subscriber_has_left_gets_503() {
 
 #[test]
 fn dunlin_client_gets_no_responder_if_no_node_has_one() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let nobody = |subject: &str| {
         let outcome = hall.client(1).request(subject, "?", PATIENCE);
         assert_eq!(outcome.unwrap_err(), RequestError::NoResponder(subject.to_owned()));
@@ -141,7 +141,7 @@ fn dunlin_client_gets_no_responder_if_no_node_has_one() {
 
 #[test]
 fn silent_node_counts_as_a_possible_subscriber() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     let mut asker = hall.asker(1);
     assert!(is_no_responder(&ask(&mut asker, "help")));
     hall.silence(3);
@@ -157,7 +157,7 @@ fn silent_node_counts_as_a_possible_subscriber() {
 #[test]
 fn inbox_with_custom_prefix_leaves_no_topic_on_any_node() {
     const REQUESTS: usize = 50;
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     for (asks, answers) in [(1, 2), (2, 3), (3, 3)] {
         let mut asker = hall.nats(asks);
         let prefix = format!("acme.reply.{asks}{answers}");
@@ -184,7 +184,7 @@ fn inbox_with_custom_prefix_leaves_no_topic_on_any_node() {
 
 #[test]
 fn subjects_read_at_two_nodes_are_no_inbox() {
-    let hall = Hall::patient(2);
+    let hall = TestCluster::patient(2);
     let (mut asker, mut watcher) = (hall.nats(1), hall.nats(2));
     watcher.subscribe("acme.> 1");
     asker.subscribe("acme.reply.u.* 1");
@@ -197,7 +197,7 @@ fn subjects_read_at_two_nodes_are_no_inbox() {
 
 #[test]
 fn inbox_with_custom_prefix_yields_to_a_cluster_topic() {
-    let hall = Hall::patient(2);
+    let hall = TestCluster::patient(2);
     let mut asker = hall.nats(1);
     asker.subscribe("acme.reply.u.* 1");
     let mut service = hall.answers(2, "svc 1");
@@ -214,7 +214,7 @@ fn inbox_with_custom_prefix_yields_to_a_cluster_topic() {
 
 #[test]
 fn late_reply_leaves_no_topic_on_any_node() {
-    let hall = Hall::patient(3);
+    let hall = TestCluster::patient(3);
     // Publishes to a subject that was an inbox, to another subject, and by a member of a queue group.
     for (number, subscription) in ["svc.0 1", "svc.1 1", "svc.2 workers 1"].into_iter().enumerate() {
         let (mut asker, mut service) = (hall.nats(1), hall.answers(2, subscription));
@@ -236,7 +236,7 @@ fn late_reply_leaves_no_topic_on_any_node() {
 
 #[test]
 fn inbox_lasts_as_long_as_any_connection_uses_it() {
-    let hall = Hall::patient(2);
+    let hall = TestCluster::patient(2);
     let (mut before, mut after, mut replies) = (hall.asker(1), hall.asker(1), hall.nats(2));
     before.say("UNSUB 1");
     before.settle();

@@ -9,7 +9,7 @@ use dunlin_space::{
 
 /// An entity in a process.
 #[derive(Debug, Clone, Copy)]
-pub struct Held {
+pub struct EntityState {
     pub generation: u32,
     pub steps: u64,
     /// Whether the entity is in handover and does not move.
@@ -56,17 +56,17 @@ pub struct Node {
 
 /// All entities of a process.
 #[derive(Debug, Clone, Default)]
-pub struct Holding(pub BTreeMap<EntityId, Held>);
+pub struct Holding(pub BTreeMap<EntityId, EntityState>);
 
 impl std::ops::Deref for Holding {
-    type Target = BTreeMap<EntityId, Held>;
-    fn deref(&self) -> &BTreeMap<EntityId, Held> {
+    type Target = BTreeMap<EntityId, EntityState>;
+    fn deref(&self) -> &BTreeMap<EntityId, EntityState> {
         &self.0
     }
 }
 
 impl std::ops::DerefMut for Holding {
-    fn deref_mut(&mut self) -> &mut BTreeMap<EntityId, Held> {
+    fn deref_mut(&mut self) -> &mut BTreeMap<EntityId, EntityState> {
         &mut self.0
     }
 }
@@ -105,7 +105,7 @@ impl Node {
             HandoverEffect::Admit(parcels) => {
                 for Parcel { id, generation, state } in parcels {
                     let steps = u64::from_le_bytes(state[..].try_into().unwrap());
-                    if self.held.insert(id, Held { generation, steps, still: false }).is_some() {
+                    if self.held.insert(id, EntityState { generation, steps, still: false }).is_some() {
                         return Err(format!("region {region} takes {id}, which it has"));
                     }
                 }

@@ -33,7 +33,7 @@ impl RecordState {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldRecord {
     key: Option<u64>,
     attempts: u32,
     state: RecordState,
@@ -41,7 +41,7 @@ struct Held {
 
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    records: BTreeMap<u64, Held>,
+    records: BTreeMap<u64, HeldRecord>,
     ready: BTreeSet<u64>,
     /// Due times and their records.
     timers: BTreeSet<(u64, u64)>,
@@ -103,12 +103,12 @@ impl Backlog {
 
     pub(super) fn claimed_by(&self, wanted: MemberId) -> Vec<u64> {
         let is_theirs =
-            |held: &Held| matches!(held.state, RecordState::Claimed { member, .. } if member == wanted);
+            |held: &HeldRecord| matches!(held.state, RecordState::Claimed { member, .. } if member == wanted);
         self.records.iter().filter(|(_, held)| is_theirs(held)).map(|(seq, _)| *seq).collect()
     }
 
     pub(super) fn unclaimed_before(&self, seq: u64) -> Vec<u64> {
-        let unclaimed = |held: &Held| !matches!(held.state, RecordState::Claimed { .. });
+        let unclaimed = |held: &HeldRecord| !matches!(held.state, RecordState::Claimed { .. });
         self.records.range(..seq).filter(|(_, held)| unclaimed(held)).map(|(seq, _)| *seq).collect()
     }
 
@@ -126,7 +126,7 @@ impl Backlog {
             }
             None => RecordState::Ready,
         };
-        self.records.insert(seq, Held { key, attempts: 0, state: RecordState::Behind });
+        self.records.insert(seq, HeldRecord { key, attempts: 0, state: RecordState::Behind });
         self.set_state(seq, state);
     }
 
@@ -191,7 +191,7 @@ impl Backlog {
         }
     }
 
-    fn held(&mut self, seq: u64) -> &mut Held {
+    fn held(&mut self, seq: u64) -> &mut HeldRecord {
         self.records.get_mut(&seq).expect("the record must be unsettled")
     }
 

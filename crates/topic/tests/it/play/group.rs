@@ -6,7 +6,7 @@ use dunlin_topic::*;
 
 use super::LIMITS;
 use super::readers::Truth;
-use crate::stage::{cursor, earliest};
+use crate::fixture::{cursor, earliest};
 
 /// The log as a group's source.
 pub(super) struct Feed {
@@ -76,12 +76,12 @@ impl Feed {
 
 /// The members of a group and the losses reported to them.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct GroupOutput {
     pub(super) members: Vec<MemberId>,
     lost: BTreeSet<u64>,
 }
 
-impl Told {
+impl GroupOutput {
     /// Checks that all members receive the same losses, each record once.
     pub(super) fn hear(
         &mut self,

@@ -6,9 +6,9 @@ use super::LIMITS;
 
 /// The remembered producers, the least recently used first.
 #[derive(Default)]
-pub(super) struct Producers(Vec<Known>);
+pub(super) struct Producers(Vec<ProducerState>);
 
-struct Known {
+struct ProducerState {
     id: u64,
     epoch: u32,
     last: u64,
@@ -60,7 +60,7 @@ impl Producers {
             if self.0.len() == LIMITS.producers_max as usize {
                 self.0.remove(0);
             }
-            self.0.push(Known {
+            self.0.push(ProducerState {
                 id: mark.producer,
                 epoch: mark.producer_epoch,
                 last: 0,
@@ -78,7 +78,7 @@ impl Producers {
     }
 }
 
-impl Known {
+impl ProducerState {
     /// Keeps the allowed number of ranges of consecutive numbers and sequences.
     fn forget(&mut self) {
         let follows = |pair: &[(u64, u64)]| (pair[0].0 + 1, pair[0].1 + 1) == pair[1];

@@ -3,7 +3,7 @@
 use dunlin_topic::*;
 
 use super::{Written, content};
-use crate::stage::MANUAL;
+use crate::fixture::MANUAL;
 
 pub(super) struct Reader {
     pub(super) subscriber: Subscriber,

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use dunlin_topic::*;
 
 use super::LIMITS;
-use super::group::{Feed, Told};
+use super::group::{Feed, GroupOutput};
 use super::readers::Truth;
 
 pub(super) struct Sharers {
     share: Share,
     feed: Feed,
-    told: Told,
+    told: GroupOutput,
     /// Delivered and unconfirmed records.
     open: BTreeMap<u64, MemberId>,
     over: BTreeMap<u64, End>,
@@ -32,7 +32,7 @@ impl Sharers {
         Sharers {
             share: Share::new(&LIMITS, 0),
             feed: Feed::of(topic),
-            told: Told::default(),
+            told: GroupOutput::default(),
             open: BTreeMap::new(),
             over: BTreeMap::new(),
             last: 0,

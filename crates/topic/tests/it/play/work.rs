@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use dunlin_topic::*;
 
-use super::group::{Feed, Told};
+use super::group::{Feed, GroupOutput};
 use super::readers::Truth;
 use super::{LIMITS, content};
-use crate::stage::{MANUAL, pass};
+use crate::fixture::{MANUAL, pass};
 
 const CLAIM_NS: u64 = 1_000_000_000;
 const ATTEMPTS_MAX: u32 = 3;
@@ -26,7 +26,7 @@ pub enum Settling {
 pub(super) struct Workers {
     work: WorkGroup,
     feed: Feed,
-    told: Told,
+    told: GroupOutput,
     /// Claims in order of delivery, the newest first.
     given: VecDeque<(MemberId, Claim)>,
     open: BTreeMap<u64, Open>,
@@ -74,7 +74,7 @@ impl Workers {
         Workers {
             work: WorkGroup::new(WorkConfig { claim_ns: CLAIM_NS, attempts_max: ATTEMPTS_MAX }, &LIMITS, 0),
             feed: Feed::of(topic),
-            told: Told::default(),
+            told: GroupOutput::default(),
             given: VecDeque::new(),
             open: BTreeMap::new(),
             over: BTreeMap::new(),

@@ -13,7 +13,7 @@ fn resuming_subscriber_gets_records_if_shorter_than_the_state() {
         let start = Start::After(Position { epoch: 1, seq });
         subscriber(&topic, &SubscribeOptions { start, ..following() })
     };
-    let mut keeper = Keeper::default();
+    let mut keeper = BoardReducer::default();
     keeper.drain(&mut resumed(0));
     keeper.agrees_with(&setter);
     assert_eq!((keeper.records, keeper.snapshots), (500, 0));
@@ -33,7 +33,7 @@ fn subscriber_lacking_three_records_gets_exactly_those() {
     let mut setter = Setter::of(&topic);
     // Many times the state's own bytes, all in the newest segment.
     setter.set(20_000);
-    let mut keeper = Keeper::default();
+    let mut keeper = BoardReducer::default();
     keeper.drain(&mut subscriber(&topic, &following()));
     setter.set(3);
     let start = Start::After(Position { epoch: 1, seq: 20_000 });
@@ -49,7 +49,7 @@ fn simulated_losses_happen_once_and_are_all_detected() {
         let mut setter = Setter::of(&topic);
         let test_loss_every = NonZeroU32::new(50);
         let mut reader = subscriber(&topic, &SubscribeOptions { test_loss_every, ..options });
-        let mut keeper = Keeper::default();
+        let mut keeper = BoardReducer::default();
         for round in 0..200 {
             setter.set(round % 9);
             if round % 3 == 0 {
@@ -70,7 +70,7 @@ fn lost_last_records_are_detected_by_the_checksum() {
     let mut setter = Setter::of(&topic);
     let mut reader =
         subscriber(&topic, &SubscribeOptions { test_loss_every: NonZeroU32::new(10), ..following() });
-    let mut keeper = Keeper::default();
+    let mut keeper = BoardReducer::default();
     setter.set(10);
     keeper.drain(&mut reader);
     setter.set(10);
@@ -88,7 +88,7 @@ fn subscriber_that_goes_back_gets_the_checksum_again() {
     let mut setter = Setter::of(&topic);
     let mut reader =
         subscriber(&topic, &SubscribeOptions { test_loss_every: NonZeroU32::new(10), ..following() });
-    let mut keeper = Keeper::default();
+    let mut keeper = BoardReducer::default();
     keeper.drain(&mut reader);
     setter.set(50);
     // As over a connection: everything including the checksum is sent before the subscriber reports its loss.
@@ -121,7 +121,7 @@ fn topic_can_simulate_losses_for_all_its_subscribers() {
     let mut setter = Setter::of(&topic);
     let own = SubscribeOptions { test_loss_every: NonZeroU32::new(7), ..following() };
     let mut readers = [(following(), 10), (own, 7)]
-        .map(|(options, every)| (subscriber(&topic, &options), Keeper::default(), every));
+        .map(|(options, every)| (subscriber(&topic, &options), BoardReducer::default(), every));
     for _ in 0..50 {
         setter.set(1);
         readers.iter_mut().for_each(|(reader, keeper, _)| keeper.drain(reader));

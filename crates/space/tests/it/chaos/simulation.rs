@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use dunlin_space::{EntityId, Handover, HandoverMessage, HandoverTiming, RegionId, StandbyMode};
 
 use super::ledger::Ledger;
-use super::node::{Held, Item, Node, Out};
+use super::node::{EntityState, Item, Node, Out};
 use crate::Dice;
 
 const MS: u64 = 1_000_000;
@@ -41,7 +41,7 @@ impl Faults {
 
 /// Counters of events, to detect a run that tried nothing.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct RunCounters {
     pub kills: u64,
     pub taken_over: u64,
     pub reclaimed: u64,
@@ -73,7 +73,7 @@ struct Ownership {
     owner: usize,
 }
 
-pub struct Stage {
+pub struct Simulation {
     dice: Dice,
     standby: StandbyMode,
     faults: Faults,
@@ -89,12 +89,12 @@ pub struct Stage {
     /// Effects until the next kill.
     countdown: u64,
     pub ledger: Ledger,
-    pub told: Told,
+    pub told: RunCounters,
 }
 
-impl Stage {
-    pub fn new(seed: u64, standby: StandbyMode, faults: Faults) -> Stage {
-        let mut stage = Stage {
+impl Simulation {
+    pub fn new(seed: u64, standby: StandbyMode, faults: Faults) -> Simulation {
+        let mut stage = Simulation {
             dice: Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
             standby,
             faults,
@@ -107,7 +107,7 @@ impl Stage {
             streams: BTreeMap::new(),
             countdown: 0,
             ledger: Ledger::default(),
-            told: Told::default(),
+            told: RunCounters::default(),
         };
         stage.countdown = 1 + stage.dice.below(300);
         stage.populate();
@@ -127,7 +127,7 @@ impl Stage {
         }
         for number in 0..u64::from(regions) * 8 {
             let (id, owner) = (EntityId(number), number as usize % regions as usize);
-            self.nodes[owner].held.insert(id, Held { generation: 1, steps: 0, still: false });
+            self.nodes[owner].held.insert(id, EntityState { generation: 1, steps: 0, still: false });
             self.ledger.born(id, 1);
         }
         for (to, peer) in (1..=regions).flat_map(|to| (1..=regions).map(move |peer| (to, peer))) {
@@ -175,7 +175,7 @@ impl Stage {
     }
 
     /// Runs to the end, or to the first violation.
-    pub fn run(mut self) -> Result<Stage, String> {
+    pub fn run(mut self) -> Result<Simulation, String> {
         while let Some(Reverse((at, _, number))) = self.queue.pop() {
             if at > END {
                 break;

@@ -97,24 +97,27 @@ fn check_note(records: &Records<'_>) {
 
 /// The items of a scan, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum JournalEntry {
     Record(Position, Vec<u8>),
     Hole(Hole),
 }
 
 /// All items from a position on.
-pub fn read(reader: &Reader, from: Position) -> Vec<Seen> {
+pub fn read(reader: &Reader, from: Position) -> Vec<JournalEntry> {
     let mut scan = reader.scan(from);
     let mut seen = Vec::new();
     while let Some(item) = scan.next().unwrap() {
         match item {
-            ScanItem::Hole(hole) => seen.push(Seen::Hole(hole)),
+            ScanItem::Hole(hole) => seen.push(JournalEntry::Hole(hole)),
             ScanItem::Records(records) => {
                 check_note(&records);
                 let mut rest = records.frames;
                 let mut seq = records.first_seq;
                 while let Some((frame, taken)) = Frame::split(rest) {
-                    seen.push(Seen::Record(Position::new(records.epoch, seq), frame.payload().to_vec()));
+                    seen.push(JournalEntry::Record(
+                        Position::new(records.epoch, seq),
+                        frame.payload().to_vec(),
+                    ));
                     rest = &rest[taken..];
                     seq += 1;
                 }
@@ -126,8 +129,10 @@ pub fn read(reader: &Reader, from: Position) -> Vec<Seen> {
 }
 
 /// The records `first..=last` of an epoch, as `append` makes them.
-pub fn expected(epoch: u32, first: u64, last: u64, bytes: usize) -> Vec<Seen> {
-    (first..=last).map(|seq| Seen::Record(Position::new(epoch, seq), payload(epoch, seq, bytes))).collect()
+pub fn expected(epoch: u32, first: u64, last: u64, bytes: usize) -> Vec<JournalEntry> {
+    (first..=last)
+        .map(|seq| JournalEntry::Record(Position::new(epoch, seq), payload(epoch, seq, bytes)))
+        .collect()
 }
 
 /// The log's record files, oldest first.

@@ -2,9 +2,9 @@
 
 use dunlin_space::{Handover, RegionId, StandbyMode};
 
-use super::{Event, LEASE, MS, Stage, TIMING};
+use super::{Event, LEASE, MS, Simulation, TIMING};
 
-impl Stage {
+impl Simulation {
     /// Renews the lease of a living owner. An expired lease goes to the standby, or back to a paused owner.
     pub(super) fn judge(&mut self, owner: usize) -> Result<(), String> {
         if !self.is_owner(owner) {

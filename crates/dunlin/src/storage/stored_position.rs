@@ -32,7 +32,7 @@ const BYTES_MAX: u64 = 4 << 10;
 
 /// How far a log was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct StoredPosition {
     /// The epoch of the last stored record.
     pub(super) epoch: u32,
     /// The first retained record of that epoch.
@@ -91,17 +91,17 @@ impl Marks {
     }
 }
 
-impl Known {
+impl StoredPosition {
     /// Whether the log lacks records that were stored.
     pub(super) fn is_more_than(&self, found: &Recovered) -> bool {
         self.through > 0 && found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
     }
 
     /// The note that a saved state at `at` implies, since a state is saved after its last record is stored.
-    pub(super) fn from_state(at: Position, found: &Recovered) -> Known {
+    pub(super) fn from_state(at: Position, found: &Recovered) -> StoredPosition {
         let first_seq = found.last.map_or(1, |last| last.seq + 1);
         let (pattern, unsure, changed_ns, origin) = (None, Vec::new(), None, None);
-        Known {
+        StoredPosition {
             epoch: at.epoch,
             first_seq,
             through: at.seq,
@@ -153,7 +153,7 @@ impl Known {
     }
 
     /// Reads the file; `None` if there is none.
-    pub(super) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Known>, String> {
+    pub(super) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<StoredPosition>, String> {
         let read = || {
             let file = disk.open(path, false)?;
             let mut bytes = vec![0; file.bytes()?.min(BYTES_MAX) as usize];
@@ -180,7 +180,7 @@ impl Known {
     }
 
     fn encode(&self) -> String {
-        let Known { epoch, first_seq, through, closed, pattern, unsure, changed_ns, .. } = self;
+        let StoredPosition { epoch, first_seq, through, closed, pattern, unsure, changed_ns, .. } = self;
         let pattern: String = pattern.iter().map(|pattern| format!("pattern {pattern}\n")).collect();
         let unsure: String = unsure.iter().map(|epoch| format!("unsure {epoch}\n")).collect();
         let changed: String = changed_ns.iter().map(|ns| format!("changed {ns}\n")).collect();
@@ -195,7 +195,7 @@ impl Known {
     }
 }
 
-fn parse(text: &str) -> Result<Known, String> {
+fn parse(text: &str) -> Result<StoredPosition, String> {
     checksum::check(text)?;
     let mut lines = text.lines();
     if lines.next() != Some(FIRST_LINE) {
@@ -231,7 +231,7 @@ fn parse(text: &str) -> Result<Known, String> {
             _ => return Err("the end of the file is missing".to_owned()),
         }
     }
-    Ok(Known {
+    Ok(StoredPosition {
         epoch: epoch.parse().map_err(wrong)?,
         first_seq: first_seq.parse().map_err(wrong)?,
         through: through.parse().map_err(wrong)?,
@@ -253,7 +253,7 @@ pub(super) fn pattern(disk: &dyn Disk, dir: &Path, id: u64) -> Option<String> {
     let dir = dir.join("topics");
     let names = disk.list(&dir).unwrap_or_default();
     let mut of_topic = names.iter().filter(|name| name.ends_with(SUFFIX) && number_of(name) == Some(id));
-    of_topic.find_map(|name| Known::read(disk, &dir.join(name)).ok()??.pattern)
+    of_topic.find_map(|name| StoredPosition::read(disk, &dir.join(name)).ok()??.pattern)
 }
 
 /// The modification time of a log's last file; `None` if there is no file.
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn file_of_the_stored_log_end_reads_back_or_is_refused() {
-        let known = Known {
+        let known = StoredPosition {
             epoch: 7,
             first_seq: 11,
             through: 4_711,
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn recovered_log_of_the_noted_length_is_not_changed() {
-        let known = Known {
+        let known = StoredPosition {
             epoch: 7,
             first_seq: 1,
             through: 10,
