@@ -418,9 +418,9 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     };
     let mut recorder = record("first", &url);
     let topics = |url: &str| run(&["topics", "list", "--json", "--url", url]).done();
-    let readers = |url: &str| run(&["subscriptions", "--json", "--url", url]).done();
+    let subscriptions = |url: &str| run(&["subscriptions", "--json", "--url", url]).done();
     dunlin_wait::until("the recorder subscribes", || {
-        readers(&url).matches("dunlin feed record").count() >= 1
+        subscriptions(&url).matches("dunlin feed record").count() >= 1
     });
     let second = Process::start(&["join", "two", "--url", &url, "--ttl", "30s"]);
     let there = second.hears("started")["url"].as_str().expect("the node's address").to_owned();
@@ -429,7 +429,7 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     dunlin_wait::until("the topic is gone from the first node", || !topics(&url).contains(&name));
     let mut other = record("second", &there);
     dunlin_wait::until("the recorder subscribes at the second node", || {
-        readers(&there).matches("dunlin feed record").count() >= 1
+        subscriptions(&there).matches("dunlin feed record").count() >= 1
     });
     moves(&url, &1.into());
     moves(&url, &2.into());
@@ -442,9 +442,9 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     });
     for (program, url) in [(&mut recorder, &url), (&mut other, &there)] {
         dunlin_wait::until("all is recorded", || {
-            let readers = readers(url);
-            let mut ours = readers.lines().filter(|line| line.contains("dunlin feed record"));
-            ours.all(|line| line.contains("\"behind\":0"))
+            let subscriptions = subscriptions(url);
+            let mut ours = subscriptions.lines().filter(|line| line.contains("dunlin feed record"));
+            ours.all(|line| line.contains("\"lag\":0"))
         });
         signal("INT", program.id());
         assert_eq!(program.wait().expect("the program ends").code(), Some(0));

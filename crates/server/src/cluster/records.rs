@@ -31,7 +31,7 @@ pub struct NodeRecord {
     pub address: String,
     /// The node's release of Dunlin.
     pub release: String,
-    /// The addresses of the node's listeners, by protocol.
+    /// The addresses of the node's listeners, by protocol. Stored tables of older builds call them `doors`.
     #[serde(alias = "doors")]
     pub listeners: BTreeMap<String, String>,
     /// The node's last start.

@@ -13,7 +13,7 @@ const ROWS_MAX: usize = 20;
 pub fn write(report: &NodeReport, out: &mut impl Write, paint: Paint) -> io::Result<()> {
     writeln!(out, "{}  {}", paint.strong(&figures::who(report)), figures::heard(report))?;
     for (name, figure) in figures::figures(report) {
-        writeln!(out, "  {name:<9}{figure}")?;
+        writeln!(out, "  {name:<11}{figure}")?;
     }
     let tables = [
         figures::subscribers(report),

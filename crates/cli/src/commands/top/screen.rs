@@ -28,7 +28,7 @@ pub fn draw(report: &NodeReport, frame: &mut Frame<'_>) {
     let [head, now, chart, tables, keys] = Layout::vertical(rows).areas(frame.area());
     draw_head(report, frame, head);
     let lines = figures.into_iter().map(|(name, figure)| {
-        Line::from(vec![Span::from(format!(" {name:<9}")).style(Color::Cyan), Span::from(figure)])
+        Line::from(vec![Span::from(format!(" {name:<11}")).style(Color::Cyan), Span::from(figure)])
     });
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), now);
     draw_chart(report, frame, chart);

@@ -54,7 +54,7 @@ fn slowest_subscriptions_come_first_with_a_reason() {
     let seen = find("lost");
     assert_eq!((&seen["lag"], seen["missed"].as_u64() > Some(4_000)), (&json!(0), true), "{seen}");
     let why = seen["why"].as_str().unwrap();
-    assert!(why.starts_with("it has read everything; it lost "), "{why}");
+    assert!(why.starts_with("it has read everything; it missed "), "{why}");
     assert!(seen["missed_at"].is_string() && seen["lagging_at"].is_string(), "{seen}");
     assert_eq!(find("quick")["protocol"], "http");
     assert_eq!(stage.get("/v1/subscriptions?limit=1").json()["subscriptions"].as_array().unwrap().len(), 1);
