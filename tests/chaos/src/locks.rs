@@ -133,7 +133,7 @@ impl LockClient {
             let command =
                 ControlCommand::Acquire { name: name.as_bytes(), lease: lease.id, value: b"", wait };
             match self.replica_client.change(&command) {
-                CommandResult::Done(ControlReply::LockHold { token }) => return Some(token),
+                CommandResult::Done(ControlReply::Held { token }) => return Some(token),
                 CommandResult::Refused(_) => return None,
                 _ => {}
             }

@@ -1,4 +1,4 @@
-/** Requests to the node's listener `http` listener, with the client's credentials. */
+/** Requests to the node's listener `http`, with the client's credentials. */
 
 import { textBytes } from "./bytes.js";
 import { Code, DunlinError } from "./errors.js";

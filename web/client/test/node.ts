@@ -4,7 +4,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 
 export interface TestNode {
-  /** The address of listener `http` listener. */
+  /** The address of the listener `http`. */
   url: string;
   port: number;
   /** Ends the node without a farewell message. */

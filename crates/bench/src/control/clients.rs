@@ -68,7 +68,7 @@ async fn answer(work: &ControlWork, leader: &StoreConnection, keeper: &KeyMemory
             Ok(ControlReport { ops: work.keys as u64, elapsed_ns, ..ControlReport::default() })
         }
         "look" => {
-            leader.query(&ControlQuery::Get { key: keeper::key_of(0).as_bytes() }).await?;
+            leader.query(&ControlQuery::Get { key: acknowledged::key_of(0).as_bytes() }).await?;
             let first_ns = monotonic_ns();
             keeper.look().await?;
             Ok(ControlReport { first_ns, ..ControlReport::default() })

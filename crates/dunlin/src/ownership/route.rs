@@ -434,7 +434,8 @@ impl Upstream for Route {
             // The topic has just moved here, and no other node has more records.
             return None;
         }
-        let permit = PrivateMirrorPermit::take(&ownership.private_mirrors, ownership.limits.private_mirrors_max)?;
+        let permit =
+            PrivateMirrorPermit::take(&ownership.private_mirrors, ownership.limits.private_mirrors_max)?;
         let private = Log::mirror_for_one(log, ownership.limits.private_bytes_max);
         if let Start::After(at) = start {
             private.begin_at(at);

@@ -111,7 +111,8 @@ impl DiskLog {
         let (disk, topic_path) = (&*place.disk, catalogue::path(&place.dir, id));
         // Reads the files before the log is opened, because opening creates missing files and changes
         // existing ones.
-        let (changed_ns, marks) = (stored_position::changed_ns(disk, &dir), Marks::of(disk, &topic_path, &dir));
+        let (changed_ns, marks) =
+            (stored_position::changed_ns(disk, &dir), Marks::of(disk, &topic_path, &dir));
         let opened = Journal::open(Arc::clone(&place.disk), &dir, &name, journal_config(config));
         let (journal, mut report) =
             opened.map_err(|error| StorageError::Log { topic: topic.to_owned(), error })?;

@@ -84,8 +84,9 @@ fn locks(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
 
 /// The same, with the time when the newest file of each log was changed last.
 fn closed(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
-    let line =
-        |log: PathBuf| Some(format!("closed {} {}", name(&log), stored_position::changed_ns(disk, &log).unwrap_or(0)));
+    let line = |log: PathBuf| {
+        Some(format!("closed {} {}", name(&log), stored_position::changed_ns(disk, &log).unwrap_or(0)))
+    };
     locks(disk, of).into_iter().chain(logs_of(of).filter_map(line)).collect()
 }
 

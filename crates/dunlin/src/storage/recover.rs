@@ -78,7 +78,12 @@ impl Storage {
         for id in orphans {
             let path = catalogue::path(dir, id);
             let why = format!("{}: it is missing, and logs of its topic are there", path.display());
-            self.refuse(refused(id, logs.topic_of(disk, dir, id), stored_position::pattern(&**disk, dir, id), &why));
+            self.refuse(refused(
+                id,
+                logs.topic_of(disk, dir, id),
+                stored_position::pattern(&**disk, dir, id),
+                &why,
+            ));
         }
         for listed in all {
             let next = epoch(&listed.name);

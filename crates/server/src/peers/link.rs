@@ -63,8 +63,8 @@ struct LiveConnection {
 /// The relay of one topic's batches.
 struct TopicRelay {
     relay: Relay,
-    /// Whether a batch was not accepted; 0 if there is none. The batches flight, too. Batches of a later flight need another to
-    /// another node. The same holds if the topic was deleted, as
+    /// The last flight of which a batch was not accepted; 0 if there is none. The owner refuses the later batches of
+    /// that flight, too. Batches of a later flight need another relay. The same holds if the topic was deleted, as
     /// another may have its name.
     refused_in: Arc<AtomicU64>,
 }
@@ -174,9 +174,6 @@ impl NodeLink {
         if relays.len() >= RELAYS_MAX && !relays.contains_key(&key) {
             relays.retain(|_, open| !open.is_idle());
         }
-        // Not while a batch is in flight, which no other batch may overtake.
-        let is_of_no_use =
-            |open: &TopicRelay| open.is_stale.load(Ordering::Acquire) && !open.relay.has_unanswered();
         if relays.get(&key).is_some_and(|open| open.is_of_no_use(run.flight)) {
             relays.remove(&key);
         }

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use v1::publish_outcome::Outcome;
 
 use crate::grpc;
-use crate::http::{Peer as HttpPeer, HttpServer, socket::Socket};
+use crate::http::{HttpServer, Peer as HttpPeer, socket::Socket};
 use crate::nats_peer::{NatsPeer, nats_address};
 use crate::peer::Peer;
 

@@ -28,7 +28,8 @@ fn seeds(promise: &str, run: impl Fn(u64) -> Result<Simulation, String>) -> Vec<
 
 #[test]
 fn standbys_prevent_lost_and_doubled_entities_in_any_fault() {
-    let stages = seeds("with standbys", |seed| Simulation::new(seed, StandbyMode::Required, Faults::all()).run());
+    let stages =
+        seeds("with standbys", |seed| Simulation::new(seed, StandbyMode::Required, Faults::all()).run());
     let sum = |count: fn(&Simulation) -> u64| stages.iter().map(count).sum::<u64>();
     // Keeps only the stages that a test examines.
     if stages.len() >= 30 {
@@ -42,7 +43,8 @@ fn standbys_prevent_lost_and_doubled_entities_in_any_fault() {
 
 #[test]
 fn only_a_killed_process_without_standby_loses_its_entities() {
-    let stages = seeds("without standbys", |seed| Simulation::new(seed, StandbyMode::None, Faults::all()).run());
+    let stages =
+        seeds("without standbys", |seed| Simulation::new(seed, StandbyMode::None, Faults::all()).run());
     let lost: usize = stages.iter().map(|stage| stage.ledger.lost.len()).sum();
     let reclaimed: u64 = stages.iter().map(|stage| stage.told.reclaimed).sum();
     assert!(stages.len() < 30 || reclaimed > 10, "an owner that comes back loses nothing");

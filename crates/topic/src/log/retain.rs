@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::config::saturating_ns;
 use crate::event::Position;
-use crate::log::{AppendOptions, RetainedSegment, Log, LogContents, written_bytes};
+use crate::log::{AppendOptions, Log, LogContents, RetainedSegment, written_bytes};
 use crate::memory::BudgetSpent;
 use crate::publish::PublishError;
 use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, SegmentWriter};

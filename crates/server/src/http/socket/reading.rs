@@ -37,7 +37,7 @@ impl SocketSubscription {
     /// Starts a subscription, and adds its first message to `out`.
     pub(super) async fn begin(
         context: &Context,
-        asked: &said::Subscribe,
+        asked: &client_message::Subscribe,
         client: &str,
         out: &mut Vec<String>,
     ) -> Result<SocketSubscription, Problem> {
