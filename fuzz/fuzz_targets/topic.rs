@@ -5,11 +5,11 @@
 #[path = "../../crates/topic/tests/it"]
 mod it {
     pub mod play;
-    #[allow(dead_code, reason = "the other tests' stage too")]
-    pub mod stage;
+    #[allow(dead_code, reason = "other tests use the rest")]
+    pub mod fixture;
 }
 
-use it::{play, stage};
+use it::{fixture, play};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     play::play(bytes.as_chunks().0.iter().map(|&bytes| play::Operation::from(bytes)))

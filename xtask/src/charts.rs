@@ -4,8 +4,8 @@
 //! lines follow the reader's colour scheme.
 
 mod fanout;
-mod kept;
 mod round_trips;
+mod stored;
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use plotters::prelude::*;
 
 use crate::workspace;
-use kept::BenchRun;
+use stored::BenchRun;
 
 /// The directory of the charts.
 const FOLDER: &str = "docs/pictures";
@@ -29,7 +29,7 @@ type Draw = fn(&BenchRun) -> Option<Result<String>>;
 
 /// Draws every chart.
 pub fn run() -> Result<()> {
-    let runs = kept::newest_first()?;
+    let runs = stored::newest_first()?;
     let folder = workspace::root().join(FOLDER);
     let charts: [(&str, Draw); 2] = [("fan-out", fanout::draw), ("round-trips", round_trips::draw)];
     for (name, draw) in charts {
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn kept_runs_have_the_data_of_every_chart() {
-        let runs = kept::newest_first().unwrap();
+        let runs = stored::newest_first().unwrap();
         assert!(runs.iter().any(|run| fanout::draw(run).is_some_and(|drawn| drawn.is_ok())));
         assert!(runs.iter().any(|run| round_trips::draw(run).is_some_and(|drawn| drawn.is_ok())));
     }

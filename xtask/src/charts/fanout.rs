@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde_json::json;
 
-use super::kept::{BenchRun, Figure};
+use super::stored::{BenchRun, Figure};
 use super::{DUNLIN, INK, WIDTH, source, text};
 
 const HEIGHT: u32 = 380;

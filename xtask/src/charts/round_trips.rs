@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde_json::{Value, json};
 
-use super::kept::BenchRun;
+use super::stored::BenchRun;
 use super::{DUNLIN, INK, WIDTH, source, text};
 
 const BAR: i32 = 22;

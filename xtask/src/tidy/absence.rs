@@ -16,7 +16,7 @@ use super::{ARCHITECTURE, Findings, source, table};
 use crate::workspace::PRODUCT_FOLDERS;
 use capability::{CAPABILITIES, Capability};
 
-const ALLOWED: [&str; 2] = ["what", "named only in"];
+const ALLOWED: [&str; 2] = ["capability", "used only in"];
 const EXCEPTIONS: [&str; 3] = ["file", "may name", "because"];
 
 /// Compares every source of the product with the tables.
@@ -158,7 +158,7 @@ fn uses_of<'a>(capability: &Capability, names: &'a Names) -> BTreeMap<usize, &'a
 mod tests {
     use super::*;
 
-    const PAGE: &str = "| what | named only in |\n|---|---|\n| `sockets` | `server` |\n| `disk` | `cli` |\n\
+    const PAGE: &str = "| capability | used only in |\n|---|---|\n| `sockets` | `server` |\n| `disk` | `cli` |\n\
                         | `clock` | `cli` |\n| `threads` | – |\n| `processes` | – |\n\
                         | `openraft` | – |\n| `tonic` | `server::grpc` |\n| `unsafe` | `topic::segment` |\n";
 
@@ -231,7 +231,7 @@ mod tests {
         assert!(findings_on(&with("deadlines of waits"), &[clock]).is_empty());
         assert!(findings_on(&with(""), &[clock])[0].contains("has no reason"));
         let unused = findings_on(&with("deadlines of waits"), &[("crates/topic/src/log.rs", "")]);
-        assert!(unused[0].starts_with("ARCHITECTURE.md:14: excepts"), "{unused:?}");
+        assert!(unused[0].starts_with("ARCHITECTURE.md:14: has an exception"), "{unused:?}");
     }
 
     #[test]

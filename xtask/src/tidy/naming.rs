@@ -29,7 +29,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
             }
         }
         for (line, name) in declarations(text) {
-            if let Some((_, instead)) = banned.iter().find(|(word, _)| word.eq_ignore_ascii_case(name)) {
+            if let Some((_, instead)) = banned.iter().find(|(word, _)| *word == name) {
                 findings.fail(path, line, format!("`{name}` says too little; write {instead}"));
             }
         }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn banned_names_of_types_and_modules_fail() {
-        let list = ("xtask/src/tidy/banned-names.tsv", "name\tinstead\nSeat\t`Member`\n");
+        let list = ("xtask/src/tidy/banned-names.tsv", "name\tinstead\nSeat\t`Member`\nseat\t`member`\n");
         for (text, fails) in [
             ("pub(crate) struct Seat<T> {", true),
             ("    enum Seat {", true),

@@ -23,16 +23,16 @@ fn launch(instance: Instance) -> ProviderAction {
     ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: false }
 }
 
-struct Stage {
+struct WorkersTest {
     workers: LocalWorkers,
     /// The workers' clock.
     now_ms: u64,
     said: Vec<ProviderEvent>,
 }
 
-impl Stage {
-    fn new(script: &str, limits: WorkersLimits) -> Stage {
-        Stage { workers: LocalWorkers::new(command(script), limits), now_ms: 0, said: Vec::new() }
+impl WorkersTest {
+    fn new(script: &str, limits: WorkersLimits) -> WorkersTest {
+        WorkersTest { workers: LocalWorkers::new(command(script), limits), now_ms: 0, said: Vec::new() }
     }
 
     fn act(&mut self, action: &ProviderAction) {
@@ -81,7 +81,7 @@ fn attached_worker_is_ready_and_ends_on_sigterm_in_its_grace() {
         "trap 'echo drained >> {0}; exit 0' TERM; echo $DUNLIN_WORKER_NAME $DUNLIN_URL >> {0}; while :; do sleep 0.02; done",
         file.display()
     );
-    let mut stage = Stage::new(&script, WorkersLimits::default());
+    let mut stage = WorkersTest::new(&script, WorkersLimits::default());
     stage.act(&launch(7));
     assert_eq!(written(&file), "here-7 dunlin://127.0.0.1:1\n");
     stage.workers.attached(0, ["here-8", "there-7", "here-7x"].into_iter());
@@ -104,7 +104,7 @@ fn worker_over_its_grace_is_killed_with_its_children() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("child");
     let script = format!("trap '' TERM; sleep 1000 & echo $! > {}; wait; wait", file.display());
-    let mut stage = Stage::new(&script, WorkersLimits::default());
+    let mut stage = WorkersTest::new(&script, WorkersLimits::default());
     stage.act(&launch(1));
     let child = written(&file);
     stage.attach(1);
@@ -120,10 +120,10 @@ fn worker_over_its_grace_is_killed_with_its_children() {
 #[test]
 fn worker_that_ends_or_never_attaches_is_reported_failed() {
     let limits = WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() };
-    let mut stage = Stage::new("exit 3", WorkersLimits::default());
+    let mut stage = WorkersTest::new("exit 3", WorkersLimits::default());
     stage.act(&launch(1));
     assert_eq!(stage.wait(1), [ProviderEvent::Failed { instance: 1, is_capacity: false }]);
-    let mut stage = Stage::new("sleep 1000", limits);
+    let mut stage = WorkersTest::new("sleep 1000", limits);
     stage.act(&launch(2));
     stage.now_ms += 50;
     assert_eq!(stage.wait(1), [ProviderEvent::Failed { instance: 2, is_capacity: false }]);
@@ -144,7 +144,7 @@ fn warm_worker_process_attaches_after_it_is_called() {
         "test $DUNLIN_WORKER_WARM = 1 && echo prepared >&0; read line; echo $line > {0}; sleep 1000",
         file.display()
     );
-    let mut stage = Stage::new(&script, WorkersLimits::default());
+    let mut stage = WorkersTest::new(&script, WorkersLimits::default());
     stage.act(&ProviderAction::Launch { instance: 1, market: InstanceMarket::OnDemand, is_warm: true });
     assert_eq!(stage.wait(1), [ProviderEvent::Prepared { instance: 1 }]);
     assert!(!file.exists(), "nobody called yet");
@@ -159,11 +159,12 @@ fn warm_pool_drops_dead_unprepared_and_uncalled_workers() {
     let warm =
         |instance| ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: true };
     let failed = |instance| ProviderEvent::Failed { instance, is_capacity: false };
-    let mut stage = Stage::new("sleep 1000", WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() });
+    let mut stage =
+        WorkersTest::new("sleep 1000", WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() });
     stage.act(&warm(1));
     stage.now_ms += 50;
     assert_eq!(stage.wait(1), [failed(1)]);
-    let mut stage = Stage::new("echo prepared >&0; read line", WorkersLimits::default());
+    let mut stage = WorkersTest::new("echo prepared >&0; read line", WorkersLimits::default());
     stage.act(&warm(2));
     assert_eq!(stage.wait(1), [ProviderEvent::Prepared { instance: 2 }]);
     let (_, pid) = stage.workers.process_ids().next().unwrap();
@@ -173,7 +174,7 @@ fn warm_pool_drops_dead_unprepared_and_uncalled_workers() {
     stage.act(&ProviderAction::Wake { instance: 2 });
     assert_eq!(stage.wait(3)[2], failed(2));
     // This process does not know the warm pool.
-    let mut stage = Stage::new("sleep 1000", WorkersLimits::default());
+    let mut stage = WorkersTest::new("sleep 1000", WorkersLimits::default());
     stage.act(&warm(3));
     stage.attach(3);
     assert_eq!(stage.wait(2), [failed(3), ProviderEvent::Gone { instance: 3 }]);
@@ -182,7 +183,7 @@ fn warm_pool_drops_dead_unprepared_and_uncalled_workers() {
 #[test]
 fn dead_or_silent_worker_is_reported_gone() {
     let limits = WorkersLimits { silent_ms_max: 50, ..WorkersLimits::default() };
-    let mut stage = Stage::new("sleep 1000", limits);
+    let mut stage = WorkersTest::new("sleep 1000", limits);
     stage.act(&launch(1));
     stage.act(&launch(2));
     stage.workers.attached(0, ["here-1", "here-2"].into_iter());

@@ -594,7 +594,7 @@ pub struct EpochChanged {
     #[prost(uint64, tag = "7")]
     pub new_first: u64,
 }
-/// No record through this position was for this subscriber.
+/// No record through this position was for this reader.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Advance {
     #[prost(message, optional, tag = "1")]

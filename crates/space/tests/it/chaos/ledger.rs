@@ -8,13 +8,13 @@ use dunlin_space::EntityId;
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// Number of steps that each entity has made.
-    steps: BTreeMap<EntityId, Known>,
+    steps: BTreeMap<EntityId, EntityRecord>,
     /// Entities of killed processes without a standby.
     pub lost: BTreeSet<EntityId>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct EntityRecord {
     generation: u32,
     steps: u64,
     /// Steps by which a kill may have thrown the entity back.
@@ -25,7 +25,7 @@ struct Known {
 
 impl Ledger {
     pub fn born(&mut self, id: EntityId, generation: u32) {
-        self.steps.insert(id, Known { generation, steps: 0, back: 0, may_be_lost: false });
+        self.steps.insert(id, EntityRecord { generation, steps: 0, back: 0, may_be_lost: false });
     }
 
     /// Records that an owner moved the entity from step `from` to the next.
@@ -34,7 +34,7 @@ impl Ledger {
         let back =
             known.steps.checked_sub(from).ok_or(format!("entity {id} is ahead of all who moved it"))?;
         if back > known.back {
-            let Known { steps, back: may, .. } = *known;
+            let EntityRecord { steps, back: may, .. } = *known;
             return Err(format!(
                 "entity {id} goes on from step {from}, was at {steps}, may fall back by {may}"
             ));
