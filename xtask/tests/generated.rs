@@ -1,7 +1,7 @@
 //! Checks that the committed Rust code of the protobuf files is current. Users therefore need no protobuf
-//! compiler.
+//! compiler. Checks `docs/renames.md` in the same way.
 //!
-//! `cargo xtask fix` generates it.
+//! `cargo xtask fix` generates both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,4 +64,41 @@ fn generated_benchmark_code_matches_its_protobuf_file() {
         .compile_fds(descriptors)
         .expect("code of the descriptors");
     compare(out.path(), &folder.join("src/grpc/generated"));
+}
+
+/// The tables of `docs/renames.md`: heading, kinds of rows in `docs/renames.tsv`, and the areas of these rows; all areas
+/// if there is none.
+const RENAMES: [(&str, &[&str], &[&str]); 4] = [
+    ("Command line", &["option", "output"], &[]),
+    (
+        "JSON, protocols, metrics",
+        &["key", "error", "label", "metric", "alert", "protobuf", "path", "thread"],
+        &[],
+    ),
+    ("Python", &["python"], &[]),
+    ("Rust client", &["type", "trait", "fn", "variant"], &["crates/client"]),
+];
+
+#[test]
+fn page_of_renames_matches_its_table() {
+    let docs = repository().join("docs");
+    let table = fs::read_to_string(docs.join("renames.tsv")).expect("the table of renames");
+    let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split('\t').collect()).collect();
+    let mut page = "# What changed its name\n\nNames that users meet and that have changed since commit c3f2e9c of 2026-11-25. There are no \
+                    aliases. `docs/renames.tsv` lists all names, including\nthose of private Rust items; \
+                    `cargo xtask fix` writes this page from it.\n"
+        .to_owned();
+    for (heading, kinds, areas) in RENAMES {
+        page += &format!("\n## {heading}\n\n| before | now |\n|---|---|\n");
+        for row in &rows {
+            let [area, old, new, kind] = row[..] else { panic!("four fields are expected: {row:?}") };
+            if kinds.contains(&kind) && (areas.is_empty() || areas.contains(&area)) {
+                let escaped = |name: &str| name.replace('|', "\\|");
+                page += &format!("| `{}` | `{}` |\n", escaped(old), escaped(new));
+            }
+        }
+    }
+    let out = tempfile::tempdir().expect("a folder");
+    fs::write(out.path().join("renames.md"), page).expect("room on the disk");
+    compare(out.path(), &docs);
 }
