@@ -38,10 +38,10 @@ pub struct Options {
     /// 1000 for space]
     #[arg(long)]
     seeds: Option<u64>,
-    /// With `mutants`: try all seeds and print how many find each mutant
+    /// Try all seeds of `mutants`, and print how many find each mutant
     #[arg(long)]
     count: bool,
-    /// With `mutants`: text in the names of the mutants to try [default: all]
+    /// Text in the names of the mutants to try; for `mutants` [default: all]
     #[arg(long)]
     only: Option<String>,
     /// Part to run: `control`, `mutants`, `topics`, `space` or `space-mutants`; or text in the names of tests

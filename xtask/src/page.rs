@@ -22,7 +22,8 @@ pub struct Options {
     /// Directory to save a picture of every page in
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
-    /// Measure instead: records per second into the page, the map's frames and memory, and load on the node
+    /// Measure, instead of testing: records per second into the page, the map's frames and memory, and the
+    /// node's load
     #[arg(long, conflicts_with_all = ["only", "pictures"])]
     measure: bool,
     /// Directory to save the README's pictures of the demo in, instead of testing

@@ -30,7 +30,7 @@ const MANIFEST: &str = "clients/python/Cargo.toml";
 /// Options of the build of the Python package.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Also check the package's types and run its tests
+    /// Check the package's types and run its tests, too
     #[arg(long)]
     test: bool,
 }

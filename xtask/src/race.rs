@@ -26,7 +26,7 @@ const RACE: &str = "Causality violation";
 /// The parts to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only weaken each memory ordering in turn and check that the model fails
+    /// Weaken each memory ordering in turn, and only check that the model then fails
     #[arg(long)]
     mutate: bool,
 }

@@ -31,7 +31,7 @@ pub struct Options {
     /// First step to run, for example the one at which the last run failed
     #[arg(long, value_name = "STEP", value_parser = PossibleValuesParser::new(DEFAULT.iter().map(|step| step.name)), conflicts_with_all = ["name", "all"])]
     from: Option<String>,
-    /// With NAME: package to build and test; may be given several times [default: all]
+    /// Package to build and test; needs NAME; may be given several times [default: all]
     #[arg(long, short, value_name = "PACKAGE", requires = "name")]
     package: Vec<String>,
     /// Number of threads per core to keep busy during the tests

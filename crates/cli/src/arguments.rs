@@ -76,7 +76,7 @@ pub struct Global {
     /// Print one JSON object per line instead of text
     #[arg(long, global = true)]
     pub json: bool,
-    /// When to use colours: auto, always or never; auto respects NO_COLOR and CLICOLOR_FORCE
+    /// Use of colours: auto, always or never; auto respects NO_COLOR and CLICOLOR_FORCE
     #[arg(
         long,
         global = true,

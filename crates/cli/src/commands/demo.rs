@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Number of nodes; more than 1 form a cluster, in which one node after another is killed
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=9))]
     pub nodes: u32,
-    /// With --nodes: number of times that a node is killed
+    /// Number of times that a node is killed; needs --nodes
     #[arg(long, value_name = "COUNT", default_value_t = 6, requires = "nodes")]
     pub kills: u32,
     /// Number of lines of each market to publish [default: all]
@@ -45,17 +45,17 @@ pub struct Arguments {
     /// Run markets, books, tasks and a world on three nodes, one of which is killed and restarted repeatedly
     #[arg(long, group = "world", conflicts_with_all = ["nodes", "kills"])]
     pub together: bool,
-    /// With --together: time between two kills [default: 1m; 30s with --once]
+    /// Time between two kills; needs --together [default: 1m; 30s with --once]
     #[arg(long, value_name = "DURATION", requires = "together", value_parser = parse::positive_duration)]
     pub kill_every: Option<Duration>,
-    /// With --together: directory of recordings.py and its worker, such as clients/python/examples [default: no
-    /// tasks]
+    /// Directory of recordings.py and its worker, such as clients/python/examples; needs --together [default:
+    /// no tasks]
     #[arg(long, value_name = "DIRECTORY", requires = "together")]
     pub work: Option<PathBuf>,
-    /// With --work: Python interpreter that has the dunlin package
+    /// Python interpreter that has the dunlin package; needs --work
     #[arg(long, value_name = "FILE", default_value = "python3", requires = "work")]
     pub python: PathBuf,
-    /// With --space or --together: number of birds [default: 50000; 10000 with --together]
+    /// Number of birds; needs --space or --together [default: 50000; 10000 with --together]
     #[arg(long, value_name = "COUNT", requires = "world", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub flock: Option<u64>,
     /// End after printing the results, instead of keeping the node running

@@ -138,7 +138,7 @@ pub enum SimulationKind {
     Out,
     /// Time until surplus workers are removed
     In,
-    /// Starts with and without warm workers
+    /// Starting of workers, with and without a warm pool
     Warm,
     /// Share of its quota that each tenant receives
     Tenants,

@@ -70,11 +70,11 @@ pub struct Arguments {
     /// Text after each record in raw and template output
     #[arg(long, value_name = "TEXT", default_value = "\\n", value_parser = parse::escaped)]
     pub delimiter: String,
-    /// Where to continue after a gap: oldest or newest (retained record), snapshot (on state topics), or fail
-    /// [default: oldest; snapshot with --conflate or --from snapshot]
+    /// Position after a gap: oldest or newest (retained record), snapshot (on state topics), or fail [default:
+    /// oldest; snapshot with --conflate or --from snapshot]
     #[arg(long, value_name = "POLICY", value_parser = parse::on_gap)]
     pub on_gap: Option<OnGap>,
-    /// On state topics, merge all changes since the last read into one record
+    /// Merge all changes since the last read into one record; for state topics
     #[arg(long, conflicts_with = "group")]
     pub conflate: bool,
     /// Pause after each record, to simulate a slow subscriber
@@ -83,7 +83,7 @@ pub struct Arguments {
     /// Name of the subscriber, shown to operators
     #[arg(long, default_value = "dunlin sub")]
     pub name: String,
-    /// On reliable topics, register as a subscriber that publishers wait for
+    /// Register as a subscriber that publishers wait for; for reliable topics
     #[arg(long)]
     pub registered: bool,
     #[command(flatten)]

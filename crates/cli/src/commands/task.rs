@@ -38,7 +38,7 @@ pub struct Arguments {
 enum Verb {
     /// Submit a task, or one for each line of a file
     Submit(submit::Arguments),
-    /// Run a worker: run a command for each task of some kinds
+    /// Run a worker, which executes a command for each task of the given kinds
     Worker(worker::Arguments),
     /// Kill the processes that a killed worker left behind; started by the worker
     #[command(hide = true)]

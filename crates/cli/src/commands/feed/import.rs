@@ -49,7 +49,8 @@ pub struct Arguments {
     /// Market name for files that contain none
     #[arg(long, default_value = "btcusd", value_name = "NAME")]
     market: String,
-    /// Directory to create for a recording, instead of publishing; for `verify`, `replay` and `dunlin log dump`
+    /// Directory to create for a recording, which `verify`, `replay` and `dunlin log dump` read; nothing is
+    /// published
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "check")]
     out: Option<PathBuf>,
     /// Delete phantom orders from the books: orders that the exchange provably no longer has

@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
-    /// New position
+    /// New position, in units of the world
     #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true)]
     position: Option<[f32; 3]>,
     /// New velocity, in units per second

@@ -44,7 +44,7 @@ pub struct Arguments {
     /// Seconds of the recording that are replayed in one second
     #[arg(long, value_name = "FACTOR", default_value_t = 60.0, value_parser = times, allow_negative_numbers = true)]
     speed: f64,
-    /// Edge length of the world, unless a recording gives its size
+    /// Edge length of the world, in its units; a recording of aircraft has its own size
     #[arg(long, value_name = "LENGTH", default_value_t = 1_000.0, value_parser = distance, allow_negative_numbers = true)]
     edge: f32,
     /// Duration of a tick

@@ -25,7 +25,7 @@ pub struct Arguments {
     /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
-    /// Initial position
+    /// Initial position, in units of the world
     #[arg(long, value_name = "X,Y,Z", value_parser = point, allow_hyphen_values = true)]
     position: [f32; 3],
     /// Initial velocity, in units per second

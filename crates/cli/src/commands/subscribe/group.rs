@@ -33,8 +33,8 @@ pub struct GroupArguments {
     /// Subject for dead letters, or `drop`, if this member creates the group [default: dead.TOPIC]
     #[arg(long, value_name = "SUBJECT", requires = "work")]
     pub dead_letters: Option<String>,
-    /// When to acknowledge: auto (after the record is written or COMMAND succeeds) or never (claims expire)
-    /// [default: auto]
+    /// Acknowledgement of records: auto (after the record is printed or COMMAND succeeds) or never (claims
+    /// expire) [default: auto]
     #[arg(long, value_enum, value_name = "WHEN", hide_possible_values = true, requires = "work")]
     pub ack: Option<AckMode>,
     /// Pause before a record is delivered again after COMMAND failed [default: 1s]

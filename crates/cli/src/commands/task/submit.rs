@@ -65,8 +65,8 @@ pub struct Arguments {
     /// Maximum number of retries after the first attempt [default: 3]
     #[arg(long, value_name = "COUNT")]
     retries: Option<u16>,
-    /// Idempotency key: a second submission with this key returns the first task; refused if the tasks differ, or if
-    /// the first was cancelled
+    /// Idempotency key: a second submission with this key returns the first task, or is refused if the tasks
+    /// differ or the first was cancelled
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Number of a task that must be done first; may be given several times

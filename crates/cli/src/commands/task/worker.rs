@@ -62,10 +62,11 @@ pub struct Arguments {
     /// Tenant to take tasks from; may be given several times [default: all]
     #[arg(long = "tenant", value_name = "TENANT")]
     tenants: Vec<String>,
-    /// Processors for tasks that need a number of them, such as 4, 0.5 or 500m [default: no limit]
+    /// Number of processors that the running tasks may need together, such as 4, 0.5 or 500m [default: no
+    /// limit]
     #[arg(long, value_name = "PROCESSORS", value_parser = processors)]
     cpu: Option<u32>,
-    /// Memory for tasks that need an amount of it, in bytes, such as 16GiB [default: no limit]
+    /// Bytes of memory that the running tasks may need together, such as 16GiB [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = memory)]
     memory: Option<u64>,
     /// End after this number of tasks [default: no end]

@@ -29,7 +29,7 @@ pub struct Arguments {
     /// Subjects that the topic owns [default: its name only]
     #[arg(long, value_name = "PATTERN")]
     pattern: Option<String>,
-    /// Number of partitions (logs), selected by the records' keys [default: 1]
+    /// Number of partitions (logs); a record's key selects its partition [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     partitions: Option<u16>,
     /// History of each log in bytes, such as 256MiB [default: the node's; 1GiB with --durable]
@@ -38,7 +38,7 @@ pub struct Arguments {
     /// History of each log in records [default: the node's]
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
-    /// History of each log by age, such as 1h [default: the node's]
+    /// Age up to which each log keeps records, such as 1h [default: the node's]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     retention_age: Option<Duration>,
     /// Largest record in bytes, such as 64KiB [default: the node's]
@@ -53,14 +53,15 @@ pub struct Arguments {
     /// Maximum time that a publisher waits for room, in milliseconds [default: 5000]
     #[arg(long, value_name = "MILLISECONDS", requires = "reliable")]
     wait_ms_max: Option<u32>,
-    /// After that wait: refuse the record, or evict the slowest subscriber, which then receives a gap [default:
-    /// refuse]
+    /// Action after that wait: refuse the record, or evict the slowest subscriber, which then receives a gap
+    /// [default: refuse]
     #[arg(long, value_enum, requires = "reliable")]
     when_full: Option<WhenFull>,
     /// Store the records on disk; needs a node with --data-dir
     #[arg(long, conflicts_with = "reliable")]
     durable: bool,
-    /// When to acknowledge a record: once it is in memory, written to disk, or synced [default: synced]
+    /// Level at which a record is acknowledged: memory, written (with the operating system) or synced (on disk)
+    /// [default: synced]
     #[arg(long, value_name = "LEVEL", requires = "durable", value_parser = acknowledged)]
     ack: Option<AckLevel>,
     /// Reducer that keeps the topic's state: book or orders (order books), or last (the last value of each key)
