@@ -69,11 +69,11 @@ pub struct Arguments {
 /// The speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Speed {
-    /// Each recording takes this long.
+    /// Duration of each recording's replay.
     Within(Duration),
-    /// This many times as fast as recorded.
+    /// Factor by which the replay is faster than the recording.
     Times(f64),
-    /// Without pauses.
+    /// Replay without pauses.
     Max,
 }
 

@@ -260,9 +260,9 @@ fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
 struct RangeOptions {
     /// Maximum number of keys.
     limit: usize,
-    /// Names only.
+    /// Whether to print only the names.
     keys: bool,
-    /// System keys too.
+    /// Whether to include system keys.
     all: bool,
 }
 

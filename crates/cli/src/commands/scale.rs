@@ -74,10 +74,10 @@ pub struct RecommendArguments {
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub asked: LoadArguments,
-    /// Processors that a worker uses: the 95th percentile
+    /// 95th percentile of the number of processors that a worker uses
     #[arg(long, value_name = "COUNT", required_unless_present = "used")]
     pub cpus: Option<f64>,
-    /// Memory that a worker uses, in GiB: the 99th percentile
+    /// 99th percentile of the memory that a worker uses, in GiB
     #[arg(long, value_name = "GIB", required_unless_present = "used")]
     pub memory_gib: Option<f64>,
     /// File with measurements, instead of --cpus and --memory-gib: processors and GiB on each line

@@ -32,14 +32,15 @@ pub struct Arguments {
     /// Maximum number of retries for each 100 first starts [default: no limit]
     #[arg(long, value_name = "PERCENT")]
     retries: Option<u32>,
-    /// Tasks that run at the same time: HARD, or RESERVED,SOFT,HARD,BURST [default: no limit]
+    /// Quota of tasks that run at the same time: HARD, or RESERVED,SOFT,HARD,BURST (see docs/tasks.md)
+    /// [default: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     concurrency: Option<Quota>,
-    /// Thousandths of a processor that running tasks need together: HARD, or RESERVED,SOFT,HARD,BURST [default: no
-    /// limit]
+    /// Quota of processors for running tasks, in thousandths of a processor: HARD, or RESERVED,SOFT,HARD,BURST
+    /// [default: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     cpu_milli: Option<Quota>,
-    /// Bytes of memory that running tasks need together: HARD, or RESERVED,SOFT,HARD,BURST [default: no limit]
+    /// Quota of memory for running tasks, in bytes: HARD, or RESERVED,SOFT,HARD,BURST [default: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     memory_bytes: Option<Quota>,
     /// Maximum number of running tasks for each value of KEY: a label, or tenant, queue or kind; may be given
