@@ -17,7 +17,7 @@ pub const NOISE_MIN: f64 = 0.05;
 /// Fewest rows of others from which the drift is computed.
 const OTHERS_MIN: usize = 5;
 
-/// One row of ours in both runs.
+/// One row of Dunlin in both runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowComparison {
     /// Case, parameters and metric.
@@ -55,7 +55,7 @@ pub struct RunComparison {
 }
 
 impl RunComparison {
-    /// Compares every row of ours that both runs have; the worst first.
+    /// Compares every row of Dunlin that both runs have; the worst first.
     pub fn of(now: &RowSet, then: &KeptRun) -> Self {
         let pairs: Vec<(&FigureRow, &FigureRow)> = now
             .iter()
@@ -117,7 +117,7 @@ fn alike(one: &FigureRow, other: &FigureRow) -> bool {
         && one.median > 0.0
 }
 
-/// Median change of others: the drift of the machine.
+/// Median change of the rows that are not Dunlin's; it shows the drift of the machine.
 fn drift<'a>(others: impl Iterator<Item = &'a (&'a FigureRow, &'a FigureRow)>) -> Option<f64> {
     let moved: Vec<f64> = others.map(|(now, then)| (now.median / then.median).ln().abs().exp_m1()).collect();
     if moved.len() < OTHERS_MIN { None } else { Summary::of(&moved).map(|summary| summary.median) }

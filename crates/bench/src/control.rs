@@ -1,5 +1,5 @@
-//! Suite `control`: consensus, storage and network tables of the Grey document, beside etcd and JetStream's
-//! key-value buckets.
+//! Suite `control`: consensus, storage and network tables of the Grey document, compared with etcd and
+//! JetStream's key-value buckets.
 //!
 //! Every node is a process with a directory on a real disk; a quorum syncs each write before the response.
 //! Disks in memory are refused. Acknowledged writes are read back. Clients of Dunlin and clients of rivals

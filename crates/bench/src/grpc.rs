@@ -1,5 +1,5 @@
-//! Listener `grpc` beside a plain tonic echo server: the same client and runtime, each server in a process of
-//! its own.
+//! Listener `grpc`, compared with a plain tonic echo server: the same client and runtime, each server in a
+//! process of its own.
 
 mod callee;
 mod echo;

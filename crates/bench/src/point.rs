@@ -162,7 +162,7 @@ pub struct Suite {
     pub groups: fn(&BenchOptions, with_peers: bool) -> Vec<PointGroup>,
     /// Columns of the tables.
     pub layouts: &'static [CaseLayout],
-    /// Goals of ours.
+    /// Goals that Dunlin sets itself.
     pub goals: &'static [Goal],
     /// Claims of its document.
     pub claims: &'static [ClaimedFigure],

@@ -143,7 +143,7 @@ impl RowSet {
         self.seen = self.rows.iter().map(FigureRow::identity).collect();
     }
 
-    /// Removes rows.
+    /// Removes all rows for which `is_out` returns `true`.
     pub fn discard(&mut self, is_out: impl Fn(&FigureRow) -> bool) {
         self.rows.retain(|row| !is_out(row));
         self.seen = self.rows.iter().map(FigureRow::identity).collect();

@@ -141,7 +141,7 @@ pub struct RunArchive {
     pub damaged: Vec<String>,
 }
 
-/// Two runs may start within one second.
+/// Chooses a free file name, because two runs may start within one second.
 fn free_path(folder: &Path, stem: &str) -> PathBuf {
     let names = std::iter::once(format!("{stem}.json")).chain((2..).map(|nth| format!("{stem}-{nth}.json")));
     let mut paths = names.map(|name| folder.join(name));

@@ -134,32 +134,32 @@ impl Paint {
         self.with(Style::new().bold(), text)
     }
 
-    /// Secondary information.
+    /// Styles secondary information.
     pub fn faint(self, text: &str) -> String {
         self.with(Style::new().dimmed(), text)
     }
 
-    /// A good status.
+    /// Styles a good status.
     pub fn good(self, text: &str) -> String {
         self.with(AnsiColor::Green.on_default().bold(), text)
     }
 
-    /// A closing sentence, good or bad.
+    /// Styles a closing sentence as good or bad.
     pub fn verdict(self, holds: bool, text: &str) -> String {
         if holds { self.good(text) } else { self.bad(text) }
     }
 
-    /// A warning.
+    /// Styles a warning.
     pub fn warning(self, text: &str) -> String {
         self.with(AnsiColor::Yellow.on_default().bold(), text)
     }
 
-    /// A loss, refusal or fault.
+    /// Styles a loss, a refusal or a fault.
     pub fn bad(self, text: &str) -> String {
         self.with(AnsiColor::Red.on_default().bold(), text)
     }
 
-    /// A command to type.
+    /// Styles a command for the user to type.
     pub fn command(self, text: &str) -> String {
         self.with(AnsiColor::Cyan.on_default(), text)
     }

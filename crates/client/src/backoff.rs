@@ -37,7 +37,7 @@ impl ReconnectBackoff {
         self.attempt = 0;
     }
 
-    /// Xorshift: the jitter must differ between clients, but may be predictable.
+    /// The next number of a xorshift generator. The jitter must differ between clients, but may be predictable.
     fn next_random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -61,8 +61,8 @@ impl ClientLimits {
         2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
 
-    /// Refunded credit that is reported without a read. At least 1 byte, so that an empty refund is never
-    /// reported.
+    /// The most refunded credit that waits for a read before the client reports it. At least 1 byte, so that the
+    /// client never reports an empty refund.
     pub(crate) fn refund_bytes_max(&self) -> u64 {
         (self.credit_bytes as u64 / 2).max(1)
     }

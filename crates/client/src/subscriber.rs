@@ -373,8 +373,8 @@ impl Subscriber {
         self.inbox.standing()
     }
 
-    /// For a subscription from [`subscribe_at_once`](crate::Client::subscribe_at_once): the position before
-    /// the first record of each log, once the node has answered.
+    /// For a subscription from [`subscribe_at_once`](crate::Client::subscribe_at_once): the position before the
+    /// first record of each log, once the node has answered.
     pub fn start_positions(&self) -> Option<Vec<ConsumedPosition>> {
         lock(&self.shared.session).began(self.number)
     }

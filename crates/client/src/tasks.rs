@@ -92,7 +92,7 @@ impl Tasks {
         self.get_at(task).map(|(task, _)| task)
     }
 
-    /// Reads a task, and the cluster's clock in ms, in which the task's times are given.
+    /// Reads a task and the cluster's clock, ms. The task's times are in this clock.
     pub fn get_at(&self, task: u64) -> Result<(TaskView, u64), TasksError> {
         match self.query(&TaskQuery::Get { task })? {
             TaskQueryResult::Task { task, now_ms } => Ok((task, now_ms)),

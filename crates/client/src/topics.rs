@@ -192,7 +192,7 @@ impl Client {
         self.shared.read_settings(&bytes)
     }
 
-    /// [`topic_settings`](Client::topic_settings) of several topics, in order. Sends requests ahead of
+    /// Like [`topic_settings`](Client::topic_settings), but for several topics, in order. Sends requests ahead of
     /// responses, so that many topics take few round trips.
     pub fn settings_of_topics(&self, topics: &[&str]) -> Vec<Result<Vec<(String, String)>, CallError>> {
         let mut settings = Vec::with_capacity(topics.len());

@@ -30,7 +30,7 @@ pub enum DisconnectReason {
 }
 
 impl DisconnectReason {
-    /// A temporary refusal does not end the client's handles.
+    /// The reason for a refusal. A temporary refusal does not end the client's handles.
     pub(crate) fn refused(refused: RefusedError, was_up: bool) -> DisconnectReason {
         match refused.code {
             ErrorCode::Opening => DisconnectReason::Opening(refused),

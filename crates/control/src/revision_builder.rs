@@ -103,7 +103,7 @@ impl<'s> RevisionBuilder<'s> {
         self.state.revision
     }
 
-    /// [`RevisionBuilder::end`] as a reply.
+    /// Like [`RevisionBuilder::end`], but returns a reply.
     pub(crate) fn changed(self) -> ControlReply {
         let keys = self.keys;
         ControlReply::Changed { revision: self.end(), keys }

@@ -120,7 +120,7 @@ impl ControlState {
         self.range_within(start, end, limit, self.limits.range_bytes_max, 1)
     }
 
-    /// [`ControlState::range`] with another limit of bytes; at least `keys_min` keys are returned.
+    /// Like [`ControlState::range`], but with another limit of bytes; at least `keys_min` keys are returned.
     pub(crate) fn range_within(
         &self,
         start: &[u8],

@@ -29,7 +29,7 @@ pub struct NodeLimits {
     /// Memory of topics and sessions, bytes. At the limit, growing topics lose their oldest records, and other
     /// requests are refused.
     pub memory_bytes_max: u64,
-    /// Freed memory of histories kept for reuse, bytes.
+    /// Memory that histories freed and the node keeps for reuse, bytes.
     pub idle_bytes_max: usize,
     /// Topics, inboxes included. One more is refused.
     pub topics_max: usize,

@@ -116,7 +116,7 @@ impl Control {
         Control::open(node, id, (disk, dir), transport, limits, true)
     }
 
-    /// [`Control::take_part`]; `keeps_history`: snapshots contain the history of changes.
+    /// Like [`Control::take_part`]. With `keeps_history`, snapshots contain the history of changes.
     fn open(
         node: &Node,
         id: u64,

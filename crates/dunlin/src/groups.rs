@@ -120,8 +120,8 @@ impl Node {
         Ok(ShareMember::here(membership, options.ahead, ConsumptionMode::Reads))
     }
 
-    /// [`join_share`](Node::join_share) for a listener: events for the member notify `waiter` with `token`,
-    /// and the listener reports consumed records with [`ShareMember::consume`].
+    /// Like [`join_share`](Node::join_share), but for a listener: events for the member notify `waiter` with
+    /// `token`, and the listener reports consumed records with [`ShareMember::consume`].
     pub fn join_share_waking(
         &self,
         topic: &str,
@@ -164,7 +164,8 @@ impl Node {
         self.join_work_waking(topic, group, options, (Waiter::new(), 0))
     }
 
-    /// [`join_work`](Node::join_work) for a listener: events for the member notify `waiter` with `token`.
+    /// Like [`join_work`](Node::join_work), but for a listener: events for the member notify `waiter` with
+    /// `token`.
     pub fn join_work_waking(
         &self,
         topic: &str,

@@ -119,7 +119,7 @@ impl Inbox {
         Ok(&self.opened.insert(opened).topic)
     }
 
-    /// [`open`](Inbox::open); returns whether this call created the topic.
+    /// Like [`open`](Inbox::open), but returns whether this call created the topic.
     pub fn open_new(&mut self) -> Result<bool, TopicError> {
         if self.opened.is_some() {
             return Ok(false);

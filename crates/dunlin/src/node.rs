@@ -349,7 +349,8 @@ impl Node {
         })
     }
 
-    /// Most topics have equal configurations, and a configuration is a fifth of a topic's memory.
+    /// Shares equal configurations. Most topics have equal ones, and a configuration is a fifth of a topic's
+    /// memory.
     fn shared(&self, config: TopicConfig) -> Arc<TopicConfig> {
         let mut last = self.0.last_config.lock().unwrap_or_else(PoisonError::into_inner);
         if **last != config {

@@ -125,7 +125,7 @@ impl Registry {
         Some(Arc::clone(&entry.topic))
     }
 
-    /// [`of_pattern`](Registry::of_pattern) of a text.
+    /// Like [`of_pattern`](Registry::of_pattern), but for a text.
     pub(crate) fn get_pattern(&self, pattern: &str) -> Option<Arc<Topic>> {
         self.of_pattern(&Pattern::parse(pattern).ok()?)
     }

@@ -40,7 +40,7 @@ const SUBJECT_AGE_MAX: Duration = Duration::from_secs(300);
 const USES_MAX: u32 = 1_024;
 /// Records that one publisher may send to one subject.
 const RECORDS_MAX: u32 = 4_096;
-/// Approximate bytes that a subject takes beside its text.
+/// Approximate bytes that a subject takes in addition to its text.
 const SUBJECT_BYTES: usize = 160;
 /// History of a publisher's topic, which holds no records, bytes.
 const HELD_BYTES: u64 = 64 << 10;
@@ -91,7 +91,7 @@ impl ReplySubjects {
         self.lock().by_subject.get(subject).is_some_and(|named| named.takes_reply(now_ns))
     }
 
-    /// [`has`](ReplySubjects::has), counted as a use.
+    /// Like [`has`](ReplySubjects::has), but counts as a use.
     fn take(&self, subject: &str, now_ns: u64) -> bool {
         let mut state = self.lock();
         let named = state.by_subject.get_mut(subject).filter(|named| named.takes_reply(now_ns));
@@ -353,7 +353,7 @@ impl Upstream for ReplyTopic {
         }
     }
 
-    /// No registry has this topic, so no subscriber reads it.
+    /// Does nothing, because no registry has this topic and thus no subscriber reads it.
     fn is_read(&self, _log: &Arc<Log>, _start: Start) {}
 
     fn detour(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {

@@ -47,7 +47,7 @@ pub struct SelectedLogs {
     pub newcomers: Option<Arc<NewLogs>>,
 }
 
-/// Topic and partition of a position that names none: those of the only log of the subscription. If the topic of its
+/// Topic and partition of a position that names neither: those of the subscription's only log. If the topic of its
 /// only subject is gone, a new topic of that name is assumed.
 pub fn log_of_position(
     patterns: &[Pattern],
@@ -137,7 +137,8 @@ impl Node {
         }
     }
 
-    /// [`Node::check_handed_out`] for the single log of a topic, for callers that cannot wait while they subscribe.
+    /// Like [`Node::check_handed_out`], but for the single log of a topic. For callers that cannot wait while
+    /// they subscribe.
     pub async fn check_start(&self, topic: &str, start: Start) -> Result<(), SubscribeError> {
         let Some(topic) = self.registry().get(topic) else { return Ok(()) };
         match (start, topic.logs()) {

@@ -165,7 +165,8 @@ impl Node {
         self.look(survey, topics_max, subscriptions_max, &Stretches::all(), |_| true)
     }
 
-    /// [`Node::survey`] of the topics that lie completely within `bounds`; deleted topics are not counted.
+    /// Like [`Node::survey`], but for the topics that lie completely within `bounds`; deleted topics are not
+    /// counted.
     pub fn survey_within(&self, bounds: &Rule, topics_max: usize, subscriptions_max: usize) -> Survey {
         let lies_within = |topic: &Topic| {
             let pattern = Pattern::parse(topic.pattern());
@@ -222,7 +223,7 @@ impl Survey {
 trait First {
     fn keep_first(&mut self, max: usize);
 
-    /// [`keep_first`](First::keep_first), only when the list has grown well beyond `max`.
+    /// Like [`keep_first`](First::keep_first), but does nothing until the list is much longer than `max`.
     fn keep_about(&mut self, max: usize);
 }
 

@@ -239,7 +239,8 @@ impl<T, E: From<TopicError>> Future for NodeFuture<T, E> {
 }
 
 impl Ownership {
-    /// Each owner has its own threads, so that an unreachable owner delays only subscribers of its topics.
+    /// Opens a cursor on one of the owner's own threads, so that an unreachable owner delays only subscribers of
+    /// its topics.
     fn open_cursor(
         &self,
         log: Arc<Log>,
@@ -299,7 +300,7 @@ impl Node {
         self.ownership().is_none() && config.durable.is_none()
     }
 
-    /// [`Node::owner_for`] for code that must not wait.
+    /// Async form of [`Node::owner_for`], for code that must not wait.
     pub fn owner_for_async(&self, subject: Subject<'_>, payload_bytes: usize) -> TopicFuture<OwningTopic> {
         if self.finds_to_publish_at_once(subject, MissingTopicPolicy::Create) {
             return TopicFuture::ready(self.owner_for(subject, payload_bytes));
@@ -308,7 +309,7 @@ impl Node {
         self.wait_for(move |node| node.owner_for(Subject::parse(&subject)?, payload_bytes))
     }
 
-    /// [`Node::owner_for_no_reply`] for code that must not wait.
+    /// Async form of [`Node::owner_for_no_reply`], for code that must not wait.
     pub fn owner_for_no_reply_async(
         &self,
         subject: Subject<'_>,
@@ -333,7 +334,7 @@ impl Node {
         }
     }
 
-    /// [`Node::existing_owner`] for code that must not wait.
+    /// Async form of [`Node::existing_owner`], for code that must not wait.
     pub fn existing_owner_async(&self, subject: Subject<'_>) -> TopicFuture<OwningTopic> {
         if self.finds_at_once(subject, MissingTopicPolicy::Refuse) {
             return TopicFuture::ready(self.existing_owner(subject));
@@ -441,8 +442,8 @@ impl Node {
         }
     }
 
-    /// [`Cursor::starting`] for code that must not wait. If another node owns the log, the mirror here first has to
-    /// be as far as the owner.
+    /// Async form of [`Cursor::starting`], for code that must not wait. If another node owns the log, the mirror
+    /// here first has to reach the owner's position.
     pub fn open_cursor(
         &self,
         log: Arc<Log>,
@@ -485,7 +486,7 @@ impl Node {
         })))
     }
 
-    /// [`Node::create_topic`] for code that must not wait.
+    /// Async form of [`Node::create_topic`], for code that must not wait.
     pub fn create_topic_async(
         &self,
         name: &str,
@@ -505,7 +506,7 @@ impl Node {
         self.ownership().is_none() && is_durable != Some(true) && !self.has_refused(name)
     }
 
-    /// [`Node::delete_topic`] for code that must not wait.
+    /// Async form of [`Node::delete_topic`], for code that must not wait.
     pub fn delete_topic_async(&self, name: &str) -> TopicFuture<()> {
         if self.deletes_at_once(name) {
             return TopicFuture::ready(self.delete_topic(name));
@@ -523,7 +524,7 @@ impl Node {
         self.0.waiters.outcome(move || run(&node)).await.ok()
     }
 
-    /// [`Node::control`] for code that must not wait; the first use may open a log.
+    /// Async form of [`Node::control`], for code that must not wait. The first use may open a log.
     pub async fn control_async(&self) -> Result<Arc<Control>, ControlError> {
         if let Some(control) = self.control_if_any() {
             return Ok(Arc::clone(control));
@@ -532,7 +533,7 @@ impl Node {
         self.unblock(|node| node.control().map(Arc::clone)).await.unwrap_or_else(not_run)
     }
 
-    /// [`Node::tasks`] for code that must not wait; the first use may open a log.
+    /// Async form of [`Node::tasks`], for code that must not wait. The first use may open a log.
     pub async fn tasks_async(&self) -> Result<Arc<Tasks>, TasksError> {
         if let Some(tasks) = self.tasks_if_any() {
             return Ok(Arc::clone(tasks));

@@ -13,7 +13,7 @@ pub trait StateMachine: Any + Send {
     /// The last time set, ms.
     fn now_ms(&self) -> u64;
 
-    /// When the machine next needs the time for a change of its own, if at all.
+    /// The next time, ms, at which the machine changes without a command; `None` if it will not.
     fn next_due_ms(&self) -> Option<u64>;
 
     /// Whether a command makes the state larger. Such commands are refused when the disk is nearly full.

@@ -84,7 +84,7 @@ impl Machines {
         look(&*lock(&self.running).machine)
     }
 
-    /// [`Machines::with`], unless the machine is applying an entry.
+    /// Like [`Machines::with`], but does nothing while the machine applies an entry.
     pub(crate) fn try_with<R>(&self, look: impl FnOnce(&dyn StateMachine) -> R) -> Option<R> {
         match self.running.try_lock() {
             Ok(running) => Some(look(&*running.machine)),

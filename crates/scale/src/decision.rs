@@ -34,15 +34,15 @@ pub struct ScaleOut {
 pub struct ScaleIn {
     /// The time from which fewer workers sufficed, ms.
     pub low_ms: u64,
-    /// The time at which that had lasted long enough, ms.
+    /// The time at which the low demand had lasted long enough, ms.
     pub cooled_ms: u64,
     /// The time of the decision, ms.
     pub decided_ms: u64,
     /// The instance.
     pub instance: Instance,
-    /// The time at which the instance held no task any more, ms; 0 before.
+    /// The time at which the instance's last task ended, ms; 0 until then.
     pub drained_ms: u64,
-    /// The time at which the instance was gone or in the warm pool, ms; 0 before.
+    /// The time at which the instance was gone or in the warm pool, ms; 0 until then.
     pub gone_ms: u64,
     /// Number of instances of this decision.
     pub workers: u32,

@@ -26,13 +26,13 @@ pub enum Phase {
 /// An instance as the scaler knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FleetMember {
-    /// Its phase.
+    /// The instance's phase.
     pub phase: Phase,
-    /// Its market.
+    /// Whether the instance is on-demand or spot.
     pub market: InstanceMarket,
     /// The time at which this phase began, ms.
     pub since_ms: u64,
-    /// Number of the decision that last requested it, from 0; `None` for the warm pool.
+    /// Number of the decision that last requested the instance, from 0; `None` for the warm pool.
     pub decision: Option<u64>,
     /// Whether the market interrupted the instance, which then does not return to the warm pool.
     pub is_lost: bool,

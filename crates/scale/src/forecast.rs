@@ -55,7 +55,7 @@ pub struct Forecaster {
     bucket: u64,
     /// Forecasts from the current bucket on.
     ahead: Vec<ArrivalForecast>,
-    /// Forecasts at the lead distance whose buckets are still to come.
+    /// Forecasts, one lead time ahead, whose buckets have not begun.
     predicted: VecDeque<(u64, f64)>,
     /// Recent absolute errors and actual values.
     errors: VecDeque<(f64, f64)>,

@@ -112,7 +112,7 @@ pub struct NatsLimits {
     pub rate_wait_ms_max: u32,
     /// Subjects whose topics a session caches for publishing.
     pub targets_max: usize,
-    /// For clients without echo: ranges of their own records, per log, that they have yet to skip.
+    /// For clients without echo: the most ranges of their own records, per log, that they have not skipped yet.
     pub own_ranges_max: usize,
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct ClientDeparture {
     pub(crate) name: String,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) why: String,
-    /// Records that the client had still to read, the last time.
+    /// Number of records that the client had not read at its last departure.
     pub(crate) lag: u64,
     pub(crate) times: u64,
     pub(crate) first_ns: u64,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::topic::{PublisherRegistration, Topic};
 
-/// Topics for each connection.
+/// Maximum number of topics for each connection.
 const TOPICS_MAX: usize = 256;
 
 /// State topics to which one connection has published.

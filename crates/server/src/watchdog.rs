@@ -81,7 +81,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the watchdog, which calls `told` once for each stall.
+    /// Starts the watchdog. It calls `told` once for each stall.
     pub(crate) fn start(told: impl Fn(Stall) + Send + 'static) -> std::io::Result<Watchdog> {
         let watched = Arc::<Mutex<Vec<WatchedThread>>>::default();
         let (ends, ended) = mpsc::channel::<()>();

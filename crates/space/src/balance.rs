@@ -45,7 +45,7 @@ pub struct LoadReport {
     pub load: RegionLoad,
     /// Version of the partition that the region uses.
     pub version: u64,
-    /// The load outside the stretch: entities that are still to be handed over.
+    /// The load outside the stretch: entities whose handover is pending.
     pub strayed: f64,
 }
 

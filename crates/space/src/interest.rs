@@ -86,7 +86,8 @@ impl<const D: usize> Interests<D> {
         }
     }
 
-    /// Adds a viewer, or replaces its watch. A replaced viewer starts anew, unless the watch is the same.
+    /// Adds a viewer, or replaces its watch. A replaced viewer starts from the beginning, unless the watch is
+    /// the same.
     pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
         let radius = watch.radius;
         if !(radius.is_finite() && radius > 0.0) {

@@ -400,7 +400,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 }
 
-/// A region outside the partition has no keys.
+/// The keys of a region. A region outside the partition has none.
 fn stretch(partition: &Partition, region: RegionId) -> (u64, u64) {
     partition.stretch(region).unwrap_or((0, 0))
 }

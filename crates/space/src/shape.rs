@@ -99,7 +99,7 @@ impl<const D: usize> Shape<D> for Ball<D> {
         bounds.distance_sq(&self.center) <= self.radius * self.radius
     }
 
-    /// A little larger, to allow for rounding.
+    /// The box around the shape, a little larger to allow for rounding.
     fn bounds(&self) -> Option<Aabb<D>> {
         let ends = |sign: f32| {
             self.center.map(|along| along + sign * (self.radius * (1.0 + 1e-5) + along.abs() * 1e-6))

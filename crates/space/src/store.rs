@@ -215,7 +215,7 @@ impl<const D: usize> EntityStore<D> {
         row_of(&self.velocity, row)
     }
 
-    /// Generation of a row: distinguishes entities that have had its id.
+    /// Generation of a row: a number that distinguishes successive entities with the same id.
     pub fn generation(&self, row: usize) -> u32 {
         self.generations[row]
     }

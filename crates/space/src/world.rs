@@ -115,7 +115,7 @@ impl<const D: usize> WorldBox<D> {
         }
     }
 
-    /// Largest rounding error along an axis between a point and its grid point. The error is a few grid steps, or a
+    /// Largest difference along an axis between a point and its grid point. The error is a few grid steps, or a
     /// few steps of `f32`, which are longer in a small world far from the origin.
     pub(crate) fn rounding(&self, axis: usize) -> f32 {
         let far = self.min[axis].abs().max(self.max[axis].abs());

@@ -77,7 +77,7 @@ impl SchedulerState {
         Ok(self.workers[self.find_worker(worker)?].end_ms)
     }
 
-    /// Whether a worker is known and serves exactly these tenants; none means all.
+    /// Whether a worker is known and serves exactly these tenants. An empty list means all tenants.
     pub fn is_worker_for(&self, worker: u64, tenants: &[Vec<u8>]) -> bool {
         let Ok(at) = self.find_worker(worker) else { return false };
         let serves = &self.pools[self.workers[at].pool as usize].serves.tenants;

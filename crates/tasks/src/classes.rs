@@ -63,7 +63,7 @@ impl SchedulerState {
         self.policies.check(tenant, &policies, self.limits.policies_max)
     }
 
-    /// Checks that there is room for new classes beside those in use or needed by the same command.
+    /// Checks that there is room for new classes, in addition to those in use or needed by the same command.
     fn check_classes(&self, wanted: &BTreeSet<u32>, new: usize, demands: usize) -> Result<(), TaskRefusal> {
         let spare = |at: &&u32| !wanted.contains(at);
         let (count, count_max) = (self.classes.len() + new, self.limits.classes_max as usize);
@@ -162,7 +162,8 @@ impl SchedulerState {
         self.lane_tasks.push_back(0);
     }
 
-    /// At the limit, an unused lane to replace: one of the tenant if the tenant is at its own limit.
+    /// An unused lane to replace, if the number of lanes is at the limit. If the tenant is at its own limit, the
+    /// lane is one of the tenant's.
     fn place_for_lane(&self, tenant: u32) -> Option<u32> {
         let own = &self.tenants[tenant as usize].lanes;
         if own.len() >= self.limits.lanes_max as usize {
@@ -208,7 +209,8 @@ impl SchedulerState {
         self.classes.push_back(class);
     }
 
-    /// At the limit, an unused class to replace; its lanes then belong to the new class.
+    /// An unused class to replace, if the number of classes is at the limit. Its lanes then belong to the new
+    /// class.
     fn place_for_class(&self, has_needs: bool) -> Option<u32> {
         let is_full = self.classes.len() >= self.limits.classes_max as usize;
         let is_full_of_needs = has_needs && self.demands >= SchedulerLimits::DEMANDS_MAX;

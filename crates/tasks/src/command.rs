@@ -263,7 +263,7 @@ layout! {
         pub name: &'a [u8],
         /// Kinds of tasks that the worker can run.
         pub kinds: Vec<&'a [u8]>,
-        /// Queues that the worker serves; none for all.
+        /// Queues that the worker serves; empty for all.
         pub queues: Vec<&'a [u8]>,
         /// Processor thousandths of the worker; 0 if not stated.
         pub cpu_milli: u32,
@@ -276,7 +276,7 @@ layout! {
     } later {
         /// Labels that tasks may need.
         pub labels: Vec<Label<'a>>,
-        /// Tenants whose tasks it takes; none for all.
+        /// Tenants whose tasks the worker takes; empty for all.
         pub tenants: Vec<&'a [u8]>,
     }
 }

@@ -222,7 +222,7 @@ impl DemandSnapshot {
 }
 
 impl SchedulerState {
-    /// Tenants' demand for a pool's workers, and the slots that this shard has of them.
+    /// The tenants' demand for a pool's workers, and the number of these workers' slots that this shard has.
     fn wanting(&self, pool_at: u32) -> ShardDemand {
         let mut slots = 0;
         let mut wants: BTreeMap<u32, (u64, u64)> = BTreeMap::new();

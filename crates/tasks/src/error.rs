@@ -193,7 +193,7 @@ choice! {
     }
 }
 
-/// Text for an unknown tenant; shows at most 64 characters of the name.
+/// Text for an unknown tenant, with at most 64 characters of the name.
 pub fn no_tenant(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let shown: String = name.chars().take(64).collect();

@@ -48,7 +48,8 @@ impl TaskQueryResult {
     }
 }
 
-/// A worker has the same entry in all shards. The numbers of its tasks are added up.
+/// Joins the workers of two shards. A worker has the same entry in all shards; the numbers of its tasks are
+/// added up.
 fn join_workers(mut workers: Vec<WorkerView>, more: Vec<WorkerView>) -> Vec<WorkerView> {
     let mut more: BTreeMap<u64, WorkerView> =
         more.into_iter().map(|worker| (worker.worker, worker)).collect();

@@ -53,7 +53,7 @@ layout! {
     pub struct ResourceUse {
         /// Present use.
         pub now: u64,
-        /// Saved burst: amount × ms beyond `hard`.
+        /// Saved burst: how much the tenant may use beyond `hard`, as amount × ms.
         pub saved: u64,
         /// Time of the last update.
         pub at_ms: u64,

@@ -58,11 +58,11 @@ const IDLE_MAX: usize = 1_000;
 pub struct WorkerShape {
     /// Kinds that the worker could run.
     pub kinds: Vec<Arc<[u8]>>,
-    /// Queues that the worker would serve; none for all.
+    /// Queues that the worker would serve; empty for all.
     pub queues: Vec<Arc<[u8]>>,
     /// Labels of the worker.
     pub labels: Vec<StoredLabel>,
-    /// Tenants whose tasks the worker would take; none for all.
+    /// Tenants whose tasks the worker would take; empty for all.
     pub tenants: Vec<Arc<[u8]>>,
     /// Processor thousandths and memory bytes; 0 if it would not state them.
     pub has: [u64; 2],
@@ -189,7 +189,7 @@ impl SchedulerState {
     }
 }
 
-/// A capacity that is not stated is unlimited.
+/// The capacity, or unlimited if none is stated.
 fn unbounded(has: u64) -> u64 {
     if has == 0 { u64::MAX } else { has }
 }

@@ -263,7 +263,7 @@ fn write_all<'l, T: Layout<'l>, E>(
     if block.len() > start.len() { take(&block) } else { Ok(()) }
 }
 
-/// [`write_all`] for borrowed items.
+/// Like [`write_all`], but for borrowed items.
 fn write_each<'s, 'l, T: Layout<'l> + 's, E>(
     kind: u8,
     entries: impl Iterator<Item = &'s T>,

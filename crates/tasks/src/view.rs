@@ -110,7 +110,7 @@ layout! {
         pub used: [u64; 3],
         /// Dead letters.
         pub dead: u64,
-        /// Totals.
+        /// The tenant's totals.
         pub account: TenantTotals,
     }
 }
@@ -146,7 +146,7 @@ layout! {
         pub name: Arc<[u8]>,
         /// Kinds that the worker runs.
         pub kinds: Vec<Arc<[u8]>>,
-        /// Queues that the worker serves; none for all.
+        /// Queues that the worker serves; empty for all.
         pub queues: Vec<Arc<[u8]>>,
         /// Tasks that the worker holds.
         pub held: u64,
@@ -160,7 +160,7 @@ layout! {
         pub left_ms: u64,
         /// Labels that tasks may need.
         pub labels: Vec<StoredLabel>,
-        /// Tenants whose tasks the worker takes; none for all.
+        /// Tenants whose tasks the worker takes; empty for all.
         pub tenants: Vec<Arc<[u8]>>,
         /// Processor thousandths and memory bytes of the worker; 0 if not stated.
         pub has: [u64; 2],

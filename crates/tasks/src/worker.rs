@@ -112,11 +112,11 @@ impl WorkerPool {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct ServedSet {
     pub(crate) kinds: BTreeSet<u32>,
-    /// Queues; none for all.
+    /// Queues that the worker serves; empty for all.
     pub(crate) queues: BTreeSet<u32>,
     /// Labels of the workers.
     pub(crate) labels: BTreeSet<StoredLabel>,
-    /// Tenants; none for all.
+    /// Tenants whose tasks the worker takes; empty for all.
     pub(crate) tenants: BTreeSet<Arc<[u8]>>,
 }
 

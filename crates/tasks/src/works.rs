@@ -103,7 +103,7 @@ impl SchedulerState {
         })
     }
 
-    /// At the limit, a pool without workers, whose labels may no longer be in use.
+    /// A pool without workers that can be replaced, if the number of pools is at the limit.
     fn unused_pool(&self) -> Option<u32> {
         let is_full = self.pools.len() >= self.limits.pools_max as usize;
         is_full.then(|| self.pools.iter().position(|pool| pool.workers == 0).map(|at| at as u32)).flatten()

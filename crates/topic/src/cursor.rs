@@ -422,8 +422,8 @@ impl Cursor {
         }
     }
 
-    /// [`woken`](Cursor::woken) for sessions of a listener, which share threads: wakes up to `wakes` further
-    /// sleepers. With more wake-ups per step, all sleepers wake sooner.
+    /// Like [`woken`](Cursor::woken), but for sessions of a listener, which share threads: wakes up to `wakes`
+    /// further sleepers. With more wake-ups per step, all sleepers wake sooner.
     pub fn woken_and_wake(&mut self, wakes: usize) {
         self.woken_narrow();
         if self.armed.take().is_some() {

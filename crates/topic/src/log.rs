@@ -328,7 +328,7 @@ impl Log {
         Position { epoch: state.epoch, seq: state.visible_next() - 1 }
     }
 
-    /// Bytes that active subscribers without gaps have yet to read. Approximate: updated once per segment.
+    /// Bytes that active subscribers without gaps have not read. Approximate: updated once per segment.
     #[inline(always)]
     pub fn pressure(&self) -> u64 {
         self.pressure.load(Ordering::Relaxed)

@@ -80,13 +80,13 @@ impl Budget {
         Ok(())
     }
 
-    /// [`charge`](Budget::charge) that skips the atomics for 0 bytes.
+    /// Like [`charge`](Budget::charge), but skips the atomics for 0 bytes.
     #[inline(always)]
     pub(crate) fn charge_some(&self, bytes: u64) -> Result<(), BudgetSpent> {
         if bytes == 0 { Ok(()) } else { self.charge(bytes) }
     }
 
-    /// [`release`](Budget::release) that skips the atomics for 0 bytes.
+    /// Like [`release`](Budget::release), but skips the atomics for 0 bytes.
     #[inline(always)]
     pub(crate) fn release_some(&self, bytes: u64) {
         if bytes > 0 {

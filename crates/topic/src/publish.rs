@@ -154,7 +154,7 @@ pub trait Publish {
     /// last flush.
     fn flush(&mut self) -> Result<Option<Receipt>, PublishError>;
 
-    /// [`flush`](Publish::flush) for async callers.
+    /// Async form of [`flush`](Publish::flush).
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Receipt>, PublishError>>;
 }
 

@@ -34,7 +34,7 @@ pub struct SubscriberProgress {
 /// The progress of subscribers that cannot receive gaps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OldestUnread {
-    /// The oldest record that any of them has yet to read.
+    /// The oldest record that one of the subscribers has not read.
     pub(crate) first: Option<u64>,
     /// The same, without subscribers that have read nothing for [`STALLED_NS`].
     pub(crate) first_of_moving: Option<u64>,

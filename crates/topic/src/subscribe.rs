@@ -139,7 +139,7 @@ pub trait Subscribe {
     /// Waits until an event may be available; `false` after `timeout` without one.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError>;
 
-    /// [`wait`](Subscribe::wait) for async callers: ready when [`ready`](Subscribe::ready) is worth another call.
+    /// Async form of [`wait`](Subscribe::wait): ready when [`ready`](Subscribe::ready) is worth another call.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>>;
 
     /// Continues in this log as `resync` says. Events that are already on their way may still arrive first.

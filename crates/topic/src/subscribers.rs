@@ -76,7 +76,7 @@ impl Log {
         self.subscribers.hear(tail)
     }
 
-    /// [`has_subscriber`](Log::has_subscriber) without the mirrors of other nodes.
+    /// Like [`has_subscriber`](Log::has_subscriber), but without the mirrors of other nodes.
     pub fn has_local_subscriber(&self, tail: &str) -> bool {
         self.subscribers.hear_here(tail)
     }

@@ -78,7 +78,8 @@ impl Topic {
         Topic::of_logs(name, config, budget, clock, epoch, no_reducer, |log| log)
     }
 
-    /// [`Topic::new`] with a state for each partition. `reducer` makes the reducer that the configuration names.
+    /// Like [`Topic::new`], but with a state for each partition. `reducer` makes the reducer that the
+    /// configuration names.
     pub fn stateful(
         name: &str,
         config: Arc<TopicConfig>,
@@ -104,8 +105,9 @@ impl Topic {
         Topic::durable_stateful(name, config, budget, clock, disks, no_reducer)
     }
 
-    /// [`Topic::durable`] with a state for each partition, which `reducer` makes empty. Before anybody publishes, the
-    /// caller brings each state up to the end of its log with [`Log::restore_state`] and [`Log::replay_into_state`].
+    /// Like [`Topic::durable`], but with a state for each partition, which `reducer` makes empty. Before anybody
+    /// publishes, the caller brings each state up to the end of its log with [`Log::restore_state`] and
+    /// [`Log::replay_into_state`].
     pub fn durable_stateful(
         name: &str,
         config: Arc<TopicConfig>,

@@ -41,8 +41,8 @@ pub trait Upstream: Send + Sync + Debug {
     /// Notifies `waiter` of [`Waiter::ROOM`] when there is room for more batches.
     fn await_room(&self, waiter: &Arc<Waiter>);
 
-    /// A subscriber starts in a mirror. Ensures that the mirror is fed, and waits (for a limited time) until it has
-    /// reached the owner's position, so that the subscriber misses no record.
+    /// Called before a subscriber starts in a mirror. Ensures that the mirror is fed. Waits, for a limited time,
+    /// until the mirror has reached the owner's position, so that the subscriber misses no record.
     fn is_read(&self, log: &Arc<Log>, start: Start);
 
     /// The first publisher at this node of a state topic has connected, or the last one has left.

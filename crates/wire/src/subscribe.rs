@@ -194,7 +194,7 @@ layout! {
     pub struct Lagging {
         /// The channel.
         pub channel: u32,
-        /// Records that the subscriber has still to read.
+        /// Number of records that the subscriber has not read.
         pub behind: u64,
         /// Records that the log retains.
         pub retained: u64,

@@ -26,7 +26,7 @@ struct Writer {
     n: u64,
 }
 
-/// Publishes.
+/// Runs the role `write`, which publishes records.
 pub fn run(arguments: &[String]) -> Result<()> {
     let stop = stop_when_told();
     let client = Client::connect(&arguments[0], ClientOptions::default())?;

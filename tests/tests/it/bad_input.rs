@@ -100,7 +100,7 @@ fn offenders_are_told_why(node: SocketAddr) {
     }
 }
 
-/// Random bytes at the start, after the preamble, after the greeting and inside of messages.
+/// Sends random bytes: at the start, after the preamble, after the greeting and inside of messages.
 fn noise(node: SocketAddr, seed: &mut Seed) {
     for _ in 0..300 {
         let mut bytes: Vec<u8> = (0..seed.between(1, 3_000)).map(|_| seed.draw() as u8).collect();
@@ -124,7 +124,7 @@ fn noise(node: SocketAddr, seed: &mut Seed) {
     }
 }
 
-/// Valid messages, cut at a random byte before the connection is dropped.
+/// Sends valid messages, cut off at a random byte before the connection is dropped.
 fn truncated(node: SocketAddr, seed: &mut Seed) {
     let whole = [greeting(), subscribe(1, "t"), subscribe(2, ">"), said(FromClient::Ping(Ping { token: 1 }))]
         .concat();

@@ -54,7 +54,7 @@ fn kill_nodes(tries: u64) {
     assert!(total.kills == 0 || total.epochs > 0, "no epoch changed: the test tests nothing");
 }
 
-/// One directory, whose node the test kills two or three times.
+/// Kills the node of one directory two or three times.
 fn kill_again_and_again(seed: u64, dir: &Path, total: &mut Total) {
     let _ = std::fs::remove_dir_all(dir);
     let mut random = Seed::new(seed);

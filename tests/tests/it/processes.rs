@@ -115,7 +115,7 @@ impl Writer {
         self.run_out()
     }
 
-    /// Waits until all requested records and the last one are acknowledged.
+    /// Waits until the writer has ended and its last record is acknowledged.
     pub fn run_out(mut self) -> Ledger {
         self.until(|ledger| ledger.last.is_some());
         assert!(self.hangs.is_empty(), "calls of the writer hung: {:?}", self.hangs);

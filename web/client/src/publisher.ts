@@ -177,7 +177,7 @@ export class Publisher {
     this.inFlightBytes = 0;
     const { byItself } = this;
     if (byItself !== undefined) {
-      // Does not create another topic in place of one that was configured.
+      // If the topic was created explicitly, the node must not create it again with defaults.
       out.message(ToNode.EXPECT_TOPIC, (out) => {
         out.u32(this.id).bool(byItself).u32(this.acknowledged.size);
         for (const [partition, position] of this.acknowledged) out.u16(partition).position(position);

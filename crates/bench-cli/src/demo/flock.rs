@@ -214,7 +214,7 @@ impl ClusterDemo<'_> {
         Ok(strikes)
     }
 
-    /// Every second kill hits the leader.
+    /// Chooses the node to kill: the leader in every second kill.
     fn victim(&self, kill: usize, nodes: &DemoNodes) -> usize {
         let leader = if kill.is_multiple_of(2) { nodes.leader() } else { None };
         leader.unwrap_or((kill / 2) % nodes.count())
@@ -268,7 +268,7 @@ impl ClusterDemoResult {
         }
     }
 
-    /// A sentence each for lines, books and nodes, and whether the sentence holds.
+    /// Three sentences, about lines, books and nodes, each with whether it holds.
     pub fn sentences(&self) -> [(bool, String); 3] {
         let (lines, books) = (self.lines.different(), self.books.different());
         let healed = self.strikes.iter().map(NodeKill::healed).max().unwrap_or_default();

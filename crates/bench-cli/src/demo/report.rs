@@ -15,7 +15,7 @@ use super::account::{ContentDigest, LogAccount, LogAccounts, MissedRecords};
 pub enum ChildOrder {
     /// Subscribe to this pattern, from the oldest record on.
     Read { pattern: String },
-    /// Subscribe to this topic, and continue another process's account.
+    /// Subscribe to this topic, and continue the counts of another process.
     Resume { topic: String, standing: AccountLine },
     /// There are no more subscriptions.
     Go,

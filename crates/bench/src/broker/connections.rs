@@ -16,7 +16,7 @@ const MESSAGES: u64 = 5;
 /// Open files of a process besides its connections.
 const FILES_BESIDE: u64 = 200;
 
-/// Points of Dunlin, with nats-server beside it.
+/// Points of Dunlin, compared with nats-server.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let connections = options.count(10_000, 100);
     let point = |target: &'static str| {

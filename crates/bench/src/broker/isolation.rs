@@ -172,7 +172,7 @@ const TRICKLES: usize = 200;
 const TRICKLE_BYTES: usize = 100_000;
 const TRICKLE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Two hundred connections that each send a record one byte at a time, endlessly.
+/// Opens 200 connections that each send records endlessly, one byte at a time.
 fn trickle(served: BrokerEndpoint) -> Result<()> {
     let mut clients = (0..TRICKLES)
         .map(|_| {

@@ -136,7 +136,7 @@ fn rate_and_times(asked: &request::RequestTimes) -> RunSample {
     RunSample::new().with("msgs_per_s", rate).and(asked.latencies.sample())
 }
 
-/// Throughput of a raw socket, by which peers are judged.
+/// Throughput of a raw socket, with which peers are compared.
 fn floor() -> MeasuringPoint {
     let mut measure = sustained(
         |bench| document_count(FLOOR_BYTES, bench.options.quick),

@@ -145,7 +145,7 @@ impl Shape {
         self.records.min((round + 1) * self.in_round)
     }
 
-    /// Topic of a subscriber; adjacent ones read the same.
+    /// Topic of a subscriber. Subscribers with adjacent numbers read the same topic.
     fn topic_of(&self, subscriber: u64) -> u64 {
         subscriber * self.topics / self.subscribers
     }

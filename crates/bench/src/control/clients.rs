@@ -128,8 +128,8 @@ async fn links(nodes: &[StoreConnection]) -> Result<f64> {
     Ok(if asked == 0 { 0.0 } else { asked.saturating_sub(opened) as f64 / asked as f64 })
 }
 
-/// A follower asks the leader for the read index, and the leader confirms its lead with others: two round
-/// trips between nodes.
+/// Measures reads at a follower. Each takes two round trips between nodes: the follower asks the leader for the
+/// read index, and the leader confirms its lead.
 async fn round_trips(work: &ControlWork, nodes: &[StoreConnection]) -> Result<ControlReport> {
     let leads = leader(nodes, None).await?;
     let follower = nodes
@@ -216,7 +216,7 @@ impl StoreConnection {
         self.status(Bytes::new()).await
     }
 
-    /// State of the cluster according to the node, which then counts commits anew.
+    /// State of the cluster according to the node. The node then restarts its count of commits.
     pub async fn seen_anew(&self) -> Result<NodeUsage> {
         self.status(Bytes::from_static(b"anew")).await
     }

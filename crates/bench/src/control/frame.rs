@@ -9,7 +9,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// A command, proposed once; the response is its result.
 pub const COMMAND: u8 = 1;
-/// State of the cluster according to the node; with a body, commits are then counted anew.
+/// State of the cluster according to the node. With a body, the node then restarts its count of commits.
 pub const STATUS: u8 = 3;
 /// Take a snapshot.
 pub const SNAPSHOT: u8 = 4;

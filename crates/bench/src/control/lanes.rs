@@ -44,7 +44,7 @@ impl Tally {
         }
     }
 
-    /// If no response arrived within the time, the lanes continue until one arrives.
+    /// Whether the lanes continue: until the time is over and at least one response has arrived.
     fn goes_on(&self, now_ns: u64) -> bool {
         now_ns < self.end_ns || self.ops.get() == 0 && now_ns < self.end_ns + PATIENCE.as_nanos() as u64
     }

@@ -41,7 +41,7 @@ pub fn between(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSam
     Ok(ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample())
 }
 
-/// Writes at a rate beside watchers that read every event. Measures the part of the rate that is reached.
+/// Writes at a rate while watchers read every event. Measures the part of the rate that is reached.
 pub fn watched(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;

@@ -128,7 +128,7 @@ impl Serving {
         shards.iter().map(lead).collect()
     }
 
-    /// State of the cluster; with `anew`, commits are counted anew from here on.
+    /// State of the cluster. With `anew`, the node then restarts its count of commits.
     pub fn seen(&self, anew: bool) -> Result<NodeUsage> {
         let (status, elections) = (self.control.status()?, self.control.elections_won()?);
         let links = self.cluster.link_use();

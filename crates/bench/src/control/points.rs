@@ -162,7 +162,7 @@ fn failover(target: &'static str, nodes: usize, kills: u64) -> MeasuringPoint {
     })
 }
 
-/// Writes beside many watchers.
+/// Writes while many watchers read.
 fn watched(options: &BenchOptions) -> MeasuringPoint {
     let watchers = options.count(1_000, 20) as usize;
     let rate = 2_000.0;

@@ -99,7 +99,7 @@ impl ControlWork {
         Self { case: "probe".to_owned(), clients: 1, in_flight: 1, ..Self::default() }
     }
 
-    /// Longest wait for the report: keys are loaded before and read back after.
+    /// Longest wait for the report. It includes loading the keys before and reading them back afterwards.
     pub fn patience(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * PATIENCE
     }

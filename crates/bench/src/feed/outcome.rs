@@ -98,7 +98,7 @@ impl FeedFigures {
         self.sample
     }
 
-    /// Whether every due update arrived by itself.
+    /// Whether every due update arrived, and none was merged with another.
     pub fn is_complete(&self) -> bool {
         self.tally.delivered == self.due
     }
@@ -116,7 +116,7 @@ fn due(published: &SourceTotals, scenario: &FeedScenario, instruments: &Instrume
     due * scenario.clients as u64
 }
 
-/// Withheld records of all topics that are read, over all clients.
+/// Number of withheld records of all topics that are read, summed over all clients.
 fn withheld(published: &SourceTotals, scenario: &FeedScenario) -> u64 {
     let Some(every) = scenario.test_loss_every else { return 0 };
     let withheld: u64 = published.lines.iter().map(|line| line.last_seq / u64::from(every.get())).sum();

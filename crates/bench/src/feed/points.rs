@@ -17,7 +17,8 @@ use crate::point::{Bench, MeasuringPoint, PointGroup, target};
 
 /// Time that the document's slow client spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
-/// History of the document's server for a client that falls behind, and of ours without conflation.
+/// Number of records that a server keeps for a client that falls behind: the document's server, and Dunlin
+/// without conflation.
 const SLOW_HISTORY_RECORDS: u64 = 256;
 const SLOW_HISTORY_BYTES: u64 = 32 << 10;
 /// Loss simulation of the document.
@@ -194,7 +195,7 @@ pub fn replay(options: &BenchOptions) -> PointGroup {
     })]
 }
 
-/// A durable topic beside its journal.
+/// A durable topic, compared with its journal alone.
 pub fn durable(options: &BenchOptions) -> PointGroup {
     let commits = options.count(5_000, 50);
     let params = |transport: Option<&'static str>| {

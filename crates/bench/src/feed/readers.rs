@@ -79,7 +79,7 @@ fn in_tasks<S: Subscribe + 'static>(
     readers.into_iter().map(finish).collect()
 }
 
-/// Each task runs until it fails. Another thread checks for completion, which costs less.
+/// Reads until the subscriber fails. Another thread checks for completion, which costs less.
 async fn read_on<S: Subscribe>(reader: Rc<RefCell<FeedSubscriber<S>>>) -> Result<()> {
     loop {
         if reader.borrow_mut().read()? > 0 {

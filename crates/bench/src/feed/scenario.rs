@@ -109,7 +109,7 @@ impl FeedScenario {
         }
     }
 
-    /// Spinning threads get a core: subscribers one, the source and listeners another.
+    /// Pins spinning threads: subscribers to one core, the source and listeners to another.
     pub fn pin(&self) -> Pin {
         if self.wait == WaitMode::Spin { Pin::Apart } else { Pin::Free }
     }

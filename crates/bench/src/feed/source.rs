@@ -45,7 +45,7 @@ pub struct SourceTotals {
 }
 
 impl SourceTotals {
-    /// Counted records of all instruments.
+    /// Number of counted records of all instruments.
     pub fn due(&self) -> u64 {
         self.lines.iter().map(|line| line.due).sum()
     }

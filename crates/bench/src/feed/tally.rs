@@ -11,7 +11,7 @@ pub struct DeliveryTally {
     pub delivered: u64,
     /// Counted updates that arrived in a merged record or a snapshot.
     pub merged: u64,
-    /// Changes in the whole run: a sign of life.
+    /// Number of changes in the whole run; it shows that the subscriber still works.
     pub applied: u64,
     /// Latency of each applied update from its publication.
     pub sent: Latencies,

@@ -16,7 +16,7 @@ const BATCHES: [usize; 5] = [1, 5, 10, 20, 50];
 /// Connections, and calls in flight on each.
 const CONCURRENT: [(usize, usize); 3] = [(1, 64), (16, 1), (64, 1)];
 
-/// Groups of a point of Dunlin with the echo beside it.
+/// Groups with a point of Dunlin and one of the echo server.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let callees = || Callee::ALL.into_iter().filter(move |callee| with_peers || *callee == Callee::Node);
     let mut groups = Vec::new();

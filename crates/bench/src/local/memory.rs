@@ -50,7 +50,7 @@ pub(crate) fn grow(args: &RoleArgs) -> Result<()> {
     say(&Grown { bytes: after.saturating_sub(before) })
 }
 
-/// Resident memory while `count` of them exist.
+/// Resident memory while `count` of the objects exist.
 fn made<T>(count: usize, make: impl Fn(usize) -> Result<T>) -> Result<u64> {
     let mut all = Vec::with_capacity(count);
     for nth in 0..count {

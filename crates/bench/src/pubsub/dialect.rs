@@ -44,8 +44,7 @@ impl Dialect {
         }
     }
 
-    /// First message of a connection on which every publish is confirmed by [`BrokerFrame::Done`], as is this
-    /// message.
+    /// First message of a connection. [`BrokerFrame::Done`] confirms this message and every publish.
     pub fn verbose_greeting(self) -> &'static str {
         match self {
             Self::Nats => CONNECT_VERBOSE,
@@ -61,7 +60,7 @@ impl Dialect {
         }
     }
 
-    /// Message that [`BrokerFrame::Done`] confirms after all earlier ones were handled, also after
+    /// Message that [`BrokerFrame::Done`] confirms once all earlier messages were handled, even after
     /// [`silence`](Self::silence).
     pub fn settle(self) -> &'static str {
         match self {

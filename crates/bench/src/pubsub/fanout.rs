@@ -1,7 +1,6 @@
 //! One publisher, many subscribers with a connection each, all clients of a broker.
 //!
-//! One thread reads all subscribers in turn, so that the broker is measured, and not many threads on its
-//! cores.
+//! One thread reads all subscribers in turn. Many threads would compete with the broker for its cores.
 
 use std::thread;
 

@@ -79,7 +79,8 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process. The node is one of ours, or, for [`NodeTask::Serve`], the one that `--url` names.
+/// A node in another process. This program starts the node, or, for [`NodeTask::Serve`], the one that `--url`
+/// names.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,

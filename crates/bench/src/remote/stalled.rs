@@ -24,7 +24,7 @@ const FILL: u64 = 200_000;
 /// Pause in which the node sends the stalled subscribers what they accept.
 const SETTLE: Duration = Duration::from_millis(1_500);
 
-/// Delivers `count` records to one subscriber beside stalled ones. The node publishes once all are
+/// Delivers `count` records to one subscriber while the others are stalled. The node publishes once all are
 /// subscribed; counting starts once the others have stalled.
 pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<RunSample> {
     let manner = PublishMode::OneByOne;

@@ -88,7 +88,7 @@ fn scale_of(values: &[f64]) -> AxisScale {
     if least > 0.0 && most / least >= LOG_FROM { AxisScale::Log } else { AxisScale::Linear }
 }
 
-/// Parameters that tell lines apart.
+/// The text of all parameters except `but`, which names a line in a plot.
 pub fn others(params: &Params, but: &str) -> String {
     let told = |(name, value): (&str, &ParamValue)| match value {
         ParamValue::Text(text) => format!(" {text}"),

@@ -78,7 +78,7 @@ pub fn fit(rows: &RowSet) -> String {
     out
 }
 
-/// Least squares: slope, value at 0, and coefficient of determination.
+/// Fits a line by least squares. Returns the slope, the value at 0 and the coefficient of determination.
 fn line(points: &[(f64, f64)]) -> (f64, f64, f64) {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

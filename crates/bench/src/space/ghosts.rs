@@ -22,7 +22,7 @@ pub fn measure(bench: &Bench, setting: WorldSetting, rtt: Duration) -> Result<Ru
     let sum = |of: fn(&WorldReport) -> u64| seen.iter().map(of).sum::<u64>();
     let (ghosts, rounds) = (sum(|seen| seen.ghosts), ticks / u64::from(setting.ghosts_every));
     if setting.lockstep {
-        // A run starts with a round without a tick, and no entity is left out.
+        // A run sends the ghosts of all entities once before the first tick, and once in each round.
         let told = setting.entities * (rounds + 1);
         ensure!(ghosts == told, "{ghosts} ghosts were sent, expected {told}");
     }

@@ -79,7 +79,7 @@ pub fn sample(seen: &[WorldReport]) -> RunSample {
         .with_time("max_ns", longest(seen, |seen| seen.handover_ns[2]))
 }
 
-/// Longest time of any worker; `None` if none has one.
+/// Longest time of any worker; `None` if no worker has a time.
 pub fn longest(seen: &[WorldReport], of: impl Fn(&WorldReport) -> Option<u64>) -> Option<u64> {
     seen.iter().filter_map(of).max()
 }

@@ -53,7 +53,7 @@ pub enum WorldCommand {
     Ledger(PathBuf),
     /// Return the load.
     RegionLoad,
-    /// Cut the curve anew: first keys of all regions, in order.
+    /// Cut the curve again at these keys: the first keys of all regions, in order.
     Cut(Vec<(u64, u32)>),
 }
 

@@ -200,7 +200,7 @@ pub fn connections(options: &BenchOptions) -> PointGroup {
     vec![MeasuringPoint::new("connections", target::DUNLIN, params, measure)]
 }
 
-/// Full load beside subscribers that never read.
+/// Full load while other subscribers never read.
 pub fn stalled(options: &BenchOptions) -> PointGroup {
     let count = options.count(5_000_000, 20_000);
     let point = |stalled: usize| {

@@ -100,7 +100,8 @@ fn agreed_on(nodes: &OwnCluster) -> Result<(usize, String)> {
     on_a_runtime(leader(&nodes.endpoints()))?
 }
 
-/// Leader of the first shard and its listener, once all nodes agree on all shards and each has a vote in all.
+/// Leader of the first shard, and its listener. Waits until all nodes agree on all shards, and each node has a
+/// vote in each shard.
 async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
     let nodes: Vec<_> = endpoints.iter().map(|endpoint| StoreConnection::to(endpoint)).collect();
     let deadline = Instant::now() + PATIENCE;

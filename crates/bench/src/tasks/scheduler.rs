@@ -96,7 +96,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Each command is for another tenant.
+    /// Submits `count` commands, each for another tenant.
     fn submit(&mut self, count: usize) -> Result<()> {
         let tenant = self.names[self.submitted / count.max(1) % self.names.len()].as_bytes();
         let tasks = vec![NewTask::new(b"work", b""); count];

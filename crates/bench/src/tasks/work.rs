@@ -100,7 +100,7 @@ pub struct TaskReport {
 }
 
 impl TaskWork {
-    /// Longest wait for the report: submitted tasks are done to the end.
+    /// Longest wait for the report, which comes after all submitted tasks have ended.
     pub fn patience(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * PATIENCE
     }

@@ -129,7 +129,7 @@ fn log_name(log: &LogName) -> String {
     if log.partition == 0 { log.topic.clone() } else { format!("{}/{}", log.topic, log.partition) }
 }
 
-/// [`escape`] to text.
+/// Like [`escape`], but returns text.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = Vec::new();
     // Writing to a vector does not fail.

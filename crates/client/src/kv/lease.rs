@@ -138,7 +138,7 @@ impl Lease {
         self.handle.clone()
     }
 
-    /// Until when the lease is sure to live. Fails if it is lost.
+    /// The time until which the lease certainly exists. Fails if the lease is lost.
     pub fn check(&self) -> Result<Instant, LeaseLostError> {
         self.handle.check()
     }
@@ -192,7 +192,7 @@ impl LeaseHandle {
         self.ttl
     }
 
-    /// Until when the lease is sure to live. Fails if it is lost.
+    /// The time until which the lease certainly exists. Fails if the lease is lost.
     pub fn check(&self) -> Result<Instant, LeaseLostError> {
         self.renewal_state.check(self.id)
     }

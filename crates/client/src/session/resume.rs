@@ -165,7 +165,7 @@ impl ClientSession {
         number
     }
 
-    /// Where each log of a subscription began, once the node has answered.
+    /// Handles the node's response: the position at which each log of a subscription began.
     pub(crate) fn began(
         &mut self,
         number: u32,

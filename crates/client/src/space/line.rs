@@ -67,7 +67,7 @@ impl ViewerLink {
                     WorldResponse::Refused { text, .. } => return Err(ViewError::Refused(text.to_owned())),
                     WorldResponse::Watching | WorldResponse::Done { .. } => {}
                 },
-                // Part of the process's messages is lost.
+                // The client has lost some of the process's messages.
                 Event::Notice(_) => anew = true,
             }
         }

@@ -145,7 +145,7 @@ impl<const D: usize> Viewer<D> {
             if self.lines.contains_key(&process) {
                 continue;
             }
-            // Unreachable processes are tried again at the next look.
+            // The next look tries unreachable processes again.
             if let Ok(client) = self.world.client.beside(&url) {
                 let subject = subject(&self.world.name, process, "watch");
                 self.lines.insert(process, (url, ViewerLink::new(client, subject, self.watch)));

@@ -461,7 +461,7 @@ mod tests {
 
     use super::*;
 
-    /// Detached since `since`, and draining.
+    /// The phase of a worker that is detached since `since` and draining.
     fn away(since: Instant) -> Phase {
         let mut phase = Phase { away: Some(since), ..Phase::default() };
         (phase.worker_state.worker, phase.worker_state.is_draining) = (1, true);

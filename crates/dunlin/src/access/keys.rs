@@ -93,7 +93,7 @@ impl KeyRule {
         }
     }
 
-    /// A command without keys needs some permission for keys.
+    /// Checks that the user has some permission for keys, which a command without keys needs.
     fn some(&self, what: &str) -> Result<(), String> {
         if self.allow.is_empty() { Err(what.to_owned()) } else { Ok(()) }
     }

@@ -77,7 +77,7 @@ impl Permissions {
         }
     }
 
-    /// [`Permissions::extent`] of one subject, given as prefix and tail.
+    /// Like [`Permissions::extent`], but for one subject, given as prefix and tail.
     pub fn allows_parts(&self, action: Action, prefix: &str, tail: &str) -> bool {
         let rule = self.rule(action);
         if action == Action::Publish && is_inbox(prefix) {

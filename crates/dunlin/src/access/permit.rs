@@ -64,8 +64,8 @@ impl Node {
         found.map_err(|error| Refused::from(&error))?
     }
 
-    /// Answers a query from a state, after a check of present permissions. Leases of other users are hidden. Totals
-    /// over all tenants need permission for all keys or for surveys of the node.
+    /// Answers a query from a state if the user's current permissions allow it. Leases of other users are
+    /// hidden. Totals over all tenants need the permission for all keys or the permission to survey the node.
     pub fn find_in(&self, state: &ControlState, query: &ControlQuery<'_>) -> Result<QueryAnswer, Refused> {
         self.may_query(query).map_err(|error| Refused::from(&error))?;
         let answer = match (query, self.user()) {

@@ -53,7 +53,8 @@ impl Rule {
         self.allow.iter().any(|allowed| allowed.overlaps(asked)) && self.not_denied(asked) > Extent::Nothing
     }
 
-    /// [`extent`](Rule::extent) of one subject, given as the common prefix of its topic's subjects and a tail.
+    /// Like [`extent`](Rule::extent), but for one subject, given as the common prefix of its topic's subjects
+    /// and a tail.
     pub fn allows_parts(&self, prefix: &str, tail: &str) -> bool {
         self.allow.iter().any(|allowed| allowed.matches_parts(prefix, tail))
             && !self.denies_parts(prefix, tail)

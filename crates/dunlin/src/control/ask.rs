@@ -36,7 +36,7 @@ impl Control {
         self.propose_known(commands).await
     }
 
-    /// [`Control::propose`] of commands that were decoded before.
+    /// Like [`Control::propose`], but for commands that were decoded before.
     pub async fn propose_known(&self, mut commands: Commands) -> Result<Vec<Bytes>, ControlError> {
         let group = self.group()?;
         let patience = self.patience();
@@ -66,7 +66,7 @@ impl Control {
         self.ask_encoded(&bytes).await
     }
 
-    /// [`Control::ask`] of an encoded command.
+    /// Like [`Control::ask`], but for an encoded command.
     pub(crate) async fn ask_encoded(&self, command: &[u8]) -> Result<ControlReply, ControlError> {
         let mut commands = Commands::default();
         commands.push(command);
@@ -75,8 +75,8 @@ impl Control {
         Ok(Result::from(answered)?)
     }
 
-    /// [`Control::ask`] of several commands, applied one after another without others between. Returns the result of
-    /// each.
+    /// Like [`Control::ask`], but for several commands, applied one after another without others between.
+    /// Returns the result of each.
     pub async fn ask_all(
         &self,
         all: &[ControlCommand<'_>],
@@ -98,7 +98,7 @@ impl Control {
         proposing::catch_up(&*self.group()?, &*self.transport, self.patience()).await
     }
 
-    /// [`Control::catch_up`], but returns `false` soon on a node without a majority.
+    /// Like [`Control::catch_up`], but returns `false` soon on a node without a majority.
     pub(crate) async fn catch_up_if_led(&self) -> bool {
         match self.group() {
             Ok(group) => proposing::catch_up_if_led(&*group, &*self.transport).await,
@@ -177,8 +177,8 @@ impl Control {
         acquired.ok_or(ControlError::Unknown)
     }
 
-    /// [`Control::acquire`] of an encoded command. Returns `None` if `ends` completes first. By then the
-    /// cluster has applied the command, or never will.
+    /// Like [`Control::acquire`], but for an encoded command. Returns `None` if `ends` completes first. By then
+    /// the cluster has applied the command, or never will.
     pub(crate) async fn acquire_by(
         &self,
         name: &[u8],

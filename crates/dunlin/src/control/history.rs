@@ -91,7 +91,7 @@ impl ChangeHistory {
         }
     }
 
-    /// [`ChangeHistory::record`] in batches of [`TOGETHER_BYTES`].
+    /// Like [`ChangeHistory::record`], but in batches of [`TOGETHER_BYTES`].
     fn record_some(&self, past: Vec<Change>) {
         let mut together = Vec::new();
         let mut bytes = 0;

@@ -103,7 +103,7 @@ pub(crate) async fn catch_up<M: StateMachine>(
     }
 }
 
-/// [`catch_up`], but returns `false` soon on a node without a majority.
+/// Like [`catch_up`], but returns `false` soon on a node without a majority.
 pub(crate) async fn catch_up_if_led<M: StateMachine>(
     group: &GroupHandle<M>,
     transport: &dyn Transport,

@@ -95,7 +95,7 @@ fn append(
     topic.append_run(now_ns(), append).map(drop)
 }
 
-/// A dead letter is never a reply.
+/// The topic that takes dead letters. A dead letter is never a reply.
 fn owner(node: &Node, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
     node.may_publish(subject)?;
     node.find_owner(subject)

@@ -155,7 +155,7 @@ impl GroupMachine for WorkGroup {
         self.held_up_by().is_none()
     }
 
-    /// A record behind another of its key waits for one that is ready, claimed or delayed.
+    /// Whether every waiting record waits for an earlier record of its key that is ready, claimed or delayed.
     fn is_settled(&self) -> bool {
         WorkGroup::claims(self) == 0 && !WorkGroup::has_ready(self) && WorkGroup::next_tick_ns(self).is_none()
     }

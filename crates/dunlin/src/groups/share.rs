@@ -92,7 +92,7 @@ impl ShareMember {
         }
     }
 
-    /// Of these, the records that the log dropped before any member had them. Unknown if another node owns
+    /// The number of lost records that the log dropped before any member had them. Unknown if another node owns
     /// the topic.
     pub fn given_up(&self) -> u64 {
         match &self.place {

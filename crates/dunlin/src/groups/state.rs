@@ -84,8 +84,8 @@ impl<M: GroupMachine> MembershipState<M> {
         of_parts.into_iter().chain(self.places_until_ns()).min()
     }
 
-    /// Until when publishers of a reliable topic wait for a group without members, whose records would be
-    /// lost anyway. The time is half as long as for other subscribers. A publisher that waits since the last
+    /// The time until which publishers of a reliable topic wait for a group without members, whose records would
+    /// be lost anyway. The time is half as long as for other subscribers. A publisher that waits since the last
     /// member left therefore continues in time.
     fn places_until_ns(&self) -> Option<u64> {
         let has_places = || self.parts.iter().any(|part| part.cursor.is_registered());

@@ -176,7 +176,7 @@ impl WorkMember {
         Ok(deadline_ns)
     }
 
-    /// Leaves: its claimed records are available to others at once, and the attempt does not count.
+    /// Leaves the group. Other members can claim this member's records at once, and the attempt does not count.
     pub fn leave(mut self) {
         self.membership.leave(Departure::Left);
     }
@@ -221,7 +221,7 @@ fn saturating_ns(duration: Duration) -> u64 {
 }
 
 impl MembershipState<WorkGroup> {
-    /// A member's token combines the partition's token with the partition.
+    /// The token that the member receives: the partition's token, combined with the partition's number.
     fn member_token(&self, token: u64, part: usize) -> u64 {
         self.made_ns.wrapping_add(token * self.parts.len() as u64 + part as u64)
     }

@@ -29,7 +29,7 @@ impl Node {
         owner.map_or_else(|| self.find_owner(subject), Ok)
     }
 
-    /// [`owner`](Node::owner) for a record that is not a reply. The caller has checked the permission.
+    /// Like [`owner`](Node::owner), but for a record that is not a reply. The caller has checked the permission.
     pub(crate) fn find_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.owner_or_new(subject, |_| Ok(())).map(OwningTopic::keep)
     }
@@ -61,7 +61,7 @@ impl Node {
             .map_or_else(|| self.owner_or_new_for(subject, payload_bytes), |topic| Ok(OwningTopic::of(topic)))
     }
 
-    /// [`owner_for`](Node::owner_for) for a record that is not a reply.
+    /// Like [`owner_for`](Node::owner_for), but for a record that is not a reply.
     pub fn owner_for_no_reply(
         &self,
         subject: Subject<'_>,

@@ -413,7 +413,7 @@ impl Upstream for InboxRoute {
         }
     }
 
-    /// No registry has this topic, so no subscriber reads it.
+    /// Does nothing, because no registry has this topic and thus no subscriber reads it.
     fn is_read(&self, _log: &Arc<Log>, _start: Start) {}
 
     fn detour(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {

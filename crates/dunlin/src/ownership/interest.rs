@@ -279,7 +279,7 @@ impl Node {
         }
     }
 
-    /// [`is_heard_async`](Node::is_heard_async) for code that may wait.
+    /// Like [`is_heard_async`](Node::is_heard_async), but for code that may wait.
     pub fn is_heard(&self, subject: Subject<'_>) -> bool {
         let pattern = Pattern::from(subject);
         // Without a certain answer, the node assumes a subscriber.

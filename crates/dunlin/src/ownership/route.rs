@@ -251,7 +251,7 @@ impl Route {
         is_alive
     }
 
-    /// A mirror has reached the last epoch of the previous owner.
+    /// Called when a mirror has reached the last epoch of the previous owner.
     pub(super) fn reached(&self, epoch: u32) {
         let topic = {
             let state = lock(&self.state);

@@ -199,7 +199,8 @@ impl DiskLog {
         let _ = self.log.set(Arc::downgrade(log));
     }
 
-    /// Why there may have been more records than the files have. The log began a new epoch then.
+    /// The reason to believe that there were more records than the files have. In that case, the log has begun a
+    /// new epoch.
     pub(super) fn doubt(&self) -> Option<Doubt> {
         self.doubt
     }

@@ -1,4 +1,5 @@
-//! Marks of a single node's parts beside topics: `DIR/control.made` for its keys, `DIR/tasks.made` for its tasks.
+//! Marks of the parts of a single node other than topics: `DIR/control.made` for its keys, `DIR/tasks.made` for
+//! its tasks.
 //!
 //! A mark holds the change times of each log's lock and of each closed log's newest file. Copies of the files
 //! have other change times. If the times differ, the part was restored from a copy and may be older than what
@@ -47,7 +48,7 @@ pub(crate) fn note_closed(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf
     }
 }
 
-/// After a failure, the mark is the previous one, or there is none.
+/// Writes the mark. After a failure, the previous mark remains, or there is none.
 fn write(disk: &dyn Disk, mark: &Path, lines: Vec<String>) {
     if read(disk, mark).as_ref() == Some(&lines) {
         return;

@@ -56,7 +56,7 @@ impl Tasks {
         join_all(self.shards.iter().map(|shard| shard.catch_up())).await.into_iter().collect()
     }
 
-    /// [`Tasks::catch_up`], but returns `false` soon on a node without a majority.
+    /// Like [`Tasks::catch_up`], but returns `false` soon on a node without a majority.
     pub(crate) async fn catch_up_if_led(&self) -> bool {
         let each = self.shards.iter().map(|shard| shard.catch_up_if_led());
         join_all(each).await.into_iter().all(|caught_up| caught_up)
@@ -105,7 +105,7 @@ pub(crate) fn reply(answers: &[Bytes]) -> Result<CommandReply, TasksError> {
 }
 
 impl TaskShard {
-    /// [`Tasks::propose_known`] of commands for this shard.
+    /// Like [`Tasks::propose_known`], but for commands for this shard.
     pub(super) async fn propose_known(&self, mut commands: Commands) -> Result<Vec<Bytes>, TasksError> {
         let group = self.group()?;
         let patience = self.patience();
@@ -128,7 +128,7 @@ impl TaskShard {
         RetryDeadline::new(Duration::from_millis(self.limits.raft.answer_ms_max))
     }
 
-    /// [`Tasks::ask`] of a command for this shard.
+    /// Like [`Tasks::ask`], but for a command for this shard.
     pub(super) async fn ask(&self, command: &TaskCommand<'_>) -> Result<CommandReply, TasksError> {
         let mut commands = Commands::default();
         commands.push_with(|out| command.encode(out));

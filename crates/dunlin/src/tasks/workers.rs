@@ -72,8 +72,8 @@ impl From<&dunlin_tasks::Attach<'_>> for WorkerAttachment {
 }
 
 impl Tasks {
-    /// Hands a worker's orders to this queue from now on. The worker may be known or new. `told` is called with its
-    /// id before its first order.
+    /// Puts a worker's orders into this queue from now on. The worker may be known or new. `told` is called with
+    /// the worker's id before the first order.
     pub async fn attach(
         &self,
         asked: &WorkerAttachment,
@@ -229,7 +229,7 @@ impl Tasks {
         self.propose_known(commands).await.map(drop)
     }
 
-    /// [`Tasks::propose_known`] of commands that may not have been decoded; returns decoded responses.
+    /// Like [`Tasks::propose_known`], but for commands that may not have been decoded; returns decoded responses.
     pub async fn propose(&self, commands: Commands) -> Result<Vec<TaskCommandOutcome>, TasksError> {
         commands.iter().try_for_each(|command| TaskCommand::decode(command).map(drop))?;
         let answers = self.propose_known(commands).await?;

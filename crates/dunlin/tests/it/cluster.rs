@@ -567,7 +567,7 @@ fn subscription_alone_makes_a_node_the_new_owner() {
     drop(newest);
     stage.cut(1);
     stage.end_lease(1);
-    // Without publishers and other subscribers.
+    // There are no publishers and no other subscribers.
     assert_eq!(told(&mut oldest, 1), ["epoch after 1 of None"]);
     assert_ne!(stage.owner("t").0, 1);
     newest = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();

@@ -395,7 +395,7 @@ fn positions(node: &Node) -> [Position; 2] {
     [KV, TASKS].map(|topic| node.topic(topic).unwrap().logs()[0].last())
 }
 
-/// A watch continues in the epoch of the positions, and finds only records that it knows.
+/// Checks that a watch continues in the epoch of the positions and finds only records that it knows.
 fn assert_goes_on(dir: &Path, before: [Position; 2]) {
     let (node, _) = open(dir);
     assert_eq!(positions(&node), before);

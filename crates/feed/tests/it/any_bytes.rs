@@ -24,7 +24,7 @@ pub fn try_states(bytes: &[u8]) {
     }
 }
 
-/// A snapshot that is accepted equals the snapshot that the state writes.
+/// Checks that an accepted snapshot equals the snapshot that the state then writes.
 fn try_snapshot(state: &mut dyn Reducer, bytes: &[u8]) {
     if state.restore(1, bytes).is_ok() {
         assert_eq!(written(state), bytes);
@@ -33,7 +33,7 @@ fn try_snapshot(state: &mut dyn Reducer, bytes: &[u8]) {
     }
 }
 
-/// A record that is accepted can be applied; a refused record changes nothing.
+/// Checks that an accepted record can be applied, and that a refused record changes nothing.
 fn try_record(state: &mut dyn Reducer, seq: u64, payload: &[u8]) {
     let key = payload.first().filter(|byte| **byte >= 8).map(std::slice::from_ref);
     let meta = Meta { key, ..Meta::default() };

@@ -18,7 +18,7 @@ pub fn try_frame(bytes: &[u8]) {
     }
 }
 
-/// A valid frame that is encoded again gives the same bytes.
+/// Checks that a valid frame, encoded again, gives the same bytes.
 fn check_again(frame: &Frame<'_>, bytes: &[u8]) {
     let headers: Vec<_> = frame.headers().collect();
     let meta: Meta<'_> = frame.to_meta(&headers);

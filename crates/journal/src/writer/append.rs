@@ -33,8 +33,8 @@ impl Journal {
         self.append_noted(batch, &[])
     }
 
-    /// [`append`](Journal::append) with a note of the writer, a multiple of 8 bytes, which is stored atomically with
-    /// the records.
+    /// Like [`append`](Journal::append), but stores a note of the writer atomically with the records. The note's
+    /// length is a multiple of 8 bytes.
     pub fn append_noted(&mut self, batch: &AppendBatch<'_>, note: &[u8]) -> Result<(), AppendError> {
         self.check_alive()?;
         let bytes = self.tail.check(batch, note)?;

@@ -26,7 +26,7 @@ impl Journal {
         self.retain_after(now_ns, None)
     }
 
-    /// [`retain`](Journal::retain) for a log with a snapshot at `saved`: later records stay.
+    /// Like [`retain`](Journal::retain), but for a log with a snapshot at `saved`: later records stay.
     pub fn retain_saved(&mut self, now_ns: u64, saved: Position) -> Result<usize, AppendError> {
         self.retain_after(now_ns, Some(saved))
     }

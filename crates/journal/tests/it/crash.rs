@@ -191,7 +191,7 @@ impl Play {
         }
     }
 
-    /// Promised room exists even if the disk has filled up since.
+    /// Checks that promised room exists even if the disk has filled up since then.
     fn make_room(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         match journal.room(3_000) {

@@ -248,8 +248,8 @@ impl Clock {
         (self.now_ms(Instant::now(), term, machine_ms), due_ms)
     }
 
-    /// A restarted leader leads before its machine has applied entries of earlier leaders, whose times are later. The
-    /// count continues from the latest.
+    /// The cluster's clock, ms. A restarted leader may lead before its machine has applied entries of earlier
+    /// leaders, whose times are later. The clock continues from the latest of these times.
     fn now_ms(&mut self, now: Instant, term: u64, machine_ms: u64) -> u64 {
         let counted = |base_ms: u64, since: Instant| base_ms + (now - since).as_millis() as u64;
         let running = self.running.filter(|(led, ..)| *led == term);

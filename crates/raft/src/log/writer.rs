@@ -245,7 +245,7 @@ impl Writing {
         done(self.broken.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone()))));
     }
 
-    /// Writes and syncs records if `beside` bytes of room are left afterwards.
+    /// Writes and syncs records if at least `beside` bytes of room remain afterwards.
     fn try_write(&mut self, writes: &[&EncodedRecords], beside: u64) -> Result<(), WriteFailure> {
         if let Some(why) = &self.broken {
             return Err(WriteFailure::Broken(why.clone()));

@@ -258,7 +258,7 @@ fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// A refusal in the contract's words, if it has some.
+/// The name that Ratatoskr's contract has for a refusal.
 fn atom(refused: &Refused) -> String {
     match refused.code {
         ErrorCode::NoTopic | ErrorCode::Closed => TOPIC_NOT_FOUND.to_owned(),

@@ -29,12 +29,12 @@ pub(super) struct NodeLink {
     /// The other node.
     to: u64,
     up: Mutex<Option<LiveConnection>>,
-    /// Feeds that the thread has yet to start.
+    /// Feeds that the thread has not started.
     feeds: Mutex<Vec<Arc<MirrorFeed>>>,
-    /// Memberships that the thread has yet to start; with a connection, they are requested already.
+    /// Memberships that the thread has not started. If there is a connection, they are requested already.
     joins: Mutex<PendingJoins>,
     pub(super) queries: Mutex<InterestQueries>,
-    /// Presences that the thread has yet to announce.
+    /// Presences that the thread has not announced.
     presences: Mutex<Vec<Arc<PublisherPresence>>>,
     /// Whether the connection is given up: no response will come, even if the kernel reports data.
     is_cut: AtomicBool,

@@ -65,7 +65,7 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// [`put`](Pieces::put) for shared bytes: an unsent rest is kept without a copy.
+    /// Like [`put`](Pieces::put), but for shared bytes: an unsent rest is kept without a copy.
     pub(crate) fn put_shared(&mut self, bytes: &'a Bytes) {
         if bytes.len() < LENT_BYTES_MIN {
             self.gather(bytes)

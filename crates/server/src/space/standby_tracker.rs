@@ -98,7 +98,7 @@ impl<const D: usize> StandbyTracker<D> {
         self.known(region)
     }
 
-    /// The progress that all awaited followers have reached; `None` if there is none, or one has yet to begin.
+    /// The progress that all awaited followers have reached; `None` if there is no follower, or one has not begun.
     pub(super) fn known(&self, region: RegionId) -> Option<StandbyProgress> {
         let knows = self.followers.get(&region)?.knows?;
         let candidate = self.candidates.get(&region).and_then(|candidate| candidate.knows);

@@ -94,7 +94,7 @@ impl NatsPeer {
         assert_eq!(self.line(), "PONG");
     }
 
-    /// [`settle`](NatsPeer::settle), which also returns the payloads of messages before the response.
+    /// Like [`settle`](NatsPeer::settle), but also returns the payloads of messages before the response.
     pub fn settle_with_messages(&mut self, got: &mut Vec<String>) {
         self.say("PING");
         while !self.reader.fill_buf().unwrap().starts_with(b"PO") {

@@ -251,7 +251,8 @@ mod tests {
         std::array::from_fn(|axis| ((nth + 1) * (7 + axis as u64) * 40_503 % 10_007) as f32 / 100.07)
     }
 
-    /// Points at the quarters of the world or a sight's distance from them, and a few smallest steps beside.
+    /// Points at the quarters of the world, or a sight's distance from them, each moved by a few of the smallest
+    /// steps.
     fn beside_borders<const D: usize>(world: WorldBox<D>, strip: f32) -> impl Iterator<Item = Point<D>> {
         let beside = move |axis: usize, mut nth: u64| {
             let mut of = |count: u64| {
@@ -323,8 +324,8 @@ mod tests {
         assert_eq!(hidden, 0, "a strip as wide as that is looked at closely");
     }
 
-    /// Far from the origin a small world has few distinct coordinates, which are rounded more than grid
-    /// points.
+    /// Far from the origin, a small world has few distinct coordinates. Their rounding errors exceed those of
+    /// grid points.
     #[test]
     fn point_beside_a_border_is_never_hidden_at_any_origin() {
         for origin in [0.0, -500.0, 3e4, 5e5, -5e6, 1e9] {

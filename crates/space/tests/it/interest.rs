@@ -159,7 +159,7 @@ fn hear(scene: &mut Scene<2>, region: u32, tick: u64, said: &RegionUpdate) -> Ve
     changes
 }
 
-/// An update of a region with these entities, for a viewer that starts anew.
+/// An update of a region with these entities, for a viewer that starts from the beginning.
 fn anew(epoch: u64, ids: &[u64]) -> RegionUpdate {
     let mut store = EntityStore::<2>::new(Schema::default(), RegionLimits::default());
     ids.iter().for_each(|id| _ = store.insert(&Entity::at(*id, [50.0, *id as f32])).unwrap());

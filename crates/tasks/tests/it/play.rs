@@ -239,7 +239,8 @@ impl Ledger {
         }
     }
 
-    /// Lost workers hold no tasks, and stopped tasks are returned. Then each new start has one holder.
+    /// Takes the scheduler's orders. Checks that lost workers hold no tasks, that stopped tasks are returned,
+    /// and that each new start has one holder.
     fn take(&mut self, scene: &Scene) {
         let there: BTreeSet<u64> = scene.state.workers().map(|view| view.worker).collect();
         self.workers.retain(|worker| there.contains(worker));

@@ -117,7 +117,7 @@ impl Cursor {
         }
     }
 
-    /// Where a follower continues that has lost its position. The next fill delivers the catch-up.
+    /// Finds where to continue after the follower has lost its position. The next fill delivers the catch-up.
     pub(super) fn find_state(&mut self, owed: CatchUpRequest) -> Option<Position> {
         let following = self.following.as_mut()?;
         let caught_up = self.log.catch_up(owed);
@@ -166,7 +166,7 @@ impl Cursor {
         })
     }
 
-    /// Whether a checksum for the current position is still to be delivered.
+    /// Whether a checksum for the current position is pending.
     pub fn owes_checksum(&self) -> bool {
         self.following.as_ref().is_some_and(|following| following.checked != self.next)
     }

@@ -45,7 +45,7 @@ impl Cursor {
         narrow.is_some_and(|asleep| asleep.is_armed)
     }
 
-    /// For such a sleeping cursor: whether a record for the cursor has arrived, or another notice is due.
+    /// Whether a record for this sleeping cursor has arrived, or another notice is due.
     pub(super) fn narrow_has_more(&self) -> Option<bool> {
         let asleep = self.select.as_ref()?.narrow.as_ref().filter(|asleep| asleep.is_armed)?;
         Some(asleep.goes_on.load(Ordering::Acquire) != ASLEEP)

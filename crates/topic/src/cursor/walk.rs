@@ -41,8 +41,8 @@ impl Cursor {
         if perhaps_not { self.judge_rare(seq, frame) } else { RecordVerdict::Wanted }
     }
 
-    /// [`judge`](Cursor::judge) for records that may have expired or be unwanted. It takes the frame by value, so
-    /// that the common path keeps it in registers.
+    /// Like [`judge`](Cursor::judge), but for records that may have expired or be unwanted. It takes the frame
+    /// by value, so that the common path keeps it in registers.
     #[inline(never)]
     fn judge_rare(&self, seq: u64, frame: Frame<'_>) -> RecordVerdict {
         if frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(frame) {
@@ -60,8 +60,8 @@ impl Cursor {
         Some(((!expired).then_some(record), bytes))
     }
 
-    /// [`peek`](Cursor::peek) that includes expired records: a record that expires after `ready` found it is still
-    /// delivered.
+    /// Like [`peek`](Cursor::peek), but includes expired records: a record that expires after `ready` found it
+    /// is still delivered.
     #[inline(always)]
     pub fn under(&self) -> Option<(Record<'_>, u32)> {
         let lying = self.frames()?.next()?;

@@ -132,12 +132,12 @@ impl Share {
         Ok(())
     }
 
-    /// Takes the next loss that this member has yet to receive.
+    /// Takes the next report of lost records for this member.
     pub fn take_lost(&mut self, member: MemberId) -> Option<LostRecords> {
         self.members.take_lost(member)
     }
 
-    /// Whether there is a loss that this member has yet to receive.
+    /// Whether this member has not received all reports of lost records yet.
     pub fn has_lost(&self, member: MemberId) -> bool {
         self.members.has_lost(member)
     }

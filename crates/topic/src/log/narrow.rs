@@ -41,7 +41,7 @@ pub(super) struct SleeperIndex {
     looked: (u64, Commit),
     /// The epoch of the checked records.
     epoch: u32,
-    /// Bytes of history since the last wake-up of all.
+    /// Bytes of history since the index last woke all its cursors.
     bytes: u64,
 }
 

@@ -31,7 +31,7 @@ impl LogContents {
 }
 
 impl Log {
-    /// [`Log::find`] of a durable log.
+    /// Like [`Log::find`], but for a durable log.
     #[cold]
     pub(super) fn find_stored(
         &self,
@@ -135,7 +135,7 @@ impl Log {
         })
     }
 
-    /// A position before every record appended at `ns` or later.
+    /// Returns a position before every record appended at `ns` or later.
     pub(super) fn stored_since(&self, state: LogGuard<'_, LogContents>, ns: u64) -> Position {
         let oldest = state.oldest(&self.config);
         let end = Position { epoch: state.epoch, seq: state.visible_next() };

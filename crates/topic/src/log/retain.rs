@@ -125,7 +125,7 @@ impl Log {
         Ok(())
     }
 
-    /// Checks the subscribers that cannot receive gaps; returns the oldest sequence that one of them has yet to read.
+    /// Checks the subscribers that cannot receive gaps. Returns the oldest sequence that one of them has not read.
     fn look_at_pending(&self, state: &LogContents, now_ns: u64) -> Option<u64> {
         if self.config.limits.pending_bytes_max == 0 {
             return None;
@@ -139,7 +139,7 @@ impl Log {
         pending.first
     }
 
-    /// Whether the oldest segment is kept for a subscriber that has yet to read it.
+    /// Whether the oldest segment is kept for a subscriber that has not read it.
     fn is_kept(&self, state: &LogContents, kept_from: Option<u64>, wanted: u64) -> bool {
         let is_unread = |first: u64| state.held.front().is_some_and(|oldest| oldest.last_seq() >= first);
         kept_from.is_some_and(is_unread)

@@ -166,7 +166,7 @@ impl DiskProgress {
         self.epochs.iter().any(|start| start.epoch > record.epoch && start.first_seq <= record.seq)
     }
 
-    /// Start of the first known epoch after this one, if an earlier one is known.
+    /// Start of the first known epoch after `epoch`, if an earlier epoch is known.
     pub(super) fn after(&self, epoch: u32) -> Option<Position> {
         let at = self.epochs.iter().position(|start| start.epoch > epoch)?;
         let next = self.epochs.get(at)?;

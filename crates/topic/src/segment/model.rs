@@ -17,7 +17,7 @@ use loom::{sync::Mutex, thread};
 use super::{BUFFER_BYTES_MIN, Buffer, PinnedSegment, Segment, SegmentWriter};
 use crate::memory::Budget;
 
-/// A pool that keeps every buffer, so that a returned buffer is the next one handed out.
+/// A pool that keeps every buffer. A returned buffer is therefore the next one that the pool hands out.
 fn budget() -> Arc<Budget> {
     Budget::node(1 << 20, 1 << 20)
 }

@@ -53,8 +53,8 @@ impl Pattern {
         subject.strip_prefix(self.literal_prefix()).is_some_and(|rest| matches_tokens(self.wild_part(), rest))
     }
 
-    /// [`matches`](Pattern::matches) for a subject in two parts: the literal prefix of its topic, and the tail in its
-    /// record.
+    /// Like [`matches`](Pattern::matches), but for a subject in two parts: the literal prefix of its topic, and
+    /// the tail in its record.
     pub fn matches_parts(&self, prefix: &str, tail: &str) -> bool {
         if self.is_literal() {
             return self.text.len() == prefix.len() + tail.len()

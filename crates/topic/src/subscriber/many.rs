@@ -141,13 +141,14 @@ impl ManyCursors {
         }
     }
 
-    /// A conflated cursor delivers everything with one read. Its turn ends then.
+    /// Whether the cursor's turn is over. A conflated cursor delivers everything with one read, which ends its
+    /// turn.
     fn turn_is_over(&self) -> bool {
         let current = self.current.and_then(|token| self.cursors.get(token as usize)?.as_ref());
         self.looks >= if current.is_some_and(Cursor::is_conflated) { 1 } else { TURN_LOOKS }
     }
 
-    /// If every log was deleted and none can join, the subscription ends.
+    /// The outcome of a read without records. If every log was deleted and none can join, the subscription ends.
     fn nothing(&self) -> ReadOutcome {
         let ended = self.newcomers.is_none() && self.cursors.iter().all(Option::is_none);
         if ended { ReadOutcome::Closed } else { ReadOutcome::Empty }

@@ -410,7 +410,7 @@ fn restarted_mirror_gives_all_records_or_a_gap() {
     }
 }
 
-/// A mirror that knew epoch 1 and was fed from the middle of epoch 8, whose sequences had restarted.
+/// A mirror that had epoch 1, and then a feed from the middle of epoch 8. The sequences had restarted in between.
 fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
     let owned = Arc::new(Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 8).unwrap());
     let owner = Owner::of(&owned);

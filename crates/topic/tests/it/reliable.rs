@@ -22,7 +22,7 @@ fn fill(topic: &Arc<Topic>) -> (u64, PublishError) {
     fill_with(topic, 1_000)
 }
 
-/// [`fill`] with payloads of this size.
+/// Like [`fill`], but with payloads of this size.
 fn fill_with(topic: &Arc<Topic>, payload_bytes: usize) -> (u64, PublishError) {
     let mut publisher = topic.publisher("t");
     let mut payload = vec![0; payload_bytes];

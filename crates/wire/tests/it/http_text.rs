@@ -2,7 +2,7 @@
 
 use dunlin_wire::http::{ResumeToken, plain_text, query_pairs, write_event};
 
-/// A query is refused, or its pairs are the same after writing and reading them again.
+/// Checks that a query is refused, or that its pairs stay the same when they are written and read again.
 pub fn try_query(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(pairs) = query_pairs(text).collect::<Result<Vec<_>, _>>() else { return };
@@ -21,7 +21,7 @@ pub fn try_id(bytes: &[u8]) {
     assert_eq!(ResumeToken::parse(&again), Ok(resume));
 }
 
-/// A payload is no plain text, or an event's reader receives exactly this payload.
+/// Checks that a payload is not plain text, or that a reader of the event receives exactly this payload.
 pub fn try_payload(bytes: &[u8]) {
     let Some(text) = plain_text(bytes) else { return };
     let mut out = String::new();

@@ -140,7 +140,7 @@ impl BitstampOrders {
     fn levels(&self) -> SizeByPrice {
         let mut levels = SizeByPrice::new();
         for (bid, price, size) in self.orders.values() {
-            // Orders at any price never rest in the book.
+            // Market orders have no price limit and never rest in the book.
             let market = if *bid { *price >= 9_999_999_990 } else { *price == 0 };
             if !market && *size > 0 {
                 *levels.entry((*bid, *price)).or_default() += size;

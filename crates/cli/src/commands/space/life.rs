@@ -58,7 +58,7 @@ impl Behaviour<3> for FlockAndAircraft {
         }
     }
 
-    /// A bird beside an aircraft is moved alone, the others in groups.
+    /// A bird next to an aircraft is moved alone, the others in groups.
     #[inline(always)]
     fn step_lanes(
         &self,

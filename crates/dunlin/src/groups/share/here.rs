@@ -81,7 +81,7 @@ impl Here {
         self.membership.leave(Departure::Died);
     }
 
-    /// Leaves; unconfirmed records go to other members.
+    /// Leaves the group. Unconfirmed records go to other members.
     pub(super) fn give_back(mut self) {
         self.membership.leave(Departure::Left);
     }

@@ -96,7 +96,7 @@ impl Route {
         }
     }
 
-    /// A feed has ended. Mirrors with subscribers are fed again; others drop their records.
+    /// Called when a feed has ended. Feeds a mirror with subscribers again; other mirrors drop their records.
     pub(in crate::ownership) fn feed_ended(&self, feed: &Arc<MirrorFeed>, why: &str) {
         let Some(ownership) = self.ownership.upgrade() else { return };
         if feed.private.is_some() {

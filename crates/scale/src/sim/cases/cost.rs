@@ -117,7 +117,7 @@ fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOu
     }
 }
 
-/// Compares the policy with a reactive scaler that has enough headroom for as few slow minutes.
+/// Compares the predictive policy with a reactive scaler whose headroom is large enough for no more slow minutes.
 fn predictive_row(
     costs: &Costs<'_>,
     reactive: &Policy,

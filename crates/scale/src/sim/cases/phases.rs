@@ -10,7 +10,7 @@ use crate::trigger::Trigger;
 /// The phases of a scale-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutRow {
-    /// The trigger.
+    /// The trigger that caused the scale-out.
     pub trigger: Trigger,
     /// Time until the threshold was exceeded long enough, ms.
     pub detection_ms: u64,

@@ -67,7 +67,7 @@ impl OwnRecords {
     }
 }
 
-/// A log that a channel reads keeps its address.
+/// The log's address as its key: a log that a channel reads is not moved.
 fn key(log: &Arc<Log>) -> usize {
     Arc::as_ptr(log) as usize
 }

@@ -300,7 +300,7 @@ impl Session {
         Err(RetryFrom { from: run[0].begins })
     }
 
-    /// A user without permission is refused when the record is appended.
+    /// Whether the user may publish. A user without permission is refused when the record is appended.
     fn may_publish(&self, subject: &[u8]) -> bool {
         let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
         subject.is_none_or(|subject| self.node.may_publish(subject).is_ok())
@@ -318,7 +318,8 @@ impl Session {
         self.outbound.control.extend_from_slice(b"\r\n");
     }
 
-    /// If the topic is full, the session is in its list of waiters, and a second attempt has failed too.
+    /// Appends a record. If the topic is full, the session is afterwards in its list of waiters, and a second
+    /// attempt has failed too.
     fn try_append(
         &mut self,
         run: &PublishedBatch<'_>,

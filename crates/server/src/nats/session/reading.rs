@@ -15,8 +15,8 @@ use crate::session::scratch::{READ_BYTES, Scratch};
 use crate::session::{ConnectionLost, TurnProgress};
 use crate::shared::SharedServer;
 
-/// The approximate number of operations that one read handles: some 20 µs of work. Other clients of the
-/// thread wait this long beside a client that floods the node. The read buffer limits large operations.
+/// The approximate number of operations that one read handles: some 20 µs of work. A client that floods the node
+/// delays the thread's other clients this long. The read buffer limits large operations.
 const TURN_OPERATIONS: usize = 512;
 /// The smallest read.
 const TURN_BYTES_MIN: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! Makes ticks and the work around them.
+//! Runs the ticks, and the work before and after each tick.
 
 use dunlin::space::Behaviour;
 

@@ -84,8 +84,8 @@ impl Session {
         }
     }
 
-    /// Ends the time to close, unless the session owes responses. Without them, the client would not know the
-    /// outcomes of its commands.
+    /// Closes the session after its grace period, unless responses are still pending. Without them, the client
+    /// would not know the outcomes of its commands.
     pub(super) fn close_timed_out(&mut self) {
         let Phase::Closing(closing) = &mut self.phase else { return };
         closing.is_over = !closing.owes_goodbye || closing.waited_ms >= ANSWERS_MS_MAX;

@@ -299,7 +299,8 @@ impl Session {
         HandleOutcome::Handled
     }
 
-    /// If the topic is full, the session is in its list of waiters, and a second attempt has failed too.
+    /// Appends a batch. If the topic is full, the session is afterwards in its list of waiters, and a second
+    /// attempt has failed too.
     fn append(
         &self,
         open: &Open,

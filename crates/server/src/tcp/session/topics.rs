@@ -180,7 +180,7 @@ impl Session {
         self.outbound.push(FromNode::Topics(topics));
     }
 
-    /// A line takes at most two names and 64 bytes.
+    /// The number of lines that fit. A line takes at most two names and 64 bytes.
     fn lines_that_fit(&self) -> usize {
         self.shared.limits.control_bytes_max as usize / (2 * dunlin::topic::SUBJECT_BYTES_MAX + 64)
     }
@@ -248,7 +248,7 @@ impl Session {
     }
 }
 
-/// A node that cannot query assumes a subscriber.
+/// Whether there is a subscriber. A node that cannot query the others assumes one.
 pub(super) fn subscriber_or_refusal(
     subject: &str,
     is_heard: Result<bool, TopicError>,

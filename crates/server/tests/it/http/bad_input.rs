@@ -14,13 +14,13 @@ fn announced_and_chunked_bodies_over_the_limit_are_refused() {
     let stage = HttpServer::new();
     let config = TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
     stage.node.create_topic("t", config, false).unwrap();
-    // With an announced length, the body is refused before it is sent.
+    // A body with an announced length is refused before it is sent.
     let mut peer = stage.peer();
     peer.head("POST", "/v1/topics/t", &[("content-length", "1000000000000")]);
     let answer = peer.answer();
     assert_eq!((answer.status, answer.code().as_str()), (413, "RECORD_TOO_LARGE"));
     assert_eq!(answer.json()["numbers"]["bytes_allowed"], 1_000);
-    // In chunks, the body is refused when it exceeds the limit.
+    // A body in chunks is refused as soon as it exceeds the limit.
     let mut peer = stage.peer();
     peer.head("POST", "/v1/topics/t", &[("transfer-encoding", "chunked")]);
     for _ in 0..3 {

@@ -226,7 +226,7 @@ fn queue_members_follow_a_moved_topic() {
     }
 }
 
-/// Members of a queue group like those of sessions, which read when the test requests it.
+/// The members behave like those of NATS sessions, but read only when the test requests it.
 #[test]
 fn moved_topic_loses_no_record_of_its_queue_group() {
     const RECORDS: usize = 100;

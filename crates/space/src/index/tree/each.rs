@@ -45,7 +45,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         }
     }
 
-    /// A squared distance within which at least `count` other items are.
+    /// A squared distance within which there are at least `count` other items.
     fn first_reach(&self, slot: usize, count: usize, nearest: &mut NearestItems) -> f32 {
         nearest.clear();
         let at = self.slot(slot);

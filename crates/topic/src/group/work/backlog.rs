@@ -82,7 +82,7 @@ impl Backlog {
         self.timers.first().map(|(due_ns, _)| *due_ns)
     }
 
-    /// A record whose claim or delay has ended.
+    /// Returns a record whose claim or delay has ended.
     pub(super) fn due(&self, now_ns: u64) -> Option<(u64, RecordState)> {
         let &(due_ns, seq) = self.timers.first()?;
         (due_ns <= now_ns).then(|| (seq, self.records[&seq].state))

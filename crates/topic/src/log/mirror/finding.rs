@@ -41,8 +41,8 @@ impl Mirror {
 }
 
 impl Log {
-    /// [`Log::find`] for a subscriber that cannot read elsewhere. `asked`: whether the subscriber named a
-    /// position or had one.
+    /// Like [`Log::find`], but for a subscriber that cannot read elsewhere. `asked` says whether the subscriber
+    /// requested a position or had one.
     pub(crate) fn find_here(&self, next: Position, on_gap: OnGap, asked: bool) -> Lookup {
         let unfed = if asked { UnfedPolicy::Lost } else { UnfedPolicy::Unasked };
         self.find_mirrored(&self.lock(), next, on_gap, unfed)
@@ -88,7 +88,7 @@ impl Log {
         Err(SubscribeError::OwnerAway(format!("topic {topic:?}: this node is not its owner")))
     }
 
-    /// [`Log::find`] of a log that changed owners.
+    /// Like [`Log::find`], but for a log that changed owners.
     #[cold]
     pub(in crate::log) fn find_mirrored(
         &self,

@@ -56,7 +56,7 @@ impl Feed {
         }
     }
 
-    /// Between two calls a group pins no segment.
+    /// Ends a call of the group, which pins no segment between two calls.
     pub(super) fn rest(&mut self) {
         self.cursor.release();
     }

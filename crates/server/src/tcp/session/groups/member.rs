@@ -80,7 +80,7 @@ impl GroupMember {
         }
     }
 
-    /// Leaves; the other members receive the unconsumed records.
+    /// Leaves the group. The other members receive the unconsumed records.
     pub(super) fn give_back(self, node: &Node) {
         match self {
             GroupMember::Share(share) => {
