@@ -17,7 +17,7 @@ use signal_hook::iterator::Signals;
 
 /// The time that processes may take to end after a request to end.
 const LEFT_OVER_GRACE: Duration = Duration::from_secs(20);
-/// Stack frames printed for each thread.
+/// Maximum number of stack frames printed for each thread.
 const FRAMES_MAX: u32 = 40;
 
 /// The program to run.

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::handle::SharedHandle;
 use crate::position::PyPosition;
 
-/// The number of payloads passed to the client at once.
+/// Maximum number of payloads passed to the client at once.
 const HANDED_MAX: usize = 512;
 
 /// Where a record, or the last of several, was appended.

@@ -67,7 +67,7 @@ pub enum ReadExtent {
 }
 
 impl ReadExtent {
-    /// Bytes read of a payload of this size.
+    /// How many bytes of a payload of this size are read.
     pub fn bytes(self, payload: usize) -> usize {
         match self {
             Self::All | Self::AllButTime => payload,

@@ -18,7 +18,7 @@ use dunlin_wire::{PublishHeader, RUN_HEAD_BYTES, publish_head};
 
 use sent::SentBatch;
 
-/// Emptied batches kept for later ones.
+/// Maximum number of emptied batches kept for later ones.
 const SPARE_BATCHES_MAX: usize = 32;
 
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 pub struct ClientLimits {
     /// Unread bytes of a subscription, granted to the node as credit.
     pub credit_bytes: usize,
-    /// Bytes that a publisher may have sent without a response. Further records wait.
+    /// Maximum number of bytes that a publisher may have sent without a response. Further records wait.
     pub in_flight_bytes_max: usize,
     /// The batch size in bytes at which a publisher writes to the socket.
     pub batch_bytes: usize,
@@ -17,9 +17,9 @@ pub struct ClientLimits {
     pub control_bytes_max: usize,
     /// The largest state in bytes; a subscription with a larger one ends with an error.
     pub snapshot_bytes_max: usize,
-    /// Logs that the node may announce to all subscriptions together.
+    /// Maximum number of logs that the node may announce to all subscriptions together.
     pub channels_max: usize,
-    /// Publishers that a responder keeps open, one for each requester.
+    /// Maximum number of publishers that a responder keeps open, one for each requester.
     pub reply_publishers_max: usize,
     /// The longest attempt to connect, including the greeting, in ms.
     pub connect_ms_max: u64,
@@ -68,14 +68,15 @@ impl ClientLimits {
     }
 }
 
-/// Created topics whose configuration a client remembers, to create them again after a node lost them.
+/// Maximum number of created topics whose configuration a client remembers, to create them again after a node
+/// lost them.
 pub(crate) const CREATED_MAX: usize = 1_024;
 /// Batches of at least this size stay in the chunk they were read into. Smaller ones are copied, so that a
 /// few unread bytes do not hold a whole chunk.
 pub(crate) const PIN_BYTES_MIN: usize = 4 << 10;
 /// Unread bytes above which a subscription receives copies instead of holding more chunks.
 pub(crate) const PINNED_UNREAD_BYTES_MAX: usize = 512 << 10;
-/// Chunks kept for reading while subscribers read others.
+/// Maximum number of chunks kept for reading while subscribers read others.
 pub(crate) const CHUNKS_KEPT_MAX: usize = 8;
 /// The longest time that a caller blocks between two looks at the clock.
 pub(crate) const TICK: Duration = Duration::from_millis(100);

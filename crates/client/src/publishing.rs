@@ -13,7 +13,8 @@ use crate::follow::{HandleWaker, lock};
 use crate::lane::{PublishLane, RefusedPart};
 use crate::refusal::publish_error;
 
-/// Single refused records between two calls that report them; above this limit the rest is discarded.
+/// Maximum number of single refused records between two calls that report them; above this limit the rest is
+/// discarded.
 const LEFT_OUT_MAX: u64 = 64;
 
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use crate::topics::CallError;
 /// The subject prefix with which DESCRIBE_SETTINGS asks whether a subject has a subscriber
 /// (`docs/protocol.md`).
 const HEARD: &str = "$DUNLIN.heard.";
-/// Publishers that a requester keeps open.
+/// Maximum number of publishers that a requester keeps open.
 const PUBLISHERS_MAX: usize = 256;
 
 /// Sends requests, one at a time. The requester has its own inbox for replies. A request fails if the

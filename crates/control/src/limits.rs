@@ -6,24 +6,24 @@ layout! {
     /// Limits, equal on every node, because they are part of the state and its snapshots.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct ControlStateLimits {
-        /// Bytes of a key or a lock's name.
+        /// Maximum size of a key or a lock's name, bytes.
         pub key_bytes_max: u32,
-        /// Bytes of a value.
+        /// Maximum size of a value, bytes.
         pub value_bytes_max: u32,
         /// Comparisons and operations of one transaction, and leases renewed by one command.
         pub operations_max: u32,
-        /// Keys that one range returns or deletes.
+        /// Maximum number of keys that one range returns or deletes.
         pub range_keys_max: u32,
-        /// Bytes that one range returns; at least one key is returned.
+        /// Maximum number of bytes that one range returns; at least one key is returned.
         pub range_bytes_max: u64,
-        /// Leases at one time.
+        /// Maximum number of leases at one time.
         pub leases_max: u64,
         /// Longest time to live, ms.
         pub lease_ttl_ms_max: u64,
-        /// Leases that may wait for one lock.
+        /// Maximum number of leases that may wait for one lock.
         pub waiters_max: u32,
-        /// Bytes of clients' keys with their overhead, and the same amount for the cluster's keys. Growth
-        /// beyond the limit is refused.
+        /// Maximum number of bytes of clients' keys with their overhead, and the same amount for the cluster's
+        /// keys. Growth beyond the limit is refused.
         pub state_bytes_max: u64,
     }
 }

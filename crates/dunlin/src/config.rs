@@ -26,18 +26,18 @@ pub struct Config {
 /// Limits of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLimits {
-    /// Memory of topics and sessions, bytes. At the limit, growing topics lose their oldest records, and other
-    /// requests are refused.
+    /// Maximum memory of topics and sessions, bytes. At the limit, growing topics lose their oldest records, and
+    /// other requests are refused.
     pub memory_bytes_max: u64,
-    /// Memory that histories freed and the node keeps for reuse, bytes.
+    /// Maximum memory that histories freed and the node keeps for reuse, bytes.
     pub idle_bytes_max: usize,
-    /// Topics, inboxes included. One more is refused.
+    /// Maximum number of topics, inboxes included. One more is refused.
     pub topics_max: usize,
-    /// Subscriptions that wait for new topics. One more is refused.
+    /// Maximum number of subscriptions that wait for new topics. One more is refused.
     pub watchers_max: usize,
-    /// Topics on one page of a list.
+    /// Maximum number of topics on one page of a list.
     pub page_topics_max: usize,
-    /// Groups of all topics. One more is refused.
+    /// Maximum number of groups of all topics. One more is refused.
     pub groups_max: usize,
     /// How long a deleted topic stays readable for its subscribers.
     pub deleted_age_max: Duration,
@@ -49,13 +49,13 @@ pub struct NodeLimits {
     pub pending_bytes_max: u64,
     /// Unstored bytes of a durable log at which publishers wait. Topics with larger records get more.
     pub unstored_bytes_max: u64,
-    /// Memory of records that were read from disk and kept for other subscribers, bytes.
+    /// Maximum memory of records that were read from disk and kept for other subscribers, bytes.
     pub loaded_bytes_max: u64,
     /// Limits of keys, leases and locks.
     pub control: ControlLimits,
     /// Limits of tasks.
     pub tasks: TasksLimits,
-    /// Unread replies that an inbox keeps, bytes.
+    /// Maximum size of the unread replies that an inbox keeps, bytes.
     pub inbox_bytes_max: u64,
     /// How long an inbox keeps an unread reply.
     pub inbox_age_max: Duration,

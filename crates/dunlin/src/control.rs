@@ -58,7 +58,8 @@ use waiting::LockWaiters;
 pub struct ControlLimits {
     /// Changes that watches can read from the past, bytes.
     pub history_bytes: u64,
-    /// Approximate bytes of all clients' keys and values; more is refused. The leader's value applies.
+    /// Maximum size of all clients' keys and values, approximate bytes; more is refused. The leader's value
+    /// applies.
     pub state_bytes_max: u64,
     /// Limits of the raft group.
     pub raft: dunlin_raft::RaftLimits,

@@ -78,9 +78,9 @@ pub struct OwnershipLimits {
     pub mirror_wait_max: Duration,
     /// How long a mirror without subscribers is fed.
     pub unread_max: Duration,
-    /// Unread bytes of a mirror for a single subscriber.
+    /// Maximum number of unread bytes of a mirror for a single subscriber.
     pub private_bytes_max: u64,
-    /// Number of mirrors for a single subscriber each.
+    /// Maximum number of mirrors for a single subscriber each.
     pub private_mirrors_max: usize,
 }
 

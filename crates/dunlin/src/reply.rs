@@ -32,13 +32,13 @@ use crate::node::{Inner, Node, make_reducer};
 use crate::ownership::{InboxElsewhere, Tickets};
 use crate::registry::{cost_of, is_reserved};
 
-/// Subjects that one inbox remembers.
+/// Maximum number of subjects that one inbox remembers.
 const SUBJECTS_MAX: usize = 4_096;
 /// How long a subject takes replies after a request has named it.
 const SUBJECT_AGE_MAX: Duration = Duration::from_secs(300);
 /// How often a publisher may find the inbox by one subject.
 const USES_MAX: u32 = 1_024;
-/// Records that one publisher may send to one subject.
+/// Maximum number of records that one publisher may send to one subject.
 const RECORDS_MAX: u32 = 4_096;
 /// Approximate bytes that a subject takes in addition to its text.
 const SUBJECT_BYTES: usize = 160;

@@ -72,7 +72,8 @@ pub struct TasksLimits {
     pub shards: u8,
     /// Events that can be read from the past, bytes for each shard; 0 for no topic of events.
     pub history_bytes: u64,
-    /// Approximate bytes of all tasks, divided equally among the shards; more is refused. The leader's value applies.
+    /// Maximum size of all tasks, in approximate bytes, divided equally among the shards; more is refused. The
+    /// leader's value applies.
     pub state_bytes_max: u64,
     /// Limits of each raft group.
     pub raft: dunlin_raft::RaftLimits,

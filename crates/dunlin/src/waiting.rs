@@ -33,7 +33,7 @@ use crate::tasks::{Tasks, TasksError, is_of_tasks};
 
 /// Maximum number of waiting threads. More would wait for the same cluster or disk.
 const THREADS_MAX: usize = 64;
-/// Threads that wait for the mirrors of one owner.
+/// Maximum number of threads that wait for the mirrors of one owner.
 const PLACING_MAX: usize = 16;
 /// How long an idle thread lives.
 const IDLE: Duration = Duration::from_secs(10);

@@ -3,13 +3,13 @@
 /// Limits of one state. At a limit the whole append is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedLimits {
-    /// Price levels on one side of a book.
+    /// Maximum number of price levels on one side of a book.
     pub levels_max: u32,
-    /// Orders in a book of orders.
+    /// Maximum number of orders in a book of orders.
     pub orders_max: u32,
-    /// Keys of a state of last values.
+    /// Maximum number of keys of a state of last values.
     pub keys_max: u32,
-    /// Size of a snapshot of last values, bytes; less than clients accept by default.
+    /// Maximum size of a snapshot of last values, bytes; less than clients accept by default.
     pub last_bytes_max: u32,
     /// Fewest removals remembered for subscribers that request changes, even with fewer entries. A subscriber
     /// further behind receives a snapshot.

@@ -7,15 +7,15 @@ pub struct JournalLimits;
 impl JournalLimits {
     /// The most frame bytes of a block: the largest record and a little more.
     pub const BLOCK_BYTES_MAX: u32 = 65 << 20;
-    /// Bytes of a log's name.
+    /// Maximum size of a log's name, bytes.
     pub const NAME_BYTES_MAX: usize = 448;
     /// The most bytes of a file before its last block: offsets have 35 bits.
     pub const FILE_BYTES_MAX: u64 = 8 << 30;
     /// Bytes of the smallest file.
     pub const FILE_BYTES_MIN: u64 = 4 << 10;
-    /// Files of one log.
+    /// Maximum number of files of one log.
     pub const FILES_MAX: usize = 1 << 20;
-    /// Bytes of a snapshot.
+    /// Maximum size of a snapshot, bytes.
     pub const SNAPSHOT_BYTES_MAX: u64 = 4 << 30;
     /// Distance of two index entries in a file, bytes.
     pub const INDEX_STEP_BYTES: u64 = 64 << 10;

@@ -10,13 +10,13 @@ pub struct RaftLimits {
     /// takes no writes. The interval must therefore exceed a round trip between nodes. Within
     /// [`HEARTBEAT_MS`], and equal on every node.
     pub heartbeat_ms: u64,
-    /// Commands that may wait to be proposed.
+    /// Maximum number of commands that may wait to be proposed.
     pub waiting_max: usize,
-    /// Bytes of the commands in one log entry; a single larger command is allowed.
+    /// Maximum size of the commands in one log entry, bytes; a single larger command is allowed.
     pub entry_bytes_max: usize,
-    /// Bytes of one command.
+    /// Maximum size of one command, bytes.
     pub command_bytes_max: usize,
-    /// Entries in flight at once.
+    /// Maximum number of entries in flight at once.
     pub in_flight_max: usize,
     /// Longest wait for a response, ms. After that the outcome of commands is unknown, and reads are refused.
     pub answer_ms_max: u64,
@@ -26,17 +26,17 @@ pub struct RaftLimits {
     /// Bytes that the log and the snapshots each reserve on the disk, for commands that free room when the disk is
     /// full; 0 for none.
     pub reserve_bytes: u64,
-    /// Bytes of entries in one request to another node; a single larger entry is allowed.
+    /// Maximum size of entries in one request to another node, bytes; a single larger entry is allowed.
     pub append_bytes_max: usize,
-    /// Such requests in flight to one node at once.
+    /// Maximum number of such requests in flight to one node at once.
     pub appends_in_flight_max: usize,
-    /// Time for a node to sync such a request, ms; the request is repeated afterwards.
+    /// Maximum time for a node to sync such a request, ms; the request is repeated afterwards.
     pub append_ms_max: u64,
-    /// Bytes of a snapshot that this node accepts from another.
+    /// Maximum number of bytes of a snapshot that this node accepts from another.
     pub snapshot_bytes_max: usize,
-    /// Time for a node to take one block of a snapshot, ms.
+    /// Maximum time for a node to take one block of a snapshot, ms.
     pub block_ms_max: u64,
-    /// Time for a node to install a complete snapshot, ms.
+    /// Maximum time for a node to install a complete snapshot, ms.
     pub install_ms_max: u64,
 }
 

@@ -5,13 +5,13 @@
 pub struct ScalerLimits {
     /// The most workers of any policy.
     pub workers_max: u32,
-    /// Buckets of history for forecasts.
+    /// Maximum number of buckets of history for forecasts.
     pub buckets_max: usize,
-    /// Remembered decisions.
+    /// Maximum number of remembered decisions.
     pub decisions_max: usize,
-    /// Windows of a schedule.
+    /// Maximum number of windows of a schedule.
     pub windows_max: usize,
-    /// Consecutive failed launches before a pause.
+    /// Maximum number of consecutive failed launches before a pause.
     pub failures_max: u32,
     /// Length of that pause, ms.
     pub failure_pause_ms: u64,

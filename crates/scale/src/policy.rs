@@ -51,12 +51,12 @@ pub struct ScaleOutPolicy {
     pub detect_ms: u64,
     /// Observation time after that and before the decision, ms: for processors, queue, latency and forecast.
     pub decide_ms: [u64; 4],
-    /// The most workers added within `step_ms`, in percent of the present ones. The larger of this and `step_workers`
-    /// applies.
+    /// The most workers added within `step_ms`, in percent of the present workers. If `step_workers` is larger,
+    /// that limit applies.
     pub step_percent: u32,
-    /// See `step_percent`.
+    /// The most workers added within `step_ms`, if that is more than `step_percent` allows.
     pub step_workers: u32,
-    /// See `step_percent`.
+    /// The time in which `step_percent` and `step_workers` limit the added workers, ms.
     pub step_ms: u64,
 }
 

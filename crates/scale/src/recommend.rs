@@ -16,9 +16,9 @@ pub struct Recommendation {
     pub shards: u32,
     /// The least number of workers.
     pub workers_min: u32,
-    /// See `workers_min`.
+    /// The recommended number of workers.
     pub workers: u32,
-    /// See `workers_min`.
+    /// The greatest number of workers.
     pub workers_max: u32,
     /// The workers' machines.
     pub fit: MachineFit,

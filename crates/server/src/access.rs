@@ -62,9 +62,9 @@ use throttle::Throttle;
 pub struct AccessLimits {
     /// Passwords that are verified at the same time, each on its own thread.
     pub logins_at_once: u32,
-    /// Connections that wait for a verification; further ones are refused.
+    /// Maximum number of connections that wait for a verification; further ones are refused.
     pub logins_waiting_max: u32,
-    /// Number of verified passwords that are cached.
+    /// Maximum number of verified passwords that are cached.
     pub logins_remembered_max: u32,
     /// Time for which a verified password is cached, ms.
     pub login_remembered_ms: u32,

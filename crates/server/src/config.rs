@@ -60,17 +60,17 @@ impl ServerConfig {
 /// All limits of the listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Number of sessions; further connections are refused.
+    /// Maximum number of sessions; further connections are refused.
     pub sessions_max: usize,
-    /// Subscriptions and group memberships of one session.
+    /// Maximum number of subscriptions and group memberships of one session.
     pub subscriptions_max: u32,
-    /// Publishers of one session.
+    /// Maximum number of publishers of one session.
     pub publishers_max: u32,
-    /// Logs that the subscriptions of one session read together.
+    /// Maximum number of logs that the subscriptions of one session read together.
     pub channels_max: usize,
-    /// Time for the TLS handshake and then for HELLO, ms; a slower client is refused.
+    /// Maximum time for the TLS handshake and then for HELLO, ms; a slower client is refused.
     pub handshake_ms_max: u32,
-    /// TLS handshakes at a time, about 30 KiB each; further ones wait.
+    /// Maximum number of TLS handshakes at a time, about 30 KiB each; further ones wait.
     pub handshakes_max: usize,
     /// Longest pause between two messages of a session to its client, ms.
     pub heartbeat_ms: u32,
@@ -78,14 +78,14 @@ pub struct ServerLimits {
     pub run_bytes_max: u32,
     /// Largest other message, bytes.
     pub control_bytes_max: u32,
-    /// Bytes of PUBLISH that a client may have without a response.
+    /// Maximum number of bytes of PUBLISH that a client may have without a response.
     pub in_flight_bytes_max: u32,
     /// Number of sessions on the first thread before others are used: sessions of one thread wake each other without
     /// a system call.
     pub sessions_before_spreading: usize,
-    /// Time for sessions to send their pending output when the server stops, ms.
+    /// Maximum time for sessions to send their pending output when the server stops, ms.
     pub stop_ms_max: u32,
-    /// Number of refused or disconnected clients whose reasons are remembered.
+    /// Maximum number of refused or disconnected clients whose reasons are remembered.
     pub departures_max: usize,
     /// Limits of authentication.
     pub access: AccessLimits,
@@ -104,13 +104,13 @@ pub struct ServerLimits {
 pub struct NatsLimits {
     /// Interval of PING to a client, ms.
     pub ping_ms: u32,
-    /// Number of unanswered PINGs before the connection is closed.
+    /// Maximum number of unanswered PINGs before the connection is closed.
     pub pings_max: u32,
-    /// Time for one operation, from its first byte to its last, ms.
+    /// Maximum time for one operation, from its first byte to its last, ms.
     pub publish_ms_max: u32,
     /// Longest delay of a client that exceeds its publish rate, ms; what exceeds the rate even then is refused.
     pub rate_wait_ms_max: u32,
-    /// Subjects whose topics a session caches for publishing.
+    /// Maximum number of subjects whose topics a session caches for publishing.
     pub targets_max: usize,
     /// For clients without echo: the most ranges of their own records, per log, that they have not skipped yet.
     pub own_ranges_max: usize,
@@ -132,13 +132,13 @@ impl Default for NatsLimits {
 /// Limits of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Bytes of a request's head; also the size of the buffer for responses.
+    /// Maximum size of a request's head, bytes; also the size of the buffer for responses.
     pub header_bytes_max: u32,
-    /// Number of headers of a request.
+    /// Maximum number of headers of a request.
     pub headers_max: u32,
-    /// Time for a request's head, and longest idle time of a kept connection, ms.
+    /// Maximum time for a request's head, and longest idle time of a kept connection, ms.
     pub header_ms_max: u32,
-    /// Time for a request's body, ms.
+    /// Maximum time for a request's body, ms.
     pub body_ms_max: u32,
     /// A client that neither reads nor shows that it is alive for this time is disconnected, ms.
     pub stalled_ms_max: u32,
@@ -152,7 +152,7 @@ pub struct HttpLimits {
     pub report_bytes_max: u64,
     /// Number of listed subscriptions: the slowest.
     pub subscriptions_shown: u32,
-    /// Number of subscriptions in `/metrics`: the slowest.
+    /// Maximum number of subscriptions in `/metrics`: the slowest.
     pub metrics_subscriptions_max: u32,
 }
 
@@ -177,13 +177,13 @@ impl Default for HttpLimits {
 /// Limits of WebSocket connections that use JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WsLimits {
-    /// Bytes of a client's first message, with its credentials.
+    /// Maximum number of bytes of a client's first message, with its credentials.
     pub hello_bytes_max: usize,
     /// Largest message from a client, bytes.
     pub message_bytes_max: usize,
-    /// Time for a message, from its first byte to its last, ms.
+    /// Maximum time for a message, from its first byte to its last, ms.
     pub message_ms_max: u32,
-    /// Subscriptions of one connection.
+    /// Maximum number of subscriptions of one connection.
     pub subscriptions_max: u32,
 }
 
@@ -201,19 +201,19 @@ impl Default for WsLimits {
 /// Limits of gRPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrpcLimits {
-    /// Calls of one connection at a time; further ones wait in the client.
+    /// Maximum number of calls of one connection at a time; further ones wait in the client.
     pub streams_max: u32,
     /// Largest message of a call, bytes.
     pub message_bytes_max: usize,
-    /// Time for a message, from its first byte to its last, ms.
+    /// Maximum time for a message, from its first byte to its last, ms.
     pub message_ms_max: u32,
     /// Metadata of one call, bytes.
     pub header_bytes_max: u32,
-    /// Subjects of one subscription.
+    /// Maximum number of subjects of one subscription.
     pub subjects_max: usize,
     /// Approximate size of a response to a subscriber, bytes.
     pub batch_bytes_max: usize,
-    /// Subscribers of one topic through `MessageBroker`.
+    /// Maximum number of subscribers of one topic through `MessageBroker`.
     pub message_subscribers_max: usize,
     /// Interval of HTTP/2 pings to a client, and time for its response, ms.
     pub keep_alive_ms: u32,

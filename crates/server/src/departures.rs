@@ -13,7 +13,7 @@ use dunlin::{Refused, now_ns};
 
 use crate::protocol::Protocol;
 
-/// Bytes that are kept of a client's name and of a reason.
+/// Maximum number of bytes that are kept of a client's name and of a reason.
 const TEXT_BYTES_MAX: usize = 256;
 
 /// How a client's connection or request ended.

@@ -204,7 +204,7 @@ impl ClusterFigures {
         self.parts.keys().map(String::as_str)
     }
 
-    /// Takes the subscribers from the responses: the node, the topic, and the subscriber.
+    /// Takes all subscribers from the responses, each with its node and its topic.
     pub(crate) fn take_subscribers(&mut self) -> Vec<(u64, String, SubscriberInfo)> {
         let mut all = Vec::new();
         for (topic, parts) in &mut self.parts {

@@ -95,7 +95,7 @@ pub struct ScalingDecisions {
     pub inward: Vec<ScaleIn>,
 }
 
-/// Number of decisions of each kind that are kept.
+/// Maximum number of decisions of each kind that are kept.
 const DECIDED_MAX: usize = 16;
 
 impl Workers {

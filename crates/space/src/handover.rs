@@ -82,11 +82,11 @@ pub enum StandbyMode {
 /// Bounds on handovers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoverLimits {
-    /// Transfers in progress with one region, in each direction.
+    /// Maximum number of transfers in progress with one region, in each direction.
     pub transfers_max: usize,
-    /// Entities in a transfer.
+    /// Maximum number of entities in a transfer.
     pub batch_max: usize,
-    /// Regions with handover state.
+    /// Maximum number of regions with handover state.
     pub peers_max: usize,
 }
 

@@ -5,13 +5,13 @@ use crate::handover::HandoverLimits;
 /// Limits of one region. At a limit, the region refuses further items and loses none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionLimits {
-    /// Entities.
+    /// Maximum number of entities.
     pub entities_max: u32,
-    /// Ghosts of one neighbour. Further ghosts are dropped and counted.
+    /// Maximum number of ghosts of one neighbour. Further ghosts are dropped and counted.
     pub ghosts_max: u32,
-    /// Viewers.
+    /// Maximum number of viewers.
     pub viewers_max: u32,
-    /// Reports kept until they are taken. Further reports are dropped and counted.
+    /// Maximum number of reports kept until they are taken. Further reports are dropped and counted.
     pub reports_max: u32,
     /// Handovers.
     pub handover: HandoverLimits,

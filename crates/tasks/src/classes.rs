@@ -15,7 +15,7 @@ use crate::lane::{Class, Lane, Needs, needs_of};
 use crate::limits::SchedulerLimits;
 use crate::state::SchedulerState;
 
-/// Lanes of all tenants.
+/// Maximum number of lanes of all tenants.
 const LANES_MAX: usize = 262_144;
 
 /// Queue, kind and needed labels of a task, which determine its class.

@@ -6,45 +6,45 @@ layout! {
     /// Limits of a state, the same on every node; they are part of the state and its snapshots.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct SchedulerLimits {
-        /// Length of a name: of a tenant, queue, kind, worker or schedule, a label's key or value, an
+        /// Maximum length of a name: of a tenant, queue, kind, worker or schedule, a label's key or value, an
         /// idempotency key, a subject.
         pub name_bytes_max: u32,
-        /// Size of a task's payload, bytes.
+        /// Maximum size of a task's payload, bytes.
         pub payload_bytes_max: u32,
-        /// Size of a result, an error or a progress note, bytes; longer errors and notes are cut.
+        /// Maximum size of a result, an error or a progress note, bytes; longer errors and notes are cut.
         pub result_bytes_max: u32,
-        /// Tasks that one command submits, redrives or discards.
+        /// Maximum number of tasks that one command submits, redrives or discards.
         pub batch_max: u32,
-        /// Tasks that one task waits for.
+        /// Maximum number of tasks that one task waits for.
         pub dependencies_max: u32,
         /// Labels of a task, and those it needs; kinds, queues, labels and tenants of a worker; limits of a
         /// tenant.
         pub labels_max: u32,
-        /// Tenants.
+        /// Maximum number of tenants.
         pub tenants_max: u32,
-        /// Classes (queue, kind and needed labels) of known tasks, over all tenants.
+        /// Maximum number of classes (queue, kind and needed labels) of known tasks, over all tenants.
         pub classes_max: u32,
-        /// Classes of known tasks of one tenant.
+        /// Maximum number of classes of known tasks of one tenant.
         pub lanes_max: u32,
-        /// Different sets of kinds, queues, labels and tenants that workers serve at once.
+        /// Maximum number of different sets of kinds, queues, labels and tenants that workers serve at once.
         pub pools_max: u32,
-        /// Workers at once.
+        /// Maximum number of workers at once.
         pub workers_max: u32,
-        /// Tasks that a worker may hold at once.
+        /// Maximum number of tasks that a worker may hold at once.
         pub credit_max: u32,
-        /// Schedules at once.
+        /// Maximum number of schedules at once.
         pub schedules_max: u32,
-        /// Different retry policies of one tenant's tasks, without tasks that have ended.
+        /// Maximum number of different retry policies of one tenant's tasks, without tasks that have ended.
         pub policies_max: u32,
-        /// Tasks that have not ended.
+        /// Maximum number of tasks that have not ended.
         pub tasks_max: u64,
         /// Approximate size of all tasks, bytes; growth beyond it is refused.
         pub state_bytes_max: u64,
-        /// Tasks that have ended and are still known.
+        /// Maximum number of tasks that have ended and are still known.
         pub finished_max: u64,
         /// How long tasks that have ended stay known, ms.
         pub finished_ms: u64,
-        /// Dead letters of one tenant; the oldest are dropped.
+        /// Maximum number of dead letters of one tenant; the oldest are dropped.
         pub dead_max: u64,
         /// Longest time to live of a worker without a sign of life, ms.
         pub worker_ttl_ms_max: u64,
@@ -56,7 +56,7 @@ layout! {
         pub reserve_ms: u32,
         /// Deaths of workers under a task after which it becomes a dead letter.
         pub poison_max: u32,
-        /// Memory that a task may need, bytes.
+        /// Maximum memory that a task may need, bytes.
         pub need_bytes_max: u64,
         /// Time without confirmation after which a publication is repeated, ms.
         pub publish_retry_ms: u32,
@@ -64,11 +64,11 @@ layout! {
 }
 
 impl SchedulerLimits {
-    /// Classes that need labels. Each costs a look-up for every worker with its labels.
+    /// Maximum number of classes that need labels. Each costs a look-up for every worker with its labels.
     pub const DEMANDS_MAX: u32 = 1_024;
-    /// Classes of one tenant that need labels.
+    /// Maximum number of classes of one tenant that need labels.
     pub const DEMANDS_OF_TENANT_MAX: u32 = 64;
-    /// Schedules of one tenant.
+    /// Maximum number of schedules of one tenant.
     pub const SCHEDULES_OF_TENANT_MAX: u32 = 10_000;
 }
 

@@ -11,7 +11,7 @@ use crate::state::SchedulerState;
 use crate::task::TaskStage;
 use crate::view::{QueueView, TaskFilter, TaskView, TenantView, WorkerView};
 
-/// Tasks on a page of a list, unless the query asks for fewer.
+/// Maximum number of tasks on a page of a list, unless the query asks for fewer.
 const PAGE_MAX: u32 = 1_000;
 
 choice! {

@@ -325,8 +325,8 @@ impl SchedulerState {
         keys.iter().for_each(|key| self.wake_group(key));
     }
 
-    /// Whether each class of the pool has, for the same tenants, another worker at least as large, in this or
-    /// another pool.
+    /// Whether the pool's classes can do without this worker: another worker of the same tenants, in this or
+    /// another pool, is at least as large.
     pub(crate) fn is_as_good_without(&self, pool: u32, has: &[u64; 2]) -> bool {
         let ours = &self.pools[pool as usize];
         let is_as_good = |other: &WorkerPool| {

@@ -29,7 +29,8 @@ layout! {
         pub credit: u64,
         /// Workers that are not draining.
         pub workers: u64,
-        /// Of these, the idle ones with the start of their idleness; longest idle first, at most a thousand.
+        /// The idle workers, each with the time since which it is idle. The longest idle come first; at most a
+        /// thousand are listed.
         pub idle: Vec<(u64, u64)>,
         /// Startable tasks by kind.
         pub kinds: Vec<KindSignals>,

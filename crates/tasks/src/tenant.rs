@@ -38,7 +38,7 @@ layout! {
         pub dead: TaskList,
         /// Waiting tasks of all kinds.
         pub queued: u64,
-        /// Of these, the ready ones.
+        /// Waiting tasks that are ready.
         pub ready: u64,
         /// Remaining retries, in millionths.
         pub budget: u64,

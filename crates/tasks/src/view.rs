@@ -104,7 +104,7 @@ layout! {
         pub limits: Arc<Vec<Limited>>,
         /// Waiting tasks of all kinds.
         pub queued: u64,
-        /// Of these, those that wait only for their turn.
+        /// Number of waiting tasks that wait only for their turn.
         pub ready: u64,
         /// Running tasks, and the processor thousandths and memory bytes that they need.
         pub used: [u64; 3],

@@ -94,7 +94,7 @@ impl SchedulerState {
         Limit::Pools.check(self.pools.len() as u64 + 1, u64::from(self.limits.pools_max))
     }
 
-    /// Checks that workers for some tenants have at most a part of the pools, for each of the tenants.
+    /// Checks the limit of pools for each tenant that the new worker names.
     fn check_pools_of_tenants(&self, new: &NewWorker<'_>) -> Result<(), TaskRefusal> {
         let count_max = u64::from(self.limits.pools_max.div_ceil(POOLS_SHARE));
         new.tenants.iter().try_for_each(|tenant| {

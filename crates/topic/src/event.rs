@@ -188,7 +188,7 @@ pub enum Notice {
     Lagging(Lagging),
     /// A new epoch began.
     EpochChanged(EpochChanged),
-    /// No record up to this position is for this subscriber: they were filtered or expired.
+    /// All records up to this position were filtered or have expired; the subscriber receives none of them.
     Advance {
         /// The log.
         log: Arc<LogName>,

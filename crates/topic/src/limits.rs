@@ -3,29 +3,31 @@
 /// Limits of one log and its groups. The defaults suit a node with many topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLimits {
-    /// Producers that a log remembers. Above the limit, the log forgets the least recently used producer, and
-    /// accepts its next record as that of a new producer.
+    /// Maximum number of producers that a log remembers. Above the limit, the log forgets the least recently
+    /// used producer, and accepts its next record as that of a new producer.
     pub producers_max: u32,
-    /// Ranges of outcomes remembered for each producer. Above the limit, the log forgets the oldest range,
-    /// and refuses a retry of its records.
+    /// Maximum number of ranges of outcomes remembered for each producer. Above the limit, the log forgets the
+    /// oldest range, and refuses a retry of its records.
     pub producer_outcomes_max: u32,
     /// History kept beyond the retention for [subscribers that cannot receive gaps](crate::SubscriberProgress::keep_history),
     /// bytes. Applies only while half of the memory budget is free. 0 for none.
     pub pending_bytes_max: u64,
-    /// Members of a group. Further ones are refused.
+    /// Maximum number of members of a group. Further ones are refused.
     pub group_members_max: u32,
-    /// Undelivered lost ranges of a group member. Above the limit, the group merges ranges into the last one,
-    /// which then tells how many records were lost, but not which.
+    /// Maximum number of undelivered lost ranges of a group member. Above the limit, the group merges ranges
+    /// into the last one, which then tells how many records were lost, but not which.
     pub group_lost_ranges_max: u32,
-    /// Unconfirmed records per member of a share group. At the limit the member receives no more.
+    /// Maximum number of unconfirmed records per member of a share group. At the limit the member receives no
+    /// more.
     pub share_in_flight_max: u32,
-    /// Claims in flight in a work group. At the limit there are no new claims.
+    /// Maximum number of claims in flight in a work group. At the limit there are no new claims.
     pub work_claims_max: u32,
-    /// Claims in flight per member of a work group. At the limit the member gets no new claims.
+    /// Maximum number of claims in flight per member of a work group. At the limit the member gets no new claims.
     pub work_member_claims_max: u32,
-    /// Records that a work group tracks, from the oldest unsettled one. At the limit it reads no further.
+    /// Maximum number of records that a work group tracks, from the oldest unsettled one. At the limit it reads
+    /// no further.
     pub work_look_ahead_max: u32,
-    /// Keys of a work group that block later records. At the limit the group reads no further.
+    /// Maximum number of keys of a work group that block later records. At the limit the group reads no further.
     pub work_keys_blocked_max: u32,
 }
 

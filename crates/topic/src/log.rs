@@ -167,10 +167,10 @@ pub(crate) struct LogContents {
 struct Rare {
     producers: Producers,
     registered: RegisteredSubscribers,
-    /// Only of a durable log.
+    /// The progress of a durable log on disk; `None` for other logs.
     stored: Option<Box<DiskProgress>>,
     reducer: Option<ReducerState>,
-    /// Only of a log that another process owns or owned.
+    /// The state of a mirror; present only if another process owns the log or owned it before.
     mirror: Option<Box<Mirror>>,
     losses: LossCounters,
     /// Payloads by reference of dropped segments; they are dropped outside the lock.

@@ -116,7 +116,7 @@ impl SubscribeOptions {
 pub enum Resync {
     /// After this position, up to which the subscriber has everything.
     After(Position),
-    /// With the state: the subscriber's copy is wrong.
+    /// Resume with the state, because the subscriber's copy is wrong.
     State,
 }
 

@@ -34,8 +34,8 @@ layout! {
         pub start: StartAt,
         /// Time to the deadline of a claim, ms; 0 for the group's default. Only `work`.
         pub claim_ms: u32,
-        /// Number of attempts before a record goes to `dead_letter`; 0 for no limit. In a `share` group that a node
-        /// joins for its client: the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
+        /// Maximum number of attempts before a record goes to `dead_letter`; 0 for no limit. In a `share` group
+        /// that a node joins for its client: the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
         /// [`GIVES_BACK`](JoinGroup::GIVES_BACK).
         pub attempts_max: u32,
         /// Subject of dead letters; empty to drop them. Only `work`.

@@ -132,7 +132,7 @@ kinds! {
     Lagging = 76, "LAGGING";
     /// A log has a new epoch.
     EpochChanged = 77, "EPOCH_CHANGED";
-    /// No matching records up to a position.
+    /// No record up to a position matches.
     Advance = 78, "ADVANCE";
     /// A log was deleted.
     Deleted = 79, "DELETED";

@@ -35,11 +35,11 @@ layout! {
         pub run_bytes_max: u32,
         /// Largest other message that the node accepts, bytes.
         pub control_bytes_max: u32,
-        /// Subscriptions and memberships of a connection.
+        /// Maximum number of subscriptions and memberships of a connection.
         pub subscriptions_max: u32,
-        /// Publishers of a connection.
+        /// Maximum number of publishers of a connection.
         pub publishers_max: u32,
-        /// Bytes of PUBLISH that a publisher may have without a response.
+        /// Maximum number of bytes of PUBLISH that a publisher may have without a response.
         pub in_flight_bytes_max: u32,
         /// The id of the node's cluster; [`NO_CLUSTER`] without one; empty from older nodes.
         pub cluster: OptionalText<'a>,
@@ -49,7 +49,7 @@ layout! {
 layout! {
     /// A number that the reply repeats.
     pub struct Ping {
-        /// The number.
+        /// The number to repeat.
         pub token: u64,
     }
 }

@@ -27,7 +27,8 @@ layout! {
         /// Conflation: each read returns one record that merges all changes since the last read. The next is sent
         /// after CREDIT reports that the last was consumed.
         pub conflate: bool,
-        /// Withhold, once, each record whose sequence number is a multiple of this; 0 for none. For tests.
+        /// For tests: the node withholds each record once whose sequence number is a multiple of this; 0
+        /// withholds none.
         pub test_loss_every: u32,
     }
 }
@@ -40,7 +41,7 @@ layout! {
         pub channel: u32,
         /// The state is wrong: the subscriber needs a snapshot.
         pub state: bool,
-        /// Otherwise: the subscriber has everything up to this position.
+        /// If `state` is false, the subscriber has everything up to this position.
         pub after: Position,
     }
 }

@@ -218,7 +218,7 @@ layout! {
 }
 
 layout! {
-    /// No matching records up to this position.
+    /// No record up to this position matches.
     pub struct Advance {
         /// The channel.
         pub channel: u32,

@@ -10,7 +10,7 @@ use crate::header::MessageKind;
 use crate::layout::{Fields, Layout, choice, layout};
 
 choice! {
-    /// The kind of a TASKS' bytes.
+    /// The kind of the bytes in a TASKS message.
     pub enum TasksKind {
         /// Commands, each after its length, a `u32`. The reply holds `TaskAnswers`.
         Commands = 1,

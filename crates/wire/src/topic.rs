@@ -34,7 +34,7 @@ layout! {
         pub retain_ms: u64,
         /// Largest record, with metadata and padding, bytes.
         pub record_bytes_max: u32,
-        /// Number of registered subscribers that publishers wait for; 0 for a topic that is not reliable.
+        /// Maximum number of registered subscribers that publishers wait for; 0 for a topic that is not reliable.
         pub reliable_subscribers_max: u32,
         /// How long a publisher waits for registered subscribers, ms.
         pub wait_ms_max: u32,

@@ -10,7 +10,7 @@ pub struct Package {
     /// The archive's checksum, which pip verifies.
     pub sha256: &'static str,
     pub archive: &'static str,
-    /// Only the source archive contains the recordings.
+    /// Whether only the package's source archive contains the recordings.
     pub source_only: bool,
     /// The wheel is for one Python version and machine. The wheel is only unpacked, so any pip can download it.
     pub wheel_of: Option<(&'static str, &'static str)>,

@@ -21,7 +21,7 @@ pub struct DemoReader {
 
 /// The interval at which an idle reader checks whether to stop.
 const IDLE: Duration = Duration::from_millis(50);
-/// Events handled before other threads may read the accounts.
+/// Maximum number of events handled before other threads may read the accounts.
 const EVENTS_MAX: usize = 512;
 
 impl DemoReader {

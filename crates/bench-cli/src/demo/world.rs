@@ -34,7 +34,7 @@ const NEAR_KM: f32 = 10.0;
 /// The longest duration of any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
-/// Lines of the processes' output that are kept.
+/// Maximum number of lines of the processes' output that are kept.
 const SAID_MAX: usize = 100;
 /// The time between two events of the demo.
 const SPAN: Duration = Duration::from_secs(4);

@@ -67,7 +67,7 @@ pub struct ControlReport {
     pub p95_ns: Option<u64>,
     /// 99th percentile.
     pub p99_ns: Option<u64>,
-    /// For a half: the peak, requests a second.
+    /// If the load is half of the peak: the peak, requests a second.
     #[serde(default)]
     pub peak_per_s: f64,
     /// For commands: mean time from proposal to response, at the leader.

@@ -44,7 +44,7 @@ fn line(point: &[&FigureRow]) -> Option<PlotLine> {
     (points.len() > 1).then_some(PlotLine { name, points })
 }
 
-/// As many lines of peers as of Dunlin, if not all can be shown; Dunlin's come first.
+/// If not all lines can be shown, keeps as many of peers as of Dunlin. Dunlin's come first.
 fn balanced(lines: Vec<(bool, PlotLine)>) -> Vec<PlotLine> {
     let (theirs, ours): (Vec<_>, Vec<_>) = lines.into_iter().partition(|(theirs, _)| *theirs);
     let room_for_ours = LINES_MAX - theirs.len().min(LINES_MAX / 2);

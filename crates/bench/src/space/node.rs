@@ -305,7 +305,7 @@ pub struct Weight {
     pub region: u32,
     /// Number of entities.
     pub amount: f64,
-    /// See `space::RegionLoad`.
+    /// Keys that divide the entities evenly, as in `space::RegionLoad`.
     pub quantiles: Vec<u64>,
 }
 

@@ -16,7 +16,7 @@ use crate::session::{
     Subscription, SubscriptionRequest,
 };
 
-/// Positions in one RESUME: about 300 bytes each at most, and a node accepts at least 64 KiB.
+/// Maximum number of positions in one RESUME: about 300 bytes each at most, and a node accepts at least 64 KiB.
 const RESUME_LOGS_MAX: usize = 200;
 
 impl ClientSession {

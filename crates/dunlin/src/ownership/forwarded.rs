@@ -30,7 +30,7 @@ pub(super) fn begin_flight() -> u64 {
     FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1
 }
 
-/// Outcomes kept for publishers that have not read them.
+/// Maximum number of outcomes kept for publishers that have not read them.
 const KEPT_MAX: usize = 1 << 17;
 
 /// The sender of a batch, which handles failures.

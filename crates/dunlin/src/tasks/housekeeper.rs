@@ -22,7 +22,7 @@ use crate::node::Node;
 
 /// Interval of clock checks.
 const LOOK: Duration = Duration::from_millis(500);
-/// Tasks confirmed by one command.
+/// Maximum number of tasks confirmed by one command.
 const TOGETHER_MAX: usize = 1_000;
 
 /// Commands to the thread.

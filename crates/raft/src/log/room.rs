@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) enum SpaceLevel {
     /// Everything.
     Ample = 0,
-    /// Only commands that free room, and raft's own messages: the reserve is in use.
+    /// The reserve is in use. Only commands that free room, and Raft's own messages, are written.
     Low = 1,
-    /// No write: all writes wait.
+    /// No room is left. All writes wait.
     Out = 2,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct RaftLog {
     kept: Arc<Mutex<LogIndex>>,
     writer: Arc<LogWriter>,
     room: DiskSpace,
-    /// Bytes of entries in one request to another node; a single larger entry is allowed.
+    /// Maximum size of entries in one request to another node, bytes; a single larger entry is allowed.
     append_bytes_max: usize,
 }
 

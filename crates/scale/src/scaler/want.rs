@@ -13,20 +13,20 @@ const SATURATED: f64 = 0.97;
 /// The number of workers by reason, within the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct WantedWorkers {
-    /// For the target load of processors.
+    /// Workers wanted for the target load of processors.
     pub(super) cpu: u32,
-    /// For the backlog.
+    /// Workers wanted for the backlog.
     pub(super) backlog: u32,
-    /// For the forecast; 0 without one.
+    /// Workers wanted for the forecast; 0 without a forecast.
     pub(super) forecast: u32,
-    /// For the bounds and the schedule.
+    /// Workers wanted for the policy's bounds and the schedule.
     pub(super) floor: u32,
-    /// For the schedule alone.
+    /// Workers wanted for the schedule alone.
     pub(super) scheduled: u32,
 }
 
 impl WantedWorkers {
-    /// The largest of all.
+    /// The largest of these numbers.
     pub(super) fn most(&self) -> u32 {
         self.cpu.max(self.backlog).max(self.forecast).max(self.floor)
     }

@@ -11,9 +11,9 @@ pub struct SimulationOutcome {
     pub ran_ms: u64,
     /// Submitted tasks.
     pub submitted: u64,
-    /// See `submitted`.
+    /// Started tasks.
     pub started: u64,
-    /// See `submitted`.
+    /// Completed tasks.
     pub completed: u64,
     /// Times from submission to start.
     pub waits: WaitTimes,

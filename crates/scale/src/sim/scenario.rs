@@ -66,7 +66,7 @@ pub struct TenantLoad {
 pub enum SubmissionLoad {
     /// Random arrivals with a mean rate.
     Paced(Workload),
-    /// As many tasks as keep a constant number waiting.
+    /// Enough tasks to keep a constant number waiting.
     Saturated {
         /// Number of waiting tasks.
         waiting: u64,

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Number of pairs and addresses that are remembered.
+/// Maximum number of pairs and addresses that are remembered.
 const ENTRIES_MAX: usize = 16_384;
 /// Failures of a pair without a delay.
 const OF_PAIR: u32 = 4;

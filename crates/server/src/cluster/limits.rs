@@ -3,11 +3,11 @@
 /// All limits of connections between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterLimits {
-    /// Connections from other nodes; further ones wait to be accepted.
+    /// Maximum number of connections from other nodes; further ones wait to be accepted.
     pub connections_max: usize,
-    /// Requests of one connection that are handled at the same time.
+    /// Maximum number of requests of one connection that are handled at the same time.
     pub answers_max: usize,
-    /// Requests that wait for one connection.
+    /// Maximum number of requests that wait for one connection.
     pub ask_queue_max: usize,
     /// Longest frame between nodes, bytes: a command, or a block of a snapshot.
     pub frame_bytes_max: usize,

@@ -21,7 +21,7 @@ use super::started::{self, StartOutcome};
 
 /// Interval of the work.
 const LOOK: Duration = Duration::from_millis(300);
-/// Number of a restored state's records that are deleted at once.
+/// Maximum number of a restored state's records that are deleted at once.
 const TOGETHER_MAX: usize = 32;
 /// How long the leader waits for a node to catch up before it handles other nodes. The node continues to
 /// catch up.

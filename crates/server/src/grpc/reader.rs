@@ -35,7 +35,7 @@ use crate::shared::STOP;
 const WAKES: usize = 16;
 /// The waiter token of an unsubscription.
 pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
-/// Logs in one message of start positions.
+/// Maximum number of logs in one message of start positions.
 const BEGAN_LOGS_MAX: usize = 512;
 /// Bytes of a state in one message.
 const STATE_PART_BYTES: usize = 32 << 10;

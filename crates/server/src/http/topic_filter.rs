@@ -12,7 +12,7 @@ use super::context::Context;
 use super::problem::Problem;
 use super::query::QueryParameters;
 
-/// Topics that one request examines.
+/// Maximum number of topics that one request examines.
 const LOOKED_AT_MAX: usize = 200_000;
 /// Matches all kinds of states.
 const ANY_STATE: &str = "any";

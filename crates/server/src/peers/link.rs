@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(2);
 /// How long records of a node that has left the cluster are still read.
 const READ_ON_MAX: Duration = Duration::from_secs(10);
 const LOST: &str = "the connection was lost";
-/// Number of relays of the connection; beyond it, idle ones are dropped.
+/// Maximum number of relays of the connection; beyond it, idle ones are dropped.
 const RELAYS_MAX: usize = 16_384;
 
 /// The connection to one node.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin::topic::{Budget, BudgetSpent, Charge};
 
-/// Bytes that each session may hold without a charge: the rest of one batch of the usual size.
+/// Maximum number of bytes that each session may hold without a charge: the rest of one batch of the usual size.
 pub(crate) const KEPT_BYTES_MAX: usize = (16 << 10) + 64;
 
 /// Output besides the records that are in logs.

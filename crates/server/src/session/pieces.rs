@@ -9,9 +9,9 @@ use dunlin::topic::{Budget, BudgetSpent};
 
 use super::outbound::{OutboundBuffer, UnsentPart};
 
-/// Pieces of one write.
+/// Maximum number of pieces of one write.
 const PIECES_MAX: usize = 64;
-/// Bytes of one write; the last piece may exceed it.
+/// Maximum size of one write, bytes; the last piece may exceed it.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
 /// Pieces below this size are copied: an extra piece costs about as much as copying this many bytes.
 pub(crate) const LENT_BYTES_MIN: usize = 1 << 10;

@@ -46,22 +46,22 @@ pub struct WorldPeer {
 /// All limits of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceLimits {
-    /// Connected processes.
+    /// Maximum number of connected processes.
     pub peers_max: usize,
-    /// Connections whose process is not verified yet.
+    /// Maximum number of connections whose process is not verified yet.
     pub strangers_max: usize,
-    /// Bytes that wait to be sent to one process. Beyond the limit, messages are dropped; handovers and
-    /// ghosts are sent again.
+    /// Maximum number of bytes that wait to be sent to one process. Beyond the limit, messages are dropped;
+    /// handovers and ghosts are sent again.
     pub queued_bytes_max: usize,
-    /// Bytes of a message; a whole region for a standby is the largest.
+    /// Maximum size of a message, bytes; a whole region for a standby is the largest.
     pub frame_bytes_max: usize,
     /// Time limit for the handshake, ms.
     pub hello_ms_max: u64,
     /// Ticks that may be late before some are skipped.
     pub ticks_behind_max: u64,
-    /// Orders that wait for the runner's thread.
+    /// Maximum number of orders that wait for the runner's thread.
     pub orders_max: usize,
-    /// Reports kept until they are taken. Further reports are only counted.
+    /// Maximum number of reports kept until they are taken. Further reports are only counted.
     pub reports_max: usize,
 }
 

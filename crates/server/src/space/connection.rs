@@ -16,7 +16,7 @@ const KEPT_BYTES: usize = 16 << 20;
 
 /// Size from which a body is sent without copying it.
 const SHARED_BYTES_MIN: usize = 16 << 10;
-/// Number of parts in one write.
+/// Maximum number of parts in one write.
 const SLICES_MAX: usize = 16;
 
 /// Received bytes that are not read yet. Its memory is zeroed once and reused.

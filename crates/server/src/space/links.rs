@@ -26,7 +26,7 @@ use super::secret::{Role, Secret, random};
 
 /// First and longest pause before an unreachable process is tried again, ns; the pause doubles.
 const REST_NS: (u64, u64) = (20_000_000, 500_000_000);
-/// Refusals that are kept until they are taken.
+/// Maximum number of refusals that are kept until they are taken.
 const REFUSALS_MAX: usize = 64;
 
 /// A connection's number.

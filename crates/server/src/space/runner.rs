@@ -39,9 +39,9 @@ pub use ids::SpawnError;
 
 /// Interval of the checks of handover deadlines.
 const ELAPSE_NS: u64 = 5_000_000;
-/// Number of reads of a connection in a turn, before other connections and ticks.
+/// Maximum number of reads of a connection in a turn, before other connections and ticks.
 const FILLS_MAX: usize = 16;
-/// Number of handovers whose duration is measured at the same time.
+/// Maximum number of handovers whose duration is measured at the same time.
 const TIMED_MAX: usize = 1 << 16;
 
 /// Called after every tick until it returns `false`.

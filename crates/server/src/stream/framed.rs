@@ -18,9 +18,9 @@ use super::Stream;
 use super::frames::{ControlFrames, DecodedFrames, FrameDecoder, head_of};
 use crate::tls::ClientCertificate;
 
-/// Payload bytes of one frame.
+/// Maximum number of payload bytes of one frame.
 const FRAME_BYTES_MAX: usize = 64 << 10;
-/// Pieces of one frame, with its header.
+/// Maximum number of pieces of one frame, with its header.
 const PIECES_MAX: usize = 66;
 /// The close status without an error.
 const NORMAL: u16 = 1_000;

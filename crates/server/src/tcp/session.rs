@@ -101,7 +101,7 @@ pub(crate) struct Session {
     /// The preparation for which the first message of `unread` waits, and its result.
     waiting: Option<Preparation>,
     waited: Option<PreparationResult>,
-    /// Other nodes' counters of the topics that are listed or described next.
+    /// Counters from other nodes, for the next list or description of topics.
     figures: Arc<Mutex<ClusterFigures>>,
     unstored: PendingAcks,
     control_requests: ControlRequests,

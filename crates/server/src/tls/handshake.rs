@@ -32,7 +32,7 @@ const HANDSHAKE: u8 = 0x16;
 const NO_PLACE: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 80];
 /// Time for a refused client to read the refusal.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Bytes of a refused client that are read and discarded.
+/// Maximum number of bytes of a refused client that are read and discarded.
 const UNHEARD_BYTES_MAX: usize = 256 << 10;
 
 /// A connection that completed the handshake.

@@ -39,7 +39,7 @@ pub struct WorkersLimits {
     pub ready_ms_max: u64,
     /// Time without an attached worker after which a ready process is killed, ms.
     pub silent_ms_max: u64,
-    /// Number of processes at the same time.
+    /// Maximum number of processes at the same time.
     pub processes_max: usize,
 }
 

@@ -158,7 +158,7 @@ impl<const D: usize> InteriorCells<D> {
         self.cell(at) != BORDER
     }
 
-    /// Whether surely no neighbour sees a point.
+    /// Whether certainly no neighbour sees the point.
     #[inline(always)]
     pub(super) fn hides(&self, at: &Point<D>) -> bool {
         let within = |axis: usize| at[axis] >= self.inside.min[axis] && at[axis] <= self.inside.max[axis];

@@ -8,7 +8,7 @@ use crate::partition::RegionLoad;
 
 /// Quantiles of a load report.
 const PARTS: usize = 64;
-/// Sampled rows. Rows are nearly in the curve's order, so every n-th row is a fair sample.
+/// Maximum number of sampled rows. Rows are nearly in the curve's order, so every n-th row is a fair sample.
 const SAMPLE_MAX: usize = 1_024;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {

@@ -327,7 +327,7 @@ impl Ledger {
     }
 }
 
-/// No task that no worker could run holds a place for which another task waits.
+/// Checks that no task holds a place while it cannot run and another task waits for the place.
 fn gives_places_to_who_can_be_run(state: &SchedulerState) {
     let (all, _) = state.list(&TaskFilter::default(), 0, usize::MAX);
     let why = |view: &TaskView| state.why(view.task).unwrap();

@@ -213,7 +213,7 @@ impl Reference {
     }
 }
 
-/// With more workers than tasks, every task that may start does so at once, and a waiting task may not start.
+/// Checks a rate with more workers than tasks: every task that may start does so at once.
 fn play_rate(rate: Rate, deeds: &[[u8; 3]]) {
     let mut scene = Scene::default();
     limited(&mut scene, rate);

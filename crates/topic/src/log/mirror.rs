@@ -35,7 +35,7 @@ pub(super) use finding::UnfedPolicy;
 
 /// The most past epochs that are remembered.
 const EPOCHS_MAX: usize = 64;
-/// Skipped ranges that are remembered.
+/// Maximum number of skipped ranges that are remembered.
 const SKIPS_MAX: usize = 64;
 
 /// State of a log that is or was a mirror.

@@ -109,7 +109,7 @@ impl LogContents {
         }
     }
 
-    /// Accounts for a new segment; removes cursors that have slept for long, so that they skip ahead.
+    /// Counts a new segment. Returns cursors that have slept for long, so that they skip ahead.
     pub(super) fn take_slept_long(&mut self, bytes: u64, memory_bytes: u64) -> Vec<SleepingCursor> {
         match &mut self.narrow {
             Some(narrow) if narrow.len > 0 => {

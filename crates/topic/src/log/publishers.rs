@@ -98,7 +98,7 @@ pub(crate) struct ReportedPresence {
 }
 
 impl ReportedPresence {
-    /// No report was delivered yet.
+    /// The initial value, before any report was delivered.
     pub(crate) fn nothing(wants_all: bool) -> ReportedPresence {
         ReportedPresence { word: UNKNOWN, wants_all }
     }

@@ -45,7 +45,7 @@ impl Log {
         Ok(state.writer.as_mut().expect("rotate sets a writer"))
     }
 
-    /// Charges payloads by reference.
+    /// Charges the budget for payloads that are stored by reference.
     #[inline(always)]
     pub(super) fn charge_by_ref(
         &self,

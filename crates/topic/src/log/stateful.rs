@@ -29,9 +29,10 @@ const BACKLOG_BYTES_MIN: u64 = 64 << 10;
 const BACKLOG_PER_STATE: u64 = 2;
 /// The least bytes of a record.
 const RECORD_BYTES_MIN: u64 = 24;
-/// A snapshot is fresh while the bytes appended since then are at most its size divided by this number …
+/// A snapshot is fresh while the bytes appended since then are at most its size divided by this number, or at
+/// most [`FRESH_BYTES_MIN`].
 const FRESH_PART: u64 = 2;
-/// … or at most this many.
+/// A snapshot is fresh while at most this many bytes were appended since then.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
 
 /// A log's reducer and its figures.
@@ -70,9 +71,9 @@ pub(crate) enum CatchUpRequest {
 pub(crate) enum CatchUp {
     /// The follower has everything before this position.
     Nothing(Position),
-    /// With one merged record at the log's last position.
+    /// The catch-up is one merged record at the log's last position.
     MergedRecord(MergedRecord),
-    /// With a snapshot, then the records after it.
+    /// The catch-up is a snapshot, then the records after it.
     Snapshot(Arc<FrozenSnapshot>),
 }
 

@@ -21,7 +21,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::Position;
 
-/// Number of logs in one token.
+/// Maximum number of logs in one token.
 pub const RESUME_LOGS_MAX: usize = 1_000;
 
 /// First character of a token of many logs.

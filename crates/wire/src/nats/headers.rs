@@ -9,7 +9,7 @@
 
 use super::Violation;
 
-/// Number of headers of one message.
+/// Maximum number of headers of one message.
 pub const HEADERS_MAX: usize = 1_024;
 
 /// The header's name for the status after `NATS/1.0`; no client can use this name.

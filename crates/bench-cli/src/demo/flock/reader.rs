@@ -17,7 +17,7 @@ use super::{ClusterDemoState, LOOK, PATIENCE};
 use crate::demo::books::{PATTERN, ReplicaResult, add, levels};
 use crate::demo::plan::MARKETS;
 
-/// Events handled between two checks.
+/// Maximum number of events handled between two checks.
 const EVENTS_MAX: usize = 512;
 const IDLE: Duration = Duration::from_millis(50);
 

@@ -24,7 +24,7 @@ use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
-/// Unread bytes of a viewer: the first message has all visible entities.
+/// Maximum number of unread bytes of a viewer: the first message has all visible entities.
 const INBOX_BYTES_MAX: u64 = 16 << 20;
 
 /// Options of every process.

@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The exit code for a failure without retries.
 const FOR_GOOD: i32 = 100;
-/// Bytes of the error output that are kept.
+/// Maximum number of bytes of the error output that are kept.
 const ERROR_BYTES_MAX: usize = 4 << 10;
 
 /// The largest result that the cluster accepts.

@@ -7,7 +7,7 @@ use super::report::NodeReport;
 use crate::console::Paint;
 use crate::table::TextTable;
 
-/// Rows per table; the dashboard shows all.
+/// Maximum number of rows per table; the dashboard shows all.
 const ROWS_MAX: usize = 20;
 
 pub fn write(report: &NodeReport, out: &mut impl Write, paint: Paint) -> io::Result<()> {

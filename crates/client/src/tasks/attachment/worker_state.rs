@@ -17,8 +17,8 @@ use super::super::asking::{LENGTH_BYTES, push, too_long};
 use super::super::assigned::AssignedTask;
 use crate::refusal::RefusedError;
 
-/// Requests in flight at once. Commands queued in the meantime are sent together, so that a busy worker sends
-/// larger requests.
+/// Maximum number of requests in flight at once. Commands queued in the meantime are sent together, so that a
+/// busy worker sends larger requests.
 const REQUESTS_MAX: usize = 4;
 /// A little more than the size of a result without content.
 const ANSWER_BYTES: usize = 80;

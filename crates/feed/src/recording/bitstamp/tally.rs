@@ -23,7 +23,7 @@ pub struct BitstampTally {
     pub times_back: u64,
     /// Orders of the opening that cannot exist.
     pub phantoms: u64,
-    /// Of these, those that were deleted from the book.
+    /// Number of phantoms that were deleted from the book.
     pub evicted: u64,
     /// Records.
     pub records: u64,

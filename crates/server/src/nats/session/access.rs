@@ -148,7 +148,7 @@ impl Session {
     }
 }
 
-/// The text of nats-server.
+/// The error text that nats-server uses.
 pub(super) fn not_to_subscribe(subject: &str, queue: Option<&str>) -> String {
     match queue {
         Some(queue) => {
@@ -169,7 +169,7 @@ pub(super) fn publish_refused(subject: &[u8], why: &str) -> String {
     format!("{}: {why}", not_to_publish(subject))
 }
 
-/// The text of nats-server.
+/// The error text that nats-server uses.
 pub(super) fn not_to_publish(subject: &[u8]) -> String {
     format!("Permissions Violation for Publish to \"{}\"", String::from_utf8_lossy(subject))
 }

@@ -15,7 +15,7 @@ use crate::session::pieces::WRITE_BYTES_MAX;
 use crate::session::scratch::Scratch;
 use crate::session::{ConnectionLost, TurnProgress};
 
-/// Channels that share a write.
+/// Maximum number of channels that share a write.
 const TURN_CHANNELS_MAX: usize = 16;
 
 impl Session {

@@ -13,7 +13,7 @@ use super::subscription::{Channel, Subscription};
 use crate::session::outbound::{OutboundBuffer, UnsentPart};
 use crate::session::pieces::{LENT_BYTES_MIN, Pieces};
 
-/// Bytes of records that are looked up together.
+/// Maximum number of bytes of records that are looked up together.
 const SPAN_BYTES_MAX: usize = 16 << 10;
 /// Smaller payloads are copied: a message with a borrowed payload takes three pieces.
 const LENT_PAYLOAD_MIN: usize = 4 * LENT_BYTES_MIN;
@@ -38,7 +38,7 @@ pub(super) struct WritePlan<'a, 's> {
 }
 
 impl<'a, 's> WritePlan<'a, 's> {
-    /// Starts with the output besides records.
+    /// Starts a write with the pending output that is not records.
     pub(super) fn new(
         gathered: &'s mut Vec<u8>,
         moves: &'s mut Vec<CursorMove>,

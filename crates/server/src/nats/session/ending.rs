@@ -11,7 +11,7 @@ use dunlin::wire::nats::PONG;
 
 use super::Session;
 
-/// Pending `PONG`s.
+/// Maximum number of pending `PONG`s.
 const PONGS_MAX: usize = 1_024;
 
 /// `PONG`s that wait, in order.
@@ -22,7 +22,7 @@ pub(super) struct PendingPongs(VecDeque<PendingPong>);
 #[derive(Debug)]
 struct PendingPong {
     channels: Vec<(u32, Position)>,
-    /// With the last sequence number of each log of the topic.
+    /// Members of queue groups, each with the last sequence number of each log.
     members: Vec<(u32, Vec<u64>)>,
 }
 

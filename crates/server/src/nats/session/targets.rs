@@ -33,7 +33,7 @@ pub(super) struct TargetSearch {
     found: Option<(Result<OwningTopic, TopicError>, TopicFuture<()>)>,
 }
 
-/// Subjects to look up ahead.
+/// Maximum number of subjects to look up ahead.
 const AHEAD_MAX: usize = 256;
 
 /// Field order matters: the publisher is dropped before its topic may be deleted.

@@ -6,7 +6,7 @@ use super::subscription::Channel;
 use super::{Phase, Session};
 use crate::tcp::session::translate::position_to_wire;
 
-/// Channels in one heartbeat.
+/// Maximum number of channels in one heartbeat.
 const HEARTBEAT_CHANNELS_MAX: usize = 1_024;
 
 impl Session {

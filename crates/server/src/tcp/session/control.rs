@@ -25,9 +25,9 @@ use super::{CONTROL_BYTES_MAX, Session};
 /// The waiter token of results.
 pub(super) const CONTROLLED: u32 = u32::MAX - 6;
 
-/// Requests of a session without a response.
+/// Maximum number of requests of a session without a response.
 const REQUESTS_MAX: usize = 4_096;
-/// Bytes of these requests.
+/// Maximum size of these requests, bytes.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
 
 /// The control requests of a session.

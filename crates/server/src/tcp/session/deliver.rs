@@ -16,7 +16,7 @@ use super::translate::position_to_wire;
 use super::{CONTROL_BYTES_MAX, ConnectionLost, Session, TurnProgress};
 use crate::session::pieces::WRITE_BYTES_MAX;
 
-/// Channels that share a write.
+/// Maximum number of channels that share a write.
 const TURN_CHANNELS_MAX: usize = 16;
 
 impl Session {

@@ -17,7 +17,7 @@ use super::translate::position_to_wire;
 use crate::session::outbound::UnsentPart;
 use crate::session::pieces::Pieces;
 
-/// Bytes of one batch, or one larger record.
+/// Maximum number of bytes of one batch, or one larger record.
 pub(super) const RUN_BYTES_MAX: usize = 16 << 10;
 /// How one message, or skipped records, move a channel's cursor.
 #[derive(Debug, Clone)]

@@ -32,15 +32,15 @@ use super::{CONTROL_BYTES_MAX, Session};
 /// The waiter token of results and orders.
 pub(super) const TASKED: u32 = u32::MAX - 8;
 
-/// Requests of a session without a response.
+/// Maximum number of requests of a session without a response.
 const REQUESTS_MAX: usize = 4_096;
-/// Bytes of these requests.
+/// Maximum size of these requests, bytes.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
-/// Workers of one session.
+/// Maximum number of workers of one session.
 const WORKERS_MAX: usize = 4_096;
-/// Existing tenants that a session remembers.
+/// Maximum number of existing tenants that a session remembers.
 const TENANTS_KEPT_MAX: usize = 10_000;
-/// Bytes of orders in one message, or one larger order.
+/// Maximum number of bytes of orders in one message, or one larger order.
 const ORDERS_BYTES_MAX: usize = 256 << 10;
 
 /// The task requests and workers of a session.

@@ -333,7 +333,7 @@ impl GoesOn {
         }
     }
 
-    /// Covers the time in which the owner cannot be reached.
+    /// Publishes a level, and retries while the owner cannot be reached.
     fn publish(&mut self, number: i64) -> Outcome {
         let mut outcome = Err(String::new());
         until("the owner has answered", || {

@@ -5,7 +5,7 @@
 pub struct WorkConfig {
     /// How long a claim lasts, ns.
     pub claim_ns: u64,
-    /// Attempts before a record becomes a dead letter.
+    /// Maximum number of attempts before a record becomes a dead letter.
     pub attempts_max: u32,
 }
 

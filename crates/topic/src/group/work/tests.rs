@@ -211,7 +211,7 @@ struct Truth {
     now_ns: u64,
     keys: Vec<Option<u64>>,
     members: Vec<MemberId>,
-    /// Newest first.
+    /// Every claim with its member, newest first.
     given: Vec<(MemberId, Claim)>,
     /// Valid claims by record.
     current: BTreeMap<u64, (MemberId, Claim)>,

@@ -12,7 +12,7 @@ use crate::fixture::{MANUAL, pass};
 
 const CLAIM_NS: u64 = 1_000_000_000;
 const ATTEMPTS_MAX: u32 = 3;
-/// Claims that members remember, including ended ones.
+/// Maximum number of claims that members remember, including ended ones.
 const GIVEN_MAX: usize = 16;
 
 /// How a member ends or renews a claim.

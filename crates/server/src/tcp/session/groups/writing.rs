@@ -7,7 +7,7 @@ use dunlin::wire::{Deleted, Deliver, FromNode, GapMessage};
 use super::super::translate::position_to_wire;
 use super::member::MemberEvent;
 
-/// Bytes of one DELIVER, or one larger record.
+/// Maximum number of bytes of one DELIVER, or one larger record.
 const DELIVER_BYTES_MAX: usize = 16 << 10;
 
 /// A DELIVER message that is being written.
