@@ -36,7 +36,7 @@ impl PyReceipt {
         self.0.duplicate
     }
 
-    /// Whether the topic is in another epoch than at the last receipt: acknowledged records may be lost.
+    /// Whether the topic's epoch has changed since the last receipt. Acknowledged records may then be lost.
     #[getter]
     fn new_epoch(&self) -> bool {
         self.0.new_epoch

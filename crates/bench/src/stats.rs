@@ -39,7 +39,7 @@ impl Summary {
         if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median.abs() }
     }
 
-    /// Whether the runs differ too much to be quoted without a warning.
+    /// Whether the runs differ so much that a quoted result needs a warning.
     pub fn is_noisy(&self) -> bool {
         self.spread() > SPREAD_WARNED
     }

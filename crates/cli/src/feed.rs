@@ -260,8 +260,8 @@ impl NoRoomClock {
             .is_none_or(|patience| self.since.map_or(Duration::ZERO, |since| since.elapsed()) < patience)
     }
 
-    /// The node has room again once more records are acknowledged. The topic may still refuse records that were
-    /// sent.
+    /// Called when the node has acknowledged more records, and thus has room again. The topic may still refuse
+    /// records that were sent.
     fn over(&mut self, acknowledged: u64) {
         if acknowledged > self.acknowledged {
             (self.since, self.pause) = (None, PAUSE_MIN);

@@ -444,7 +444,7 @@ impl Link {
         self.heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms).max(1));
         self.backoff.reset();
         self.was_up = true;
-        // Messages from other threads leave after the resumption.
+        // The resumption is sent before messages of other threads.
         shared.outbox.cork(socket);
         let mut again = Vec::new();
         lock(&shared.session).welcomed(&welcome, preamble.version_max, &mut again);

@@ -190,7 +190,7 @@ impl PublisherShared {
         let mut blame = RefusedPart::Batch;
         let mut follows = false;
         if let Some(lane) = state.lanes.get_mut(refused.partition as usize) {
-            // Records refused because of the record before them are kept and sent again.
+            // The lane keeps records that were refused only because of an earlier record, and sends them again.
             follows = code == ErrorCode::ProducerGap && lane.is_settling() && lane.has_left_out();
             blame = lane.refused(refused.producer_seq, code == ErrorCode::OutcomeUnknown, record);
         }

@@ -65,7 +65,8 @@ pub struct TopicDescription {
     pub config: TopicConfig,
     /// Publishers at all nodes; `None` if a node does not answer.
     pub publishers: Option<u32>,
-    /// Subscriptions at all nodes, of which `subscribers` may omit some; `None` if a node does not answer.
+    /// The number of subscriptions at all nodes. The list `subscribers` may omit some. `None` if a node does not
+    /// answer.
     pub subscribers_total: Option<u32>,
     /// The partitions; empty if the topic's owner does not answer.
     pub logs: Vec<LogDescription>,

@@ -85,7 +85,7 @@ choice! {
         /// Ensures that a topic has a living owner; creates the topic if there is none.
         Place { /// The request.
             wanted: Wanted<'a> } = 21,
-        /// Moves a topic to a member. If that member is the owner already, it begins a later epoch.
+        /// Moves a topic to a member. If that member already owns the topic, a later epoch begins.
         Move { /// Its name.
             topic: &'a [u8], /// The node.
             node: u64, /// The lowest epoch that it may begin.

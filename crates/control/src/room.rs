@@ -104,7 +104,7 @@ impl ControlState {
         }
     }
 
-    /// Sets the tenant of a key of a snapshot; `false` if there is no such key without a tenant.
+    /// Sets the tenant of a key from a snapshot. Returns `false` unless the key exists and has no tenant.
     pub(crate) fn give_to(&mut self, key: &[u8], tenant: &Value) -> bool {
         let Some(item) = self.keys.get_mut(key).filter(|item| item.tenant.is_none()) else { return false };
         item.tenant = Some(tenant.clone());

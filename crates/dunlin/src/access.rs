@@ -57,10 +57,10 @@ pub trait User: std::fmt::Debug + Send + Sync {
     /// Called before a topic is created. `by_itself`: a publish or subscribe call creates the topic.
     fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError>;
 
-    /// The topic was created.
+    /// Called after the topic was created.
     fn made_topic(&self, topic: &Arc<Topic>);
 
-    /// The topic was not created.
+    /// Called if the topic was not created after all.
     fn no_topic(&self, name: &str);
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct State {
     by_name: BTreeMap<String, Arc<Entry>>,
-    /// Topics that own other subjects than just their name.
+    /// Topics that own more subjects than their name.
     owning_others: BTreeMap<String, Arc<Entry>>,
     owners: PatternIndex<Arc<Entry>>,
     /// Reply inboxes, by the patterns of the subscriptions that read them.

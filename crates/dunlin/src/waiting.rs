@@ -470,7 +470,7 @@ impl Node {
         ownership.open_cursor(log, move |log| Cursor::starting(log, &options, start, filter, consumption))
     }
 
-    /// The subscriber starts at a position that this node has not reached.
+    /// Opens a cursor at a position that this node has not reached.
     fn open_ahead(
         &self,
         log: Arc<Log>,

@@ -32,7 +32,7 @@ pub struct CommitLoad {
 pub struct CommitMeasurement {
     /// Records written or read.
     pub records: u64,
-    /// Bytes of their frames.
+    /// Bytes of the records' frames.
     pub bytes: u64,
     /// Total time, ns.
     pub took_ns: u64,

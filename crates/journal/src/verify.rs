@@ -52,7 +52,7 @@ pub struct FileReport {
     pub bytes: u64,
     /// Valid blocks of records.
     pub blocks: u64,
-    /// Records in them.
+    /// Records in the valid blocks.
     pub records: u64,
     /// The file's epoch, and the sequence of its first record.
     pub first: Position,

@@ -202,7 +202,7 @@ impl Cluster {
         self.topics.own();
     }
 
-    /// The address of the port for other nodes, with its real port.
+    /// The address for other nodes, with the port that the system assigned.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

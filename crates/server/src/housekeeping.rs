@@ -98,8 +98,7 @@ impl DiskFullReport {
     }
 }
 
-/// Runs the housekeeping on another thread than the listeners', because it may wait for a disk or the
-/// cluster.
+/// Runs the housekeeping outside the listeners' threads, because it may wait for a disk or the cluster.
 async fn tick(shared: &Arc<SharedServer>) {
     let reached = || [Protocol::Nats, Protocol::Http].map(|protocol| shared.nats_addresses(protocol));
     let mut known = reached();

@@ -47,9 +47,9 @@ layout! {
 /// Tasks of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeldTasks {
-    /// Starts of all its tasks.
+    /// The start of each task of the worker.
     pub starts: Vec<TaskStart>,
-    /// Orders to stop some of them.
+    /// Orders to stop some of these tasks.
     pub stops: Vec<WorkerOrder>,
     /// Further tasks that the worker would take.
     pub credit: u32,

@@ -30,7 +30,7 @@ impl SchedulerState {
         }
     }
 
-    /// Gives idle workers of a pool tasks of a class, or others that rank before.
+    /// Gives idle workers of a pool tasks of a class, or other tasks that rank higher.
     fn serve(&mut self, class: u32, pool: u32, effects: &mut TaskEffects) {
         let mut passed = None;
         let serves = self.pools[pool as usize].serves.clone();

@@ -92,7 +92,7 @@ impl Bucket {
         Bucket { missing: missing as u64, at_ms: now_ms }
     }
 
-    /// Whether a bucket from a snapshot is possible for this rate.
+    /// Whether a bucket from a snapshot is valid for this rate.
     pub(crate) fn is_of(&self, rate: &Rate, now_ms: u64) -> bool {
         (1..=rate.most()).contains(&self.missing) && self.at_ms <= now_ms
     }

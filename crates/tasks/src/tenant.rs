@@ -53,7 +53,7 @@ layout! {
     pub struct Limited {
         /// Key of a label, or `tenant`, `queue` or `kind`.
         pub key: Arc<[u8]>,
-        /// Most tasks running at once.
+        /// Maximum number of tasks that run at once.
         pub running_max: u32,
         /// Highest rate of starts.
         pub rate: Option<Rate>,

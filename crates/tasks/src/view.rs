@@ -164,7 +164,7 @@ layout! {
         pub tenants: Vec<Arc<[u8]>>,
         /// Processor thousandths and memory bytes of the worker; 0 if not stated.
         pub has: [u64; 2],
-        /// The part of both that the held tasks need.
+        /// Processor thousandths and memory bytes that the held tasks need.
         pub used: [u64; 2],
     }
 }

@@ -186,7 +186,8 @@ impl Cursor {
         self.tell_publishers().or_else(|| self.check()).unwrap_or(ReadOutcome::Empty)
     }
 
-    /// Makes a lag warning, once until the cursor has caught up. Registered subscribers cannot lose records.
+    /// Returns a lag warning, at most once until the cursor has caught up. Registered subscribers cannot lose
+    /// records.
     fn warn(&mut self) -> Option<Lagging> {
         if self.warned
             || self.subscriber.is_some()

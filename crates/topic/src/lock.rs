@@ -93,7 +93,7 @@ impl<T> ShortGuard<'_, T> {
     /// Gives exclusive access to the value.
     #[inline(always)]
     pub fn get(&mut self) -> &mut T {
-        // SAFETY: the guard holds the lock, and lends itself for as long.
+        // SAFETY: the guard holds the lock for as long as the reference lives.
         self.0.value.with_mut(|value| unsafe { &mut *value })
     }
 }
@@ -103,7 +103,7 @@ impl<T> std::ops::Deref for ShortGuard<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock, and lends itself for as long.
+        // SAFETY: the guard holds the lock for as long as the reference lives.
         self.0.value.with(|value| unsafe { &*value })
     }
 }

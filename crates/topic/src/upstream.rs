@@ -45,7 +45,7 @@ pub trait Upstream: Send + Sync + Debug {
     /// until the mirror has reached the owner's position, so that the subscriber misses no record.
     fn is_read(&self, log: &Arc<Log>, start: Start);
 
-    /// The first publisher at this node of a state topic has connected, or the last one has left.
+    /// Called when the first publisher of a state topic has connected at this node, or the last one has left.
     fn publishers_changed(&self) {}
 
     /// A private mirror for one subscriber, fed from `start`. The subscriber needs it if the shared mirror does not

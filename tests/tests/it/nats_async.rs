@@ -10,7 +10,7 @@ use futures_util::{StreamExt, future};
 use crate::nats_stage::NatsNode;
 use crate::tls_node::TlsNode;
 
-/// The client runs only on this thread. While the thread is busy, the client reads nothing.
+/// Runs a test with a client that runs only on this thread. While the thread is busy, the client reads nothing.
 fn with_client<F: Future<Output = ()>>(run: impl FnOnce(NatsNode, Client) -> F) {
     let node = NatsNode::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

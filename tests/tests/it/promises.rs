@@ -33,8 +33,8 @@ fn keeps_its_promises(listener: &dyn Listener) {
     tries_all(listener, NodeUnderTest::start);
 }
 
-/// The same with authentication and permissions, so that each subscription is filtered and each publish is
-/// checked.
+/// Runs the checks with authentication and permissions, so that each subscription is filtered and each publish
+/// is checked.
 fn keeps_its_promises_to_users(listener: &dyn Listener) {
     tries_all(listener, NodeUnderTest::start_with_users);
 }

@@ -97,7 +97,7 @@ fn ids(ledger: &Ledger) -> Vec<u64> {
     ledger.iter().map(|(id, ..)| id.0).collect()
 }
 
-/// The result of one region in one process with the same inputs.
+/// Returns the result of one region in one process with the same inputs.
 fn alone(ticks: u64) -> Ledger {
     let mut stage = Lockstep::new(&setup(false), &WALK, 1);
     (0..ENTITIES).for_each(|id| stage.spawn(&entity(id, SEED)).unwrap());

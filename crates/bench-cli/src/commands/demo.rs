@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     ended.check()
 }
 
-/// The demo of a cluster ends with its table. `dunlin dev --nodes` starts a cluster to explore.
+/// Runs the demo of a cluster, which ends with its table. `dunlin dev --nodes` starts a cluster to explore.
 fn over_nodes(
     arguments: &Arguments,
     source: &ReplaySource,

@@ -107,7 +107,7 @@ impl LogAccount {
         self.missed.push(MissedRecords { first: gap.first, last: gap.last });
     }
 
-    /// The demo's node does not restart, so that a new epoch is an error.
+    /// Notes a new epoch as an error, because the demo's node does not restart.
     pub fn epoch_changed(&mut self, change: &EpochChanged) {
         self.faults.push(format!("the epoch changed from {} to {}", change.old, change.new_first.epoch));
     }

@@ -248,7 +248,7 @@ impl Member {
         self.topics.iter().filter_map(mine).collect()
     }
 
-    /// The number of accounted records.
+    /// The number of records that were received or reported missing.
     fn told(&self) -> u64 {
         self.reader.accounts().values().map(|account| account.seen + account.missed_records()).sum()
     }

@@ -13,7 +13,7 @@ use crate::point::RunSample;
 pub struct FeedFigures {
     /// Totals of all subscribers.
     pub tally: DeliveryTally,
-    /// Updates that were due to them.
+    /// Number of updates that all subscribers should receive.
     pub due: u64,
     /// Records that were withheld from all subscribers, who must detect and repair the loss.
     withheld: u64,

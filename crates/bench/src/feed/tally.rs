@@ -27,7 +27,7 @@ pub struct DeliveryTally {
     pub stale_by_processing: Latencies,
     /// Losses that subscribers detected themselves.
     pub holes: u64,
-    /// Losses that were reported to them.
+    /// Losses that the node reported to subscribers.
     pub gaps: u64,
     /// Requests for repair, and states that arrived in place of records.
     pub resyncs: u64,

@@ -10,7 +10,7 @@ use crate::local::stand::LocalNode;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
-/// History of the topic: shared by both in the caches.
+/// History of the topic, small enough for caches that both threads share.
 const HISTORY_BYTES: u64 = 4 << 20;
 /// History for payloads by reference, which count in full although nothing is copied.
 const HISTORY_BYTES_BY_REF: u64 = 256 << 20;

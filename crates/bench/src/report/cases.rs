@@ -24,7 +24,7 @@ pub struct Case {
     pub rows: RowSet,
 }
 
-/// Cases of a suite that one of these runs measured; the runs are those of `cited`, oldest first.
+/// The suite's cases that at least one of these runs measured. The runs are those of `cited`, oldest first.
 pub fn of(suite: &Suite, runs: &[&KeptRun], cited: &mut Cited) -> Vec<Case> {
     let places = places(suite);
     suite.cases.iter().filter_map(|case| put_together(suite, case, &places, runs, cited)).collect()

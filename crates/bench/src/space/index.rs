@@ -66,7 +66,7 @@ fn columns(setting: &WorldSetting) -> [Vec<f32>; 3] {
     columns
 }
 
-/// Moves all points a little, alike for every index; points turn at the walls.
+/// Moves all points a little, equally for every index. Points turn back at the walls.
 fn advance(points: &mut [Vec<f32>; 3], world: &WorldBox<3>, tick: u32) {
     for (axis, column) in points.iter_mut().enumerate() {
         let edge = world.max()[axis];

@@ -103,7 +103,7 @@ fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> R
     if let Some(error) = predictive.forecast_error {
         sample = sample.with("forecast_error_share", error);
     }
-    // Without violations a forecast can prevent none.
+    // A forecast can prevent violations only if there are some.
     if reactive.violated_minutes > 0 {
         sample = sample.with("spared_share", 1.0 - minutes(predictive) / minutes(reactive));
     }

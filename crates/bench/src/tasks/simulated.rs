@@ -11,7 +11,7 @@ use crate::point::RunSample;
 
 /// Values of case `phases`.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "predictive", "in", "cold", "warm"];
-/// Use of the workers by the usual work, before one tenant submits ten times as much.
+/// How much of the workers the usual work uses, before one tenant submits ten times as much.
 pub const LOADS: [&str; 2] = ["light", "saturated"];
 /// Values of case `cost`, in the document's order, then all strategies together.
 pub const STRATEGIES: [&str; 5] = ["spot", "predictive", "right_sizing", "night", "all"];

@@ -21,8 +21,8 @@ pub struct TaskWork {
     pub task_ns: u64,
     /// Most unfinished tasks of a tenant whose submission has no rate.
     pub backlog: usize,
-    /// Tasks a second of all tenants without a rate of their own, by Poisson processes; 0 for as many as
-    /// possible.
+    /// Tasks per second of all tenants that have no rate of their own, at random (Poisson) times; 0 for as many
+    /// as possible.
     pub rate: f64,
     /// Size of a payload, bytes.
     pub bytes: usize,

@@ -18,8 +18,8 @@ fn over(transport: &str, case: &str, more: &[&str]) -> Vec<FigureRow> {
     rows_of(folder.path(), &[&["feed", &case, "--time=200ms", &transport], more].concat())
 }
 
-/// Every due update arrived, alone or merged with others, or is counted as lost. After a stall of the machine a
-/// state replaces updates.
+/// Checks that every due update arrived, alone or merged with others, or is counted as lost. After a stall of
+/// the machine a state replaces updates.
 fn assert_accounted(rows: &[FigureRow], due: f64) {
     let delivered = figure(rows, "deliveries");
     assert!(delivered > 0.0, "{rows:?}");

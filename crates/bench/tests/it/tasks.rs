@@ -60,7 +60,7 @@ mod long {
     }
 }
 
-/// Each run kills two leaders and two workers.
+/// Runs the measurement, in which each run kills two leaders and two workers.
 fn outlive_leaders_and_workers(runs: u32) {
     let rows = rows(&["--case=failover", &format!("--runs={runs}")]);
     for killed in ["leader", "worker"] {

@@ -99,7 +99,7 @@ impl Drop for Program {
 }
 
 impl Outcome {
-    /// Waits for the end. A program without an end is killed with its test.
+    /// Waits for the end. A program that does not end is killed with its test.
     pub fn of(program: impl Into<Program>) -> Outcome {
         let mut child = program.into();
         let out = child.stdout.take().map(|pipe| thread::spawn(move || all(pipe)));

@@ -168,7 +168,7 @@ fn signal_ends_a_world_process_of_a_frozen_node() {
     signal("CONT", node.pid());
 }
 
-/// A world of another program is found like any other.
+/// Commands also find a world that another program runs.
 #[test]
 fn world_of_an_external_program_is_shown() {
     let node = dunlin::Node::start(Config::default()).unwrap();

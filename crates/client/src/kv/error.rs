@@ -11,7 +11,7 @@ use crate::topics::CallError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KvError {
-    /// The key's last revision is another than expected.
+    /// The key's last revision is not the expected one.
     #[error("revision {modified} last wrote the key, not the expected one (0: the key does not exist)")]
     Moved {
         /// The revision of the last write; 0 if the key does not exist.

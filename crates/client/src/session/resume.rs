@@ -52,7 +52,7 @@ impl ClientSession {
         self.inbox_prefix.clear();
     }
 
-    /// Refuses a node of another cluster than the one where this client's handles began. A node that was in
+    /// Refuses a node that is not in the cluster where this client's handles began. A node that was in
     /// no cluster may have founded one.
     pub(crate) fn check_cluster(&self, cluster: &str) -> Option<RefusedError> {
         let known = self.cluster.as_deref().filter(|known| *known != NO_CLUSTER)?;

@@ -44,12 +44,12 @@ impl LockWaiters {
         self.notify(name, lease, Ok(token));
     }
 
-    /// The lease has left the queue.
+    /// Called when the lease has left the queue.
     pub(super) fn left(&self, name: &[u8], lease: u64) {
         self.notify(name, lease, Err(ControlRefusal::NotHeld { lease }));
     }
 
-    /// The lease has ended.
+    /// Called when the lease has ended.
     pub(super) fn ended(&self, lease: u64) {
         let mut waiters = self.waiters();
         while let Some(entry) = waiters.range((lease, Key::new())..).next().map(|(key, _)| key.clone()) {
@@ -61,7 +61,7 @@ impl LockWaiters {
         }
     }
 
-    /// The state was restored: notifies holders. All other callers must request their locks again.
+    /// Called when the state was restored. Notifies holders. All other callers must request their locks again.
     pub(super) fn look(&self, state: &ControlState) {
         for ((lease, name), those) in std::mem::take(&mut *self.waiters()) {
             let held = state.get(&[LOCKS, &name].concat()).filter(|item| item.lease == lease);

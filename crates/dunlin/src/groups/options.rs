@@ -86,7 +86,7 @@ pub enum DeadLetters {
     Default,
     /// To this subject.
     Subject(String),
-    /// Nowhere: they are dropped.
+    /// Dead letters are dropped.
     Drop,
 }
 

@@ -35,18 +35,18 @@ const KEPT_MAX: usize = 1 << 17;
 
 /// The sender of a batch, which handles failures.
 pub(super) trait Sender: Send + Sync + std::fmt::Debug {
-    /// The batch was certainly not appended: the node could not be reached, or may not be the owner.
+    /// Called if the batch was certainly not appended: the node could not be reached, or may not be the owner.
     fn again(&self, run: InFlightBatch, why: &str);
 
-    /// The node has refused the batch.
+    /// Called when the node has refused the batch.
     fn refused(&self, run: InFlightBatch, error: PublishError) {
         run.end(Err(error));
     }
 
-    /// The node has appended the batch.
+    /// Called when the node has appended the batch.
     fn taken_by(&self, _node: u64) {}
 
-    /// The outcome of a batch [under way](Handed::is_under_way) is final.
+    /// Called when the outcome of a batch [under way](Handed::is_under_way) is final.
     fn landed(&self) {}
 }
 

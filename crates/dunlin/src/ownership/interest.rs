@@ -55,7 +55,7 @@ enum QueryPurpose {
     Record,
     /// Whether a reply inbox takes the replies. A member that does not answer has no subscriber.
     Reply,
-    /// Whether an inbox of this pattern belongs to another user than this one. A member that does not answer has
+    /// Whether an inbox of this pattern belongs to a user other than this one. A member that does not answer has
     /// none.
     InboxOfAnother(String),
 }
@@ -111,7 +111,7 @@ impl InterestQuery {
         self.round.answered(self.node, Some(interest));
     }
 
-    /// The node will not answer.
+    /// Called if the node will not answer.
     pub fn fail(&self) {
         self.round.answered(self.node, None);
     }
@@ -182,7 +182,8 @@ impl Ownership {
         self.query_others(pattern, QueryPurpose::Record)
     }
 
-    /// The same before a reply inbox takes replies: a member that does not answer counts as without subscribers.
+    /// Like the function above, but before a reply inbox takes replies: a member that does not answer counts as
+    /// without subscribers.
     pub(crate) fn is_reply_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, QueryPurpose::Reply)
     }

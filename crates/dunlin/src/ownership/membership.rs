@@ -157,8 +157,8 @@ impl RemoteMembership {
         }
     }
 
-    /// The owner has ended or refused the membership. Unless the reason is final, the present owner is asked
-    /// again.
+    /// Called when the owner has ended or refused the membership. Unless the reason is final, asks the present
+    /// owner again.
     pub fn ended(&self, why: &SubscribeError) {
         if self.is_ending() {
             return self.close();
@@ -177,12 +177,12 @@ impl RemoteMembership {
         }
     }
 
-    /// The topic was deleted.
+    /// Called when the topic was deleted.
     pub(super) fn close(&self) {
         self.end(RemoteEnd::Ended(SubscribeError::Closed));
     }
 
-    /// This node owns the topic since this epoch.
+    /// Called when this node owns the topic, from this epoch on.
     pub(super) fn come_here(&self, epoch: u32) {
         {
             let mut state = lock(&self.state);
@@ -214,8 +214,8 @@ impl RemoteMembership {
         is_unplaced
     }
 
-    /// The owner has accepted the membership, and its logs are in this epoch. A later group, at another owner or
-    /// after a lost connection, delivers nothing of that epoch again.
+    /// Called when the owner has accepted the membership. The owner's logs are in this epoch. A later group, at
+    /// another owner or after a lost connection, delivers nothing of that epoch again.
     ///
     /// The epoch at the time of the request is not enough: a durable topic begins an epoch with each start of its
     /// owner.
@@ -244,7 +244,7 @@ impl RemoteMembership {
         !state.unread.is_empty() || state.outcome.is_some()
     }
 
-    /// The member has consumed this record and all before it.
+    /// Called when the member has consumed this record and all before it.
     pub(crate) fn consumed(&self, term: u32, partition: u16, position: Position) {
         let mut state = lock(&self.state);
         if term != state.term {

@@ -24,7 +24,7 @@ impl PublisherPresence {
         topic.publishers() > 0 && !route.is_over() && route.owner().0 == self.owner
     }
 
-    /// The owner no longer counts the publishers, or could not be reached.
+    /// Called when the owner no longer counts the publishers, or could not be reached.
     pub fn ended(self: &Arc<PublisherPresence>) {
         if let Some(route) = self.route.upgrade() {
             route.presence_ended(self);

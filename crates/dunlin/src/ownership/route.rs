@@ -58,9 +58,9 @@ struct State {
     /// batch goes to another node or into the log here.
     unanswered: usize,
     sent_to: u64,
-    /// The flight of those batches.
+    /// The flight of the unanswered batches.
     flight: u64,
-    /// The ticket of the newest of them.
+    /// The ticket of the newest unanswered batch.
     sent_through: u64,
     feed: Option<Arc<MirrorFeed>>,
     /// The presence of this node's publishers while another node is the owner.

@@ -58,7 +58,7 @@ impl Ownership {
         self.enlisted.store(enlisted, Ordering::Release);
     }
 
-    /// Updates the node to the changes of one revision.
+    /// Applies the changes of one revision to the node.
     pub fn changed(self: &Arc<Ownership>, events: KeyEvents<'_>) {
         for event in events.filter_map(Result::ok) {
             match event {

@@ -43,7 +43,7 @@ impl Stretches {
         Stretches(all)
     }
 
-    /// Names in both.
+    /// Returns the names that are in both.
     pub(crate) fn and(&self, other: &Stretches) -> Stretches {
         let both = self.0.iter().flat_map(|a| other.0.iter().filter_map(|b| a.and(b)));
         let mut both: Vec<Stretch> = both.collect();

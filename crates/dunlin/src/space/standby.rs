@@ -34,7 +34,7 @@ impl<const D: usize> Standbys<D> {
         Standbys { setup, states: BTreeMap::new() }
     }
 
-    /// Starts a copy from a complete state. Returns the handover entries and the tick that it includes.
+    /// Starts a copy from a complete state. Returns the number of handover entries and the tick of that state.
     pub fn start(&mut self, region: RegionId, whole: &[u8]) -> Result<(u64, u64), StandbyError> {
         let setup = RegionSetup { region, ..self.setup.clone() };
         let state =

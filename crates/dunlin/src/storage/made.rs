@@ -40,7 +40,7 @@ pub(crate) fn note(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) {
     write(disk, &mark(dir, part), locks(disk, of));
 }
 
-/// The same, once the part's logs are closed. If a log is still open, the mark does not change.
+/// Writes the mark once the part's logs are closed. If a log is still open, the mark does not change.
 pub(crate) fn note_closed(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) {
     let held: Vec<_> = logs_of(of).map(|log| disk.lock(&log).ok().flatten()).collect();
     if is_marked(disk, dir, part) && held.iter().all(Option::is_some) {

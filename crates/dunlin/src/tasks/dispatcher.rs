@@ -186,7 +186,8 @@ impl Dispatcher {
         }
     }
 
-    /// The state was restored: hands workers all orders they hold again. Workers ignore those that they know.
+    /// Called when the state was restored. Hands workers all orders that they hold again. Workers ignore those
+    /// that they know.
     pub(super) fn look(&self, state: &SchedulerState) {
         let workers: Vec<u64> = lock(&self.attached).by_worker.keys().copied().collect();
         let held = workers.into_iter().filter_map(|worker| state.held(worker).ok());

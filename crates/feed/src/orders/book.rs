@@ -30,7 +30,7 @@ pub struct Order {
 pub struct QueuePosition {
     /// Number of orders ahead at the same price.
     pub orders_ahead: usize,
-    /// Sum of their sizes, units.
+    /// Sum of the sizes of these orders, units.
     pub size_ahead: i64,
 }
 

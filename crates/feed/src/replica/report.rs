@@ -64,7 +64,7 @@ pub enum ReplicaFault {
     },
     /// The state's checksum differs from its owner's at the same position.
     Diverged {
-        /// Position of both.
+        /// Position of both states.
         at: Position,
         /// The owner's checksum.
         owner: u64,

@@ -86,7 +86,7 @@ pub(crate) struct BlockHeader {
     pub kind: BlockKind,
     /// Bytes that follow the header.
     pub bytes: u32,
-    /// Bytes of the writer's note at their end.
+    /// Bytes of the writer's note at the end of these bytes.
     pub note_bytes: u32,
     pub epoch: u32,
     /// Sequence of the first record; in a mark, of the next record.

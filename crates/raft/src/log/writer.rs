@@ -117,7 +117,7 @@ struct Writing {
     margin: Margin,
     /// Writes without room, in order.
     waiting: VecDeque<Write>,
-    /// Commands that arrived after them.
+    /// Commands that arrived after the waiting writes.
     came: VecDeque<WriterCommand>,
     /// Whether the log is closing. Writes then do not wait for room.
     is_closing: bool,

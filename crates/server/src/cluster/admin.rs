@@ -162,7 +162,7 @@ async fn answer(seat: &Arc<ClusterMember>, question: AdminRequest) -> AdminReply
     said.unwrap_or_else(|said| said)
 }
 
-/// Collects the counters on another thread than that of connections, because this visits every topic.
+/// Collects the counters outside the connections' thread, because this visits every topic.
 async fn figures(seat: &ClusterMember, wanted: FiguresRequest) -> AdminReply {
     let Some(tell) = seat.figures() else { return starting() };
     match tokio::task::spawn_blocking(move || tell(&wanted)).await {

@@ -118,7 +118,7 @@ impl NodeIdentity {
         Ok(NodeIdentity { release: super::RELEASE.to_owned(), address, now, before, earlier, ..self })
     }
 
-    /// Whether `text` has no other entries than this identity.
+    /// Whether `text` has only the entries of this identity.
     fn says_all(&self, text: &str) -> bool {
         let parts = (serde_json::to_value(self), serde_json::from_str(text));
         let (Ok(Value::Object(known)), Ok(Value::Object(found))) = parts else { return false };

@@ -61,7 +61,7 @@ struct OwnershipFollower {
 }
 
 impl ClusterTopics {
-    /// Makes the node's topics those of the cluster.
+    /// Starts keeping the node's topics equal to the cluster's.
     pub(super) fn start(
         node: &Node,
         seat: &Arc<ClusterMember>,

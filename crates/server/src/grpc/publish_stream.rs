@@ -67,9 +67,9 @@ struct BatchOutcome {
 /// Records of one log that have to be stored, or one record that was forwarded to the log's owner.
 struct UnstoredRecords {
     topic: Arc<Topic>,
-    /// The receipt of the last of them.
+    /// The receipt of the last record.
     receipt: Receipt,
-    /// Their numbers in the stream.
+    /// The records' numbers in the stream.
     indexes: Vec<u64>,
 }
 

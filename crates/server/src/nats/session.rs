@@ -131,7 +131,7 @@ pub(crate) struct Session {
     opening_is_stale: bool,
     /// The number of channels that have been opened or refused.
     opened: u64,
-    /// The next publish waits for a channel of the client's own; the value of `opened` when it began to wait.
+    /// If the next publish waits for one of the client's own channels: the value of `opened` when the wait began.
     waits_for_opening: Option<u64>,
     /// Memberships in queue groups.
     members: HashMap<u32, Box<QueueMember>>,

@@ -316,7 +316,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.host.region(region).is_some_and(|ours| self.standby_tracker.has_candidate(region, counted(ours)))
     }
 
-    /// Reports to the host which progress the awaited standbys have confirmed.
+    /// Reports the progress that the awaited standbys have confirmed to the host.
     fn count_known(&mut self, region: RegionId, now_ns: u64) {
         if let Some((entries, tick)) = self.standby_tracker.known(region) {
             self.host.standby_acknowledged(region, entries, tick, now_ns);

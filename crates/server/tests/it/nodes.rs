@@ -461,7 +461,7 @@ fn nats_subscribers_of_a_silent_owner_delay_no_others() {
     let mut peer = NatsPeer::at(hall.address(1, Protocol::Nats));
     assert!(peer.line().starts_with("INFO"));
     peer.send(b"CONNECT {\"verbose\":false}\r\nSUB dead 1\r\nSUB live 2\r\nPING\r\n");
-    // The response shows that all records are read, and that the subscriber waits.
+    // The message shows that the subscriber has read all records and waits.
     hall.publishing(|| assert!(peer.line().starts_with("MSG live 2 ")));
 }
 

@@ -215,7 +215,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
         assert_eq!(world.command(&command, PATIENCE).unwrap().region, region);
         assert_eq!(stage.everybody()[id].1, 77);
     }
-    // The entity is spawned near the other process's entities, and moves there.
+    // The command moves the entity into the other process's region.
     let away = EntityCommand {
         position: Some([90.0; 3]),
         velocity: Some([0.0; 3]),

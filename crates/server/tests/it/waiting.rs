@@ -67,7 +67,8 @@ impl Served {
         served
     }
 
-    /// Other clients are served on the same thread during the burst, and each subject of the burst gets its topic.
+    /// Checks that other clients are served on the same thread during the burst, and that each subject of the
+    /// burst gets its topic.
     fn answers_during(self, burst: impl FnOnce(&HttpServer)) {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -162,7 +162,8 @@ pub fn until<B: Behaviour<3> + Clone + Send + 'static>(
     }
 }
 
-/// Each process has a region and each region continues, so that another process has its state.
+/// Waits until each process has a region and each region continues, so that another process has the region's
+/// state.
 pub fn until_all_go_on<B: Behaviour<3> + Clone + Send + 'static>(when: &str, kv: &Kv, members: &[Member<B>]) {
     let mut since: Option<Vec<BTreeMap<u32, u64>>> = None;
     until(when, kv, members, || {

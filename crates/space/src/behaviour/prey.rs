@@ -17,7 +17,7 @@ pub struct Prey {
     pub panic_speed: f32,
     /// Speed of predators.
     pub chase_speed: f32,
-    /// How far all of them see.
+    /// How far predators and prey see.
     pub sight: f32,
 }
 

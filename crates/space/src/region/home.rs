@@ -226,7 +226,7 @@ mod tests {
             (0..D).all(|axis| (core.min[axis]..=core.max[axis]).contains(&at[axis]))
         }
 
-        /// Counts the points that are held, and those that are hidden.
+        /// Counts the points that the region holds, and those that no neighbour sees.
         fn look_at(&self, points: impl Iterator<Item = Point<D>>) -> (usize, usize) {
             let (mut held, mut hidden) = (0, 0);
             for at in points {

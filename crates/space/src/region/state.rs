@@ -63,7 +63,7 @@ pub enum RecordError {
     /// A section `whole` is not alone in its append.
     #[error("a record that replaces the whole region must be the only one of its append")]
     NotAlone,
-    /// The record moves another number of rows than exist, or sorts rows that do not exist.
+    /// The record moves more or fewer rows than exist, or sorts rows that do not exist.
     #[error("the record is for {rows} entities, the region has {held}")]
     Rows {
         /// Rows in the record.

@@ -342,7 +342,7 @@ fn gives_places_to_who_can_be_run(state: &SchedulerState) {
     }
 }
 
-/// The worker of a start has the needed labels and capacity, and serves the tenant.
+/// Checks that the worker of a start has the needed labels and capacity, and serves the tenant.
 fn fits(start: &TaskStart, state: &SchedulerState) {
     let worker = state.workers().find(|view| view.worker == start.worker).unwrap();
     let needs = state.get(start.task).map(|view| view.needs).unwrap_or_default();

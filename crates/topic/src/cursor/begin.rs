@@ -22,7 +22,7 @@ impl Cursor {
         Cursor::starting(log, options, options.start, filter, consumption)
     }
 
-    /// Like [`Cursor::new`], but with another start than the one in `options`.
+    /// Like [`Cursor::new`], but with the given start instead of the one in `options`.
     pub fn starting(
         log: Arc<Log>,
         options: &SubscribeOptions,

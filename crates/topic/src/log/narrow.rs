@@ -173,7 +173,7 @@ impl Log {
         true
     }
 
-    /// The position after the newest record, if everything before it was for other cursors than this sleeping one.
+    /// The position after the newest record, if no record before it was for this sleeping cursor.
     pub(crate) fn slept_through(&self, goes_on: &ResumeSeq) -> Option<Position> {
         let state = self.lock();
         let narrow = state.narrow.as_ref().filter(|narrow| narrow.epoch == state.epoch)?;

@@ -108,7 +108,8 @@ impl Log {
         Some(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first: end })
     }
 
-    /// The lookup of the position after all visible records. Records on their way to the disk are not visible yet.
+    /// The lookup result for the position after all visible records. Records that are not on disk yet are not
+    /// visible.
     fn at_the_end(&self, state: &LogContents, next: Position) -> Lookup {
         let next_is_in = |segment: &&Arc<Segment>| {
             segment.first_seq + u64::from(segment.commit().count) == next.seq && segment.first_seq <= next.seq

@@ -439,7 +439,7 @@ impl Play {
         }
     }
 
-    /// All subscribers read to the end and leave. Then no history, charge or subscriber may remain.
+    /// Lets all subscribers read to the end and leave. Checks that no history, charge or subscriber remains.
     fn end(mut self) {
         for index in 0..READERS_MAX {
             if let Some(reader) = &mut self.readers[index] {

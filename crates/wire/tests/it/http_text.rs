@@ -12,7 +12,7 @@ pub fn try_query(bytes: &[u8]) {
     assert_eq!(query_pairs(&again.join("&")).collect::<Result<Vec<_>, _>>(), Ok(pairs));
 }
 
-/// An id is refused, or is the same after writing and reading it again.
+/// Checks that an id is refused, or stays the same when it is written and read again.
 pub fn try_id(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(resume) = ResumeToken::parse(text) else { return };

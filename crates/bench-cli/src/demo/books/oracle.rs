@@ -50,7 +50,7 @@ impl Oracle {
         }
     }
 
-    /// The rows that were held back at the end were closing rows.
+    /// Ends the recording: the rows that are still held back were closing rows.
     pub fn end(&mut self) {
         if let Oracle::Bitstamp(bitstamp) = self {
             bitstamp.held.clear();

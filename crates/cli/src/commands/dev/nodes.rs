@@ -157,9 +157,8 @@ fn is_begun(base: &Path) -> Result<bool> {
     Ok(nodes.flatten().any(|node| node.path().join("cluster").exists()))
 }
 
-/// The flag that sets a key for a node, from the value given to `dev`. Listeners of other nodes than the
-/// first have random ports. Only the first node starts workers, because their number is for the whole
-/// cluster.
+/// The flag that sets a key for a node, from the value given to `dev`. Only the first node's listeners have
+/// fixed ports. Only the first node starts workers, because their number is for the whole cluster.
 fn told(
     key: &ConfigKey,
     setting: &ConfigValue,

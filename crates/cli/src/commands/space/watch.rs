@@ -137,7 +137,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             let census = Census::of(watcher.states().map(|(_, state)| state));
             let missing_count = census.missing_count(&before);
             if arguments.once && !late && looks < LOOKS_MAX && (looks == 0 || missing_count > 0) {
-                // Entities that were between two regions have arrived by now.
+                // Entities that were between two regions have arrived in the meantime.
                 (before, looks) = (census, looks + 1);
                 watcher.ask_for_newest();
                 continue;

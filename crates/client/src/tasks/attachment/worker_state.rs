@@ -38,8 +38,8 @@ pub(super) struct WorkerState {
     pub(super) ready: VecDeque<AssignedTask>,
     /// Assigned tasks without a response to their result, by task.
     held: HashMap<u64, HeldTask>,
-    /// Tasks, with their tokens, that belong to other workers by now while a thread here still runs them.
-    /// Each takes a slot until it ends.
+    /// Tasks, with their tokens, that now belong to other workers, although a thread here still runs them. Each
+    /// takes a slot until it ends.
     stray: HashSet<(u64, u64)>,
     unsent: VecDeque<QueuedCommand>,
     /// Sent commands by request number.

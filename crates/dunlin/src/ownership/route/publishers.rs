@@ -48,7 +48,7 @@ impl Route {
         }
     }
 
-    /// This node owns the topic now. Publishers of the previous owner have some time to return.
+    /// Called when this node has become the owner. Gives publishers of the previous owner some time to return.
     pub(super) fn await_publishers(&self) {
         let until_ns = steady_ns().saturating_add(RETURN_MAX.as_nanos() as u64);
         lock(&self.state).publishers_until_ns = Some(until_ns);

@@ -137,7 +137,7 @@ impl Session {
         for number in &subscription.channels {
             let Some(channel) = self.channels.get_mut(number) else { continue };
             let filter = of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
-            // Without a state to follow, setting the filter cannot fail.
+            // Setting the filter fails only for cursors that follow a state.
             let _ = channel.cursor.set_filter(filter);
         }
         let members = subscription.members.iter().filter_map(|number| self.members.get(number));

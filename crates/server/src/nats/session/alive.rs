@@ -25,7 +25,7 @@ impl Session {
         }
     }
 
-    /// Restarts the timer of an incomplete operation after a read; `is_new` if it is another operation than before.
+    /// Restarts the timer of an incomplete operation after a read; `is_new` says that this is a new operation.
     pub(super) fn watch_unread(&mut self, is_new: bool) {
         if self.unread.is_empty() || self.blocked.is_some() || self.is_waiting() {
             self.unread_since_ns = 0;

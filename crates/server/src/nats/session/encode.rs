@@ -225,7 +225,8 @@ const NODE_HEADERS: &[u8] = b"Dunlin-";
 /// Headers in which client libraries report a message's status, as in the node's notices.
 const STATUS_OF_LIBRARIES: [&str; 2] = ["Status", "Description"];
 
-/// The line contains the length of the headers, so the headers are encoded first.
+/// Writes the message's line and headers. The line contains the length of the headers, so the headers are
+/// encoded first.
 fn write_head_with_headers(
     out: &mut Vec<u8>,
     message: &NatsMessageHead<'_>,

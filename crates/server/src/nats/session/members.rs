@@ -133,7 +133,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives each queued member a turn.
+    /// Delivers records to each queued member in turn.
     pub(super) fn deliver_to_members(&mut self) {
         for _ in 0..self.member_line.len() {
             if self.is_closing() || self.outbound.control.len() > CONTROL_BYTES_MAX {

@@ -59,7 +59,7 @@ pub(super) fn emptied<'b>(mut run: PublishedBatch<'_>) -> PublishedBatch<'b> {
 /// A publish that waits for room in its topic, or until the user's rate allows it.
 #[derive(Debug)]
 pub(super) struct BlockedPublish {
-    /// When the wait ends and the batch is refused.
+    /// The time at which the wait ends and the batch is refused.
     deadline_ns: u64,
     try_again: bool,
     over_rate: bool,
@@ -261,7 +261,7 @@ impl Session {
         }
     }
 
-    /// Sets the longest batch by the user's rates.
+    /// Sets the largest batch that the user's rates allow.
     pub(super) fn set_step(&mut self) {
         let step = self.login().map_or((u64::MAX, u64::MAX), |login| login.account().step());
         let records = usize::try_from(step.0).unwrap_or(usize::MAX);

@@ -241,7 +241,8 @@ impl Session {
         })
     }
 
-    /// The error names the topic instead of the subject, so that client libraries end no subscription.
+    /// Refuses a topic that was created later. The error names the topic instead of the subject, so that client
+    /// libraries end no subscription.
     fn refuse_later_topic(&mut self, subscription: u32, log: &Log, is_of_some: bool, why: &str) {
         let Some(of) = self.subscriptions.get(&subscription) else { return };
         let group = group_of(of.queue.as_deref().unwrap_or_default(), &of.pattern, is_of_some);

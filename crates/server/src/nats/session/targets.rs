@@ -163,7 +163,7 @@ impl PublishTargets {
         Ok(PublishTarget::of(&self.by_key[key].place, subject))
     }
 
-    /// The next record is a reply with this subject, and goes to this inbox.
+    /// Sends the next record, a reply with this subject, to this inbox.
     pub(super) fn reply_to(&mut self, subject: &[u8], inbox: &Arc<Topic>) {
         let subject = std::str::from_utf8(subject).ok();
         self.reply = subject.map(|subject| (subject.into(), inbox.register_publisher()));

@@ -88,7 +88,7 @@ fn as_owner(seen: &WorldSnapshot, own: &LocalState, region: RegionId, epoch: u64
         return (own.standby && named != Some(nobody)).then_some(RegionAction::Name(region, nobody));
     };
     let gains = seen.count(best) + 2 <= seen.count(own.process);
-    // Without standbys, a process is named only to receive the region, one region at a time.
+    // Without standbys, the plan names a process only to hand it the region, one region at a time.
     let ours = |region: &RegionId| seen.owners.get(region).is_some_and(|(owner, _)| *owner == own.process);
     let given = || seen.standbys.keys().any(|other| *other != region && ours(other));
     if !own.standby && (!gains || named.is_none() && given()) {

@@ -195,7 +195,7 @@ impl Session {
         self.figures_for(|| self.node.topics(pattern.as_ref(), list.after, topics_max).topics)
     }
 
-    /// The same for the topic to describe.
+    /// Like [`figures_for_list`](Self::figures_for_list), but for the topic to describe.
     pub(super) fn figures_for_topic(&self, name: &str) -> Option<Preparation> {
         self.figures_for(|| self.node.topic(name).into_iter().collect())
     }

@@ -48,7 +48,7 @@ fn over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result
     })
 }
 
-/// The same with the Rust client, whose publishers begin with 1.
+/// Runs the test with the Rust client, whose publishers begin with 1.
 fn over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     let identity = Some(Identity { producer: PRODUCER + 2, epoch });
     let options = PublisherOptions { identity, ..PublisherOptions::default() };

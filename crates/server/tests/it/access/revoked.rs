@@ -125,7 +125,7 @@ fn lock_wait_without_a_client_ends_with_the_permission() {
     assert_eq!(root.holder("gate").unwrap(), None);
 }
 
-/// Topics that need another permission than subscribing: a topic, and the permission that `ana` needs.
+/// Topics for which the permission to subscribe is not enough: each topic, and the permission that `ana` needs.
 const SYSTEM_TOPICS: [(&str, &str); 2] =
     [("$tasks.>", "tasks = [\"submit\"]"), ("$node.>", "surveys = true")];
 

@@ -213,7 +213,7 @@ fn queue_members_follow_a_moved_topic() {
             node.groups(&topic).first().is_some_and(|group| group.members.len() == 1)
         });
     };
-    // Moves the topic from another node to a third, to the publisher's own, and away from there.
+    // Moves the topic between two other nodes, then to the publisher's node, and away from it.
     for (round, id) in [1, 3, 2, 1].into_iter().enumerate() {
         if round > 0 {
             // Runs without the lock, because agreeing takes it.

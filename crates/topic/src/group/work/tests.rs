@@ -403,7 +403,7 @@ impl Truth {
         }
     }
 
-    /// One member processes everything that is left.
+    /// Lets one member process everything that is left.
     fn finish(&mut self) {
         while !self.members.is_empty() {
             self.step(Step::Leave { member: 0, died: false });

@@ -15,7 +15,7 @@ pub(in crate::log) enum UnfedPolicy {
     Elsewhere,
     /// These records are lost to the subscriber, which receives a gap.
     Lost,
-    /// The subscriber named no position, so they do not matter.
+    /// The subscriber requested no position, so the lost records do not matter.
     Unasked,
 }
 

@@ -109,7 +109,7 @@ impl Sharers {
         assert_eq!(self.share.position(), open.unwrap_or(self.last));
     }
 
-    /// One member takes the rest; then every record has ended in one way.
+    /// Lets one member take the rest. Checks that every record has then ended in exactly one way.
     pub(super) fn finish(&mut self, truth: &Truth<'_>) {
         while !self.told.members.is_empty() {
             self.leave(0);

@@ -29,7 +29,7 @@ impl RecordedTopic {
     }
 }
 
-/// Logs by topic.
+/// The recorded logs, by topic.
 pub type RecordedTopics = BTreeMap<String, RecordedTopic>;
 
 /// Writes the list beside the logs and syncs it.

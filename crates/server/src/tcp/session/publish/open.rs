@@ -28,8 +28,8 @@ pub(super) struct Open {
     pub(super) refused: Vec<(u32, u64)>,
 }
 
-/// The topic that a reopened publisher expects. From a node: the topic that the publisher of its next batch
-/// expects.
+/// The topic that a reopened publisher expects. If the client is a node, this is the topic that the publisher of
+/// the next batch expects.
 #[derive(Debug)]
 pub(super) struct ExpectedTopic {
     pub(super) publisher: u32,
