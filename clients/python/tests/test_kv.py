@@ -283,7 +283,7 @@ def test_cancelled_lock_wait_leaves_the_queue(url: str, topic: str) -> None:
             async with client.kv.lock(topic):
                 breaking_off = client.kv.lock(topic, lease=lease, value="gone")
                 entering = asyncio.ensure_future(breaking_off.__aenter__())
-                # The call is usually waiting by now; the assertion holds in any case.
+                # The call usually waits at this point; the assertion holds in any case.
                 for _ in range(20):
                     await client.kv.get(topic)
                 entering.cancel()

@@ -116,7 +116,7 @@ struct Subscription {
     logs: HashMap<(String, u16), (Arc<LogName>, Option<Position>)>,
     /// The current channel of each log.
     channels: HashMap<Arc<LogName>, u32>,
-    /// The abandoned channels of logs that are to get another.
+    /// The abandoned channels of logs that will receive a new channel.
     gone: HashMap<(String, u16), u32>,
     /// Whether SUBSCRIBED has arrived on some connection, so that positions are known.
     stands: bool,

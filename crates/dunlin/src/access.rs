@@ -48,7 +48,7 @@ pub trait User: std::fmt::Debug + Send + Sync {
     /// The present permissions.
     fn permissions(&self) -> Arc<Permissions>;
 
-    /// Notified after each change of permissions.
+    /// Returns a receiver that is notified after each change of permissions.
     fn changes(&self) -> watch::Receiver<()>;
 
     /// The budget charged for topics that the user creates.

@@ -110,7 +110,7 @@ impl Tasks {
         let topic = TaskHistory::open(node, limits.history_bytes, limits.shards).map_err(io::Error::other)?;
         let (dispatcher, dealer) = (Arc::new(Dispatcher::new(limits.shards)), Arc::new(Dealer::new()));
         let mut shards = Vec::new();
-        // The first shard is created last: if it exists, all shards do.
+        // The first shard is created last. If it exists, all shards exist.
         for number in (0..limits.shards).rev() {
             let (housekeeper, receiver) = TasksHousekeeper::new();
             let history = TaskHistory::of(topic.clone(), number);

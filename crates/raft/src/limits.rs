@@ -28,9 +28,9 @@ pub struct RaftLimits {
     pub reserve_bytes: u64,
     /// Maximum size of entries in one request to another node, bytes; a single larger entry is allowed.
     pub append_bytes_max: usize,
-    /// Maximum number of such requests in flight to one node at once.
+    /// Maximum number of requests with entries in flight to one node at once.
     pub appends_in_flight_max: usize,
-    /// Maximum time for a node to sync such a request, ms; the request is repeated afterwards.
+    /// Maximum time for a node to sync a request with entries, ms. The request is repeated afterwards.
     pub append_ms_max: u64,
     /// Maximum number of bytes of a snapshot that this node accepts from another.
     pub snapshot_bytes_max: usize,

@@ -16,8 +16,8 @@ use crate::watchdog::Pulse;
 /// sessions poll their own sockets.
 const SPIN_EVENT_INTERVAL: u32 = 16;
 
-/// The same number for other threads. With the runtime's default of 61 tasks, one client that flooded the
-/// node delayed the other sockets by 20 ms.
+/// Number of tasks between two polls of all sockets on other threads. With the runtime's default of 61 tasks,
+/// one client that flooded the node delayed the other sockets by 20 ms.
 const EVENT_INTERVAL: u32 = 2;
 
 /// Every n-th task is one that another thread woke. With the runtime's default of 31, sessions that wake each other

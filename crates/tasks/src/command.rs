@@ -205,8 +205,8 @@ layout! {
         pub timeout_ms: u32,
         /// Retry policy; `None` for three retries.
         pub retry: Option<RetryPolicy>,
-        /// A second task with the same key counts as the first one; with another queue, kind, payload or
-        /// subject it is refused. Empty for none.
+        /// A second task with the same key counts as the first one. If it has another queue, kind, payload or
+        /// subject, it is refused. Empty for no key.
         pub idempotency_key: &'a [u8],
         /// Tasks that must be done before.
         pub after: Vec<TaskDependency>,

@@ -10,8 +10,8 @@ use crate::layout::{choice, decode, encode, layout};
 pub struct TaskEffects {
     /// Orders for workers.
     pub orders: Vec<WorkerOrder>,
-    /// Payloads to publish; confirm each with [`Command::Published`](crate::Command::Published). A task may
-    /// appear more than once, with the same id.
+    /// Payloads to publish; confirm each with [`TaskCommand::Published`](crate::TaskCommand::Published). A task
+    /// may appear more than once, with the same id.
     pub publishes: Vec<TaskPublication>,
     /// Events for watchers.
     pub events: Vec<TaskEvent>,

@@ -141,8 +141,8 @@ pub(crate) struct LogContents {
     next_seq: u64,
     last_append_ns: u64,
     closed: bool,
-    /// The time from which appends need a check whether this process owns the log, ns by `shut_clock`. 0 if
-    /// the log is closed or another node owns it; the largest number for never.
+    /// From this time on, ns by `shut_clock`, each append checks whether this process still owns the log. 0 if
+    /// the log is closed or another node owns it; `u64::MAX` if no check is needed.
     shut_at_ns: u64,
     shut_clock: Clock,
     gave_up: bool,

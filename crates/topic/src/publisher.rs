@@ -32,8 +32,8 @@ pub struct Publisher {
     claims: Box<[Arc<StateClaim>]>,
     waiter: Option<Arc<Waiter>>,
     last: Option<Receipt>,
-    /// The last record sent to each partition of a durable topic that may not be stored yet, and every forwarded
-    /// record without an outcome.
+    /// Records that may not be stored yet: the last one sent to each partition of a durable topic, and every
+    /// forwarded record without an outcome.
     unstored: VecDeque<Receipt>,
 }
 

@@ -36,7 +36,7 @@ pub struct SubscriberProgress {
 pub(crate) struct OldestUnread {
     /// The oldest record that one of the subscribers has not read.
     pub(crate) first: Option<u64>,
-    /// The same, without subscribers that have read nothing for [`STALLED_NS`].
+    /// The oldest unread record, without subscribers that have read nothing for [`STALLED_NS`].
     pub(crate) first_of_moving: Option<u64>,
 }
 

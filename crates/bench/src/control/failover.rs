@@ -55,7 +55,7 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> 
             told => anyhow::bail!("unexpected response to a request for a write: {told:?}"),
         }
         if whose == target::DUNLIN {
-            // Elections of the dead were counted when they won.
+            // Elections that a killed node had won were counted at that time.
             match ask(&mut clients, ProbeCommand::Elections(true))? {
                 ProbeReply::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
                 told => anyhow::bail!("unexpected response to a request for elections: {told:?}"),

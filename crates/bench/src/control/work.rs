@@ -29,7 +29,7 @@ pub struct ControlWork {
     pub keys: usize,
     /// Size of a value, bytes.
     pub bytes: usize,
-    /// Keys of a request of `batch` and `range`.
+    /// Number of keys in one request of kind `batch` or `range`.
     pub batch: usize,
     /// Uncounted time.
     pub warmup_ns: u64,

@@ -22,8 +22,9 @@ pub struct DeliveryTally {
     pub intended: Latencies,
     /// Age of the oldest update at each change.
     pub stale: Latencies,
-    /// The same age in thousandths of the mean processing time of this update and the one before. The value is 2000
-    /// for a subscriber that processes one update, then a merged one of all that arrived meanwhile.
+    /// The age of the oldest update at each change, in thousandths of the mean processing time of this update
+    /// and the one before. The value is 2000 for a subscriber that processes one update, then a merged one of
+    /// all that arrived meanwhile.
     pub stale_by_processing: Latencies,
     /// Losses that subscribers detected themselves.
     pub holes: u64,

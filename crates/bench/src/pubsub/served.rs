@@ -34,7 +34,7 @@ impl BrokerEndpoint {
         Self { address, dialect: Dialect::Nats, token: None }
     }
 
-    /// The same with a user's token.
+    /// Returns this endpoint with a user's token.
     pub fn with_token(self, token: &'static str) -> Self {
         Self { token: Some(token), ..self }
     }

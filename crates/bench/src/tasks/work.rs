@@ -15,7 +15,7 @@ use crate::point::RunSample;
 pub struct TaskWork {
     /// Address of the rivals' store.
     pub endpoint: String,
-    /// Number of workers; ours have a connection and a lease each.
+    /// Number of workers. Dunlin's workers have a connection and a lease each.
     pub workers: usize,
     /// Sleep of a task, ns.
     pub task_ns: u64,
@@ -80,13 +80,13 @@ pub struct TaskReport {
     /// Time from due to start, median.
     #[serde(default)]
     pub start_p50_ns: Option<u64>,
-    /// The same, 99th percentile.
+    /// Time from due to start, 99th percentile.
     #[serde(default)]
     pub start_p99_ns: Option<u64>,
     /// Time from due to end, median.
     #[serde(default)]
     pub end_p50_ns: Option<u64>,
-    /// The same, 99th percentile.
+    /// Time from due to end, 99th percentile.
     #[serde(default)]
     pub end_p99_ns: Option<u64>,
     /// Workers in a process.

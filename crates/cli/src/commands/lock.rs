@@ -1,7 +1,7 @@
 //! `lock`: runs a command while holding a lock.
 //!
-//! Invariant: no process of the command's group runs after the lock is released, or once it may have another
-//! holder.
+//! Invariant: no process of the command's group runs after the lock was released, or once another holder may
+//! have it.
 
 pub mod guard;
 

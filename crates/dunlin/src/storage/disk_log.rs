@@ -62,8 +62,8 @@ pub(super) struct DiskLog {
     aging: bool,
     /// The log's size at which a state is saved.
     save_state_bytes: u64,
-    /// How often a waiting publisher stored staged records: since the start, in a row since the thread last
-    /// found none, and at the thread's last look.
+    /// How often a waiting publisher stored staged records: since the start, consecutively since the thread last
+    /// found none, and until the thread's last check.
     helped: AtomicU64,
     helped_in_a_row: AtomicU32,
     helped_before: AtomicU64,

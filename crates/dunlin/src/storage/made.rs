@@ -83,7 +83,7 @@ fn locks(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
     logs_of(of).filter_map(line).collect()
 }
 
-/// The same, with the time when the newest file of each log was changed last.
+/// Like [`locks`], but also with the time when the newest file of each log was changed last.
 fn closed(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
     let line = |log: PathBuf| {
         Some(format!("closed {} {}", name(&log), stored_position::changed_ns(disk, &log).unwrap_or(0)))

@@ -97,7 +97,8 @@ impl StoredPosition {
         self.through > 0 && found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
     }
 
-    /// The note that a saved state at `at` implies, since a state is saved after its last record is stored.
+    /// The stored position that follows from a saved state at `at`: a state is saved only after its last record
+    /// was stored.
     pub(super) fn from_state(at: Position, found: &Recovered) -> StoredPosition {
         let first_seq = found.last.map_or(1, |last| last.seq + 1);
         let (pattern, unsure, changed_ns, origin) = (None, Vec::new(), None, None);

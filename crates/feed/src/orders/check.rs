@@ -11,7 +11,7 @@ pub(super) struct AppendCheck<'a> {
     orders: &'a Orders,
     /// Side of the last entry's order, or `None` if removed. Looked up only by a second entry.
     last: Option<(u64, Option<Side>)>,
-    /// The same for all earlier entries.
+    /// Sides of the orders after all earlier entries, `None` if removed.
     before: HashMap<u64, Option<Side>>,
     cleared: [bool; 2],
     added: usize,

@@ -279,7 +279,7 @@ async fn speaks_http2(stream: &mut Stream) -> std::io::Result<bool> {
     }
 }
 
-/// The same over TLS, whose bytes cannot be peeked and are returned to the stream.
+/// Like [`speaks_http2`], but over TLS, whose bytes cannot be peeked. The read bytes are returned to the stream.
 async fn begins_as_http2(stream: &mut Stream) -> std::io::Result<bool> {
     let mut begin = [0; PREFACE.len()];
     let mut seen = 0;

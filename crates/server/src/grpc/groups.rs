@@ -30,7 +30,7 @@ use crate::shared::STOP;
 
 /// The waiter token of new records for the member.
 const NEWS: u32 = 1;
-/// Records in one message, and about how many bytes.
+/// Maximum number of records in one message; a message also has at most about [`RECORD_BYTES_MAX`] bytes.
 const RECORDS_MAX: usize = 256;
 const RECORD_BYTES_MAX: usize = 32 << 10;
 

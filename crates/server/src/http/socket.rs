@@ -45,7 +45,7 @@ pub(super) async fn upgrade(
     begin(&context, request, None)
 }
 
-/// The same at `/`, for NATS clients; any other request gets the dashboard.
+/// Like [`upgrade`], but at `/` and for NATS clients. Any other request gets the dashboard.
 pub(super) async fn upgrade_or_index(
     Extension(context): Extension<Context>,
     request: Request<Body>,

@@ -60,7 +60,7 @@ impl NatsPeer {
         NatsPeer::open_with(server, "")
     }
 
-    /// The same with more options in CONNECT.
+    /// Like [`open`](NatsPeer::open), but with more options in CONNECT.
     pub fn open_with(server: &Server, more: &str) -> NatsPeer {
         let mut peer = NatsPeer::new(server);
         peer.say(&format!(

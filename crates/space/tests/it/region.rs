@@ -19,7 +19,7 @@ impl Behaviour<3> for Fails {
     }
 }
 
-/// The same failure for entities that run in groups.
+/// Fails like the behaviour above, for entities that run in groups.
 #[derive(Clone)]
 struct FailsTogether;
 

@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// The same with a plain queue, of which the first `overdue` have something to read.
+    /// A model of the sleepers as a plain queue. The first `overdue` of them have something to read.
     #[derive(Default)]
     struct Plain {
         queue: VecDeque<u32>,

@@ -21,7 +21,7 @@ pub enum Selection {
 pub struct TailPattern(Box<str>);
 
 impl TailPattern {
-    /// The same as a [`Pattern`].
+    /// Converts the tail pattern to a [`Pattern`], if possible.
     pub(crate) fn to_pattern(&self) -> Option<Pattern> {
         Pattern::parse(&self.0).ok()
     }

@@ -182,7 +182,8 @@ fn lagging(trial: &mut Trial<'_>) -> Result<()> {
 
 fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
     const HISTORY_BYTES: u64 = 4 << 20;
-    /// Five times the history, at most an eighth of it at once: half of it unread makes the subscriber lag.
+    /// Number of records: five times the history, sent in parts of at most an eighth of it. A subscriber lags
+    /// once half of the history is unread.
     const RECORDS: u64 = 21_000;
     const AT_ONCE: u64 = 500;
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };

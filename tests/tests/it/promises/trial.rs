@@ -157,7 +157,7 @@ pub fn publish_numbers(publisher: &mut Publisher, numbers: RangeInclusive<u64>) 
     publish_padded(publisher, numbers, 100)
 }
 
-/// The same with a payload size.
+/// Publishes the numbers in payloads of this size.
 pub fn publish_padded(publisher: &mut Publisher, numbers: RangeInclusive<u64>, bytes: usize) -> Result<u64> {
     for number in numbers {
         publisher.send(&padded(number, bytes)[..])?;

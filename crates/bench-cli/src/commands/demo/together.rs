@@ -23,7 +23,7 @@ pub use work::WorkProgram;
 const NODES: usize = 3;
 /// The smallest and largest number of workers of each node.
 const WORKERS: &str = "1..2";
-/// The same for all nodes together.
+/// The smallest and largest number of workers of all nodes together.
 const WORKERS_ALL: &str = "3..6";
 /// The duration of a round with `--once`, and the time between two kills.
 const ONCE: (Duration, Duration) = (Duration::from_secs(100), Duration::from_secs(30));

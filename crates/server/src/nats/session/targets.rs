@@ -1,6 +1,6 @@
 //! The destinations of published records: the topic of each subject, looked up once.
 //!
-//! A topic that was created for a record exists on if one of its records is accepted.
+//! A topic that was created for a record stays if one of its records is accepted, and is removed otherwise.
 //!
 //! Limit: `targets_max` subjects are remembered; beyond the limit, the session looks up all of them again.
 

@@ -35,7 +35,7 @@ fn over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result
     }
 }
 
-/// The same over gRPC.
+/// Runs the test over gRPC.
 fn over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     run(async {
         let producer = Some(v1::Producer { id: PRODUCER + 1, epoch, seq: 1 });
