@@ -260,7 +260,7 @@ impl NoRoomClock {
             .is_none_or(|patience| self.since.map_or(Duration::ZERO, |since| since.elapsed()) < patience)
     }
 
-    /// Called when the node has acknowledged more records, and thus has room again. The topic may still refuse
+    /// Ends the time without room once the node has acknowledged more records. The topic may still refuse
     /// records that were sent.
     fn over(&mut self, acknowledged: u64) {
         if acknowledged > self.acknowledged {

@@ -239,8 +239,8 @@ impl<T, E: From<TopicError>> Future for NodeFuture<T, E> {
 }
 
 impl Ownership {
-    /// Opens a cursor on one of the owner's own threads, so that an unreachable owner delays only subscribers of
-    /// its topics.
+    /// Opens a cursor on a thread that serves only this owner's topics, so that an unreachable owner delays only
+    /// their subscribers.
     fn open_cursor(
         &self,
         log: Arc<Log>,

@@ -202,7 +202,7 @@ impl Cluster {
         self.topics.own();
     }
 
-    /// The address for other nodes, with the port that the system assigned.
+    /// The address for other nodes, with its actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

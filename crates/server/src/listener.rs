@@ -78,7 +78,7 @@ impl Listener {
         Ok(Listener { protocol: self.protocol, socket })
     }
 
-    /// The protocol and the address with its real port; `None` for a Unix socket.
+    /// The protocol and the address with its actual port; `None` for a Unix socket.
     pub(crate) fn address(&self) -> Option<(Protocol, SocketAddr)> {
         match &self.socket {
             ListeningSocket::Tcp(listener) => {

@@ -56,7 +56,7 @@ impl Opening {
         Ok(Opening { server: Some(server), listeners, unix, progress })
     }
 
-    /// The TCP addresses of every protocol, with their real ports.
+    /// The TCP addresses of every protocol, with their actual ports.
     pub fn addresses(&self) -> &[(Protocol, SocketAddr)] {
         self.server.as_ref().map_or(&[], Server::addresses)
     }

@@ -34,7 +34,7 @@ impl ReservedAddress {
         Ok(ReservedAddress { address, _socket: socket, _lock: UnixDatagram::bind_addr(&name)? })
     }
 
-    /// The address, with its real port.
+    /// The address, with its actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

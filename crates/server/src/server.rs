@@ -173,7 +173,7 @@ impl Server {
         self.shared.node_report.starts(workers.view());
     }
 
-    /// The TCP addresses of every protocol, with the ports that the system assigned.
+    /// The TCP addresses of every protocol, with their actual ports.
     pub fn addresses(&self) -> &[(Protocol, SocketAddr)] {
         &self.addresses
     }
@@ -190,7 +190,7 @@ impl Server {
         has_page().then(|| format!("{scheme}://{address}/"))
     }
 
-    /// The TCP addresses of Dunlin's own protocol, with the ports that the system assigned.
+    /// The TCP addresses of Dunlin's own protocol, with their actual ports.
     pub fn tcp_addresses(&self) -> &[SocketAddr] {
         &self.tcp
     }

@@ -100,7 +100,7 @@ pub struct WorkerSlots {
 }
 
 impl WorkerSlots {
-    /// A copy of the worker that counts all its slots as one. The shard that holds most of them receives it.
+    /// A copy of the worker that counts all its slots as one slot, which belongs to the shard with most of them.
     pub(crate) fn whole(&self) -> WorkerSlots {
         let most = self.allotted.iter().enumerate().max_by_key(|(at, has)| (**has, std::cmp::Reverse(*at)));
         let most = most.filter(|(_, has)| **has > 0).map(|(at, _)| at);

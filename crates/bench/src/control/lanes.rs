@@ -44,7 +44,8 @@ impl Tally {
         }
     }
 
-    /// Whether the lanes continue: until the time is over and at least one response has arrived.
+    /// Whether the lanes continue. If no response has arrived within the time, they continue until one arrives,
+    /// at most for [`PATIENCE`].
     fn goes_on(&self, now_ns: u64) -> bool {
         now_ns < self.end_ns || self.ops.get() == 0 && now_ns < self.end_ns + PATIENCE.as_nanos() as u64
     }

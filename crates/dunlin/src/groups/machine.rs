@@ -155,7 +155,8 @@ impl GroupMachine for WorkGroup {
         self.held_up_by().is_none()
     }
 
-    /// Whether every waiting record waits for an earlier record of its key that is ready, claimed or delayed.
+    /// Whether no record is ready, claimed or delayed. A record behind another of its key waits for such a
+    /// record, so that all records are then settled.
     fn is_settled(&self) -> bool {
         WorkGroup::claims(self) == 0 && !WorkGroup::has_ready(self) && WorkGroup::next_tick_ns(self).is_none()
     }

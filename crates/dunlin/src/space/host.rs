@@ -462,7 +462,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 }
 
 impl<const D: usize, B: Behaviour<D>> HostedRegion<D, B> {
-    /// Lets regions without a possible standby confirm everything themselves.
+    /// Lets a region without a possible standby confirm everything itself.
     fn acknowledge_alone(&mut self, now_ns: u64) {
         if self.alone {
             let (written, tick) = (self.region.handover().written(), self.region.tick_number());

@@ -25,7 +25,7 @@ use super::{hex, random};
 
 /// Format of `identity.json`; a later one is refused.
 const FORMAT: u32 = 1;
-/// Maximum number of a directory's starts that are remembered. One less may be unknown to the cluster.
+/// Maximum number of a directory's starts that are remembered. All but one of them may be unknown to the cluster.
 const LINEAGE_MAX: usize = 256;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;

@@ -239,8 +239,7 @@ impl Ledger {
         }
     }
 
-    /// Takes the scheduler's orders. Checks that lost workers hold no tasks, that stopped tasks are returned,
-    /// and that each new start has one holder.
+    /// Removes the tasks of lost workers, and stopped tasks. Then checks that each new start has one holder.
     fn take(&mut self, scene: &Scene) {
         let there: BTreeSet<u64> = scene.state.workers().map(|view| view.worker).collect();
         self.workers.retain(|worker| there.contains(worker));

@@ -248,7 +248,7 @@ impl Session {
     }
 }
 
-/// Whether there is a subscriber. A node that cannot query the others assumes one.
+/// Refuses a subject without a subscriber. A node that cannot query the others assumes one.
 pub(super) fn subscriber_or_refusal(
     subject: &str,
     is_heard: Result<bool, TopicError>,
