@@ -309,7 +309,7 @@ fn threads(raw: &RawConfig) -> Result<Option<usize>> {
     }
 }
 
-/// Every thread has its own memory and runtime.
+/// Maximum number of threads: each has its own memory and runtime.
 const THREADS_MAX: usize = 1_024;
 fn out_of_bounds(raw: &RawConfig, name: &str, expected: &str) -> anyhow::Error {
     let setting = raw.get(name);

@@ -25,7 +25,7 @@ pub(super) struct GroupMember<M: GroupMachine> {
     waiter: Arc<Waiter>,
     token: u32,
     notices: VecDeque<Notice>,
-    /// Notices of ended logs, delivered after the records taken before.
+    /// Notices of ended logs. The member receives them after the records that it took earlier.
     ends: VecDeque<Notice>,
     /// The partitions whose end the member has received.
     ends_told: Box<[bool]>,

@@ -45,7 +45,7 @@ fn subject_flood_creates_only_topics_with_accepted_records() {
     assert_eq!(made.len() - 1, asked - refused);
     assert!(made.iter().all(|topic| topic.logs()[0].info().next_seq == 2), "none is empty");
     assert!(node.budget().used() <= 4 << 20);
-    // A topic that was there has history of its own to give up.
+    // A topic that existed before has its own history, which it can drop.
     node.publisher("theirs").unwrap().publish("second").unwrap();
 }
 

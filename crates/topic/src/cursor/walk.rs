@@ -101,7 +101,7 @@ impl Cursor {
         self.skipped += records;
     }
 
-    /// The sequence after which nothing is missing before the next record.
+    /// No record is missing between this sequence and the next record.
     pub fn prev_seq(&self) -> u64 {
         self.next.seq - 1 - self.skipped
     }

@@ -137,7 +137,7 @@ impl Share {
         self.members.take_lost(member)
     }
 
-    /// Whether this member has not received all reports of lost records yet.
+    /// Whether a report of lost records waits for this member.
     pub fn has_lost(&self, member: MemberId) -> bool {
         self.members.has_lost(member)
     }
