@@ -191,9 +191,9 @@ mod tests {
         assert!(error("{\"pt\":1}\n{\"pt\":", TimeLayout::Betfair).contains("cut short"));
         assert!(
             error("{\"pt\":1,\"mc\":[{\"id\":\"1\"}]}\n{\"op\":1}\n", TimeLayout::Betfair)
-                .starts_with("a file:2: no publish")
+                .starts_with("a file:2: the line has no publish time")
         );
-        assert!(error("1,2\n", TimeLayout::Bitstamp).starts_with("a file:1: fewer than three"));
-        assert!(error("1,2,x\n", TimeLayout::Bitstamp).starts_with("a file:1: no time"));
+        assert!(error("1,2\n", TimeLayout::Bitstamp).starts_with("a file:1: the line has fewer than three"));
+        assert!(error("1,2,x\n", TimeLayout::Bitstamp).starts_with("a file:1: the third column has no time"));
     }
 }

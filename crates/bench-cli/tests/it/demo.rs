@@ -69,7 +69,7 @@ mod long {
             "600",
         ]);
         let out = outcome.done();
-        assert!(out.contains("SIGKILL to node") && out.contains("all is whole after"), "{out}");
+        assert!(out.contains("SIGKILL to node") && out.contains("the cluster recovered after"), "{out}");
         assert!(out.contains("the dashboard, in a browser"), "{out}");
         for face in ["topics", "feeds", "nodes", "space"] {
             let holds = |line: &str| line.split_whitespace().take(2).eq([face, "yes"]);

@@ -69,7 +69,7 @@ fn unknown_or_repeated_instrument_is_refused() {
     let source = Source::start(&BASELINE);
     let outcome = source.run(&["feed", "watch", "md.NOPE"]);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.err.contains("no instrument md.NOPE; there are md.BTC-USD"), "{outcome:?}");
+    assert!(outcome.err.contains("unknown instrument md.NOPE; there are md.BTC-USD"), "{outcome:?}");
     let outcome = source.run(&["feed", "watch", "md.BTC-USD", "md.BTC-USD"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("already in the list"), "{outcome:?}");

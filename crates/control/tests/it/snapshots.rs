@@ -31,7 +31,7 @@ fn full() -> TestState {
     });
     for lease in leases {
         stage.acquire("gate", lease, true).unwrap();
-        stage.acquire("gate", lease, true).unwrap();
+        stage.acquire("barrier", lease, true).unwrap();
     }
     stage
 }

@@ -35,7 +35,7 @@ fn tasks_survive_a_restart_with_the_same_shard_count_only() {
     for shards in [1, 2, 4] {
         let refused = open(&disk, shards).unwrap_err().to_string();
         assert!(refused.contains(&format!("tasks.shards = {shards}")), "{refused}");
-        assert!(refused.contains("are in 3: set tasks.shards = 3"), "{refused}");
+        assert!(refused.contains("has 3 shards of tasks: set tasks.shards = 3"), "{refused}");
     }
     assert!(open(&FakeDisk::new(2), 17).unwrap_err().to_string().contains("expected 1 to 16"));
 

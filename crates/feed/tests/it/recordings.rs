@@ -157,12 +157,12 @@ fn stream_defects_are_reported_by_line_and_skipped() {
     let begins = [
         "line 1: runner 7, price: `2.001` has more than 2 decimals",
         "line 2: runner 7, size: -100 is not a size",
-        "line 3: not a message of the stream: expected value at column 1",
+        "line 3: the line is not a message of the stream: expected value at column 1",
         "line 5: a market change has no time",
         "line 6: market id \"a b\" cannot be part of a topic's name",
         "line 7: runner 7, price: `\"2\"` is not a decimal number",
-        "line 8: not a message of the stream: trailing characters",
-        "line 11: not a message of the stream: EOF while parsing",
+        "line 8: the line is not a message of the stream: trailing characters",
+        "line 11: the line is not a message of the stream: EOF while parsing",
     ];
     for (told, begin) in came.told.iter().zip(begins) {
         assert!(told.starts_with(begin), "{told}");

@@ -93,7 +93,7 @@ fn process_without_the_secret_takes_no_region() {
     let reflected = secret.prove(Role::Listens, &ours, &hello);
     for proof in [&[][..], &[0; 32], &wrong.prove(Role::Connects, &hello, &ours), &reflected] {
         assert_eq!(lower.hear(key, &hello), Ok(()));
-        assert_eq!(lower.hear(key, &hello), Err(RunnerRefusal::Frame("a second hello")));
+        assert_eq!(lower.hear(key, &hello), Err(RunnerRefusal::Frame("the process sent a second hello")));
         assert_eq!(lower.meet(key, proof), Err(RunnerRefusal::Secret), "{proof:?}");
     }
     assert!(!lower.is_connected(999) && lower.whereabouts(other).is_none());

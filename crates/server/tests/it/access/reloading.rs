@@ -155,7 +155,7 @@ fn changed_users_file_is_reloaded_and_a_broken_one_ignored() {
     assert!(error.contains("users.toml:2: ") && error.contains("empty token"), "{error}");
     std::fs::write(&guarded.file, "").unwrap();
     let error = guarded.server.reload_users().unwrap_err().to_string();
-    assert!(error.contains("users.toml: it is empty"), "{error}");
+    assert!(error.contains("users.toml: the file is empty"), "{error}");
     std::fs::write(
         &guarded.file,
         format!("{}\n", dunlin_server::access::UserDirectory::with_end("").lines().next().unwrap()),

@@ -28,14 +28,14 @@ fn unusable_tls_files_are_named_with_the_reason() {
         "{said}"
     );
     authority.put("server-key.pem", "nonsense");
-    assert!(start(&authority, false).contains("server-key.pem: no private key in it"));
+    assert!(start(&authority, false).contains("server-key.pem: the file has no private key"));
     authority.put("server.pem", "-----BEGIN CERTIFICATE-----\n???");
     let said = start(&authority, false);
     assert!(said.contains("server.pem: not PEM"), "{said}");
     authority.put_signed("server", &authority.sign("localhost"));
     authority.put("ca.pem", "");
     let said = start(&authority, true);
-    assert!(said.contains("client_ca") && said.contains("ca.pem: no certificate in it"), "{said}");
+    assert!(said.contains("client_ca") && said.contains("ca.pem: the file has no certificate"), "{said}");
 }
 
 #[test]

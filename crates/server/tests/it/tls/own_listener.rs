@@ -172,7 +172,7 @@ fn invalid_tls_options_are_refused_before_connecting() {
     };
     let mut tls = authority.trusted();
     tls.ca = Some(b"nonsense".to_vec());
-    assert!(connect(tls.clone()).contains("the CA file: no certificate in it"));
+    assert!(connect(tls.clone()).contains("the CA file: the file has no certificate"));
     tls = authority.showing(&authority.sign("a"));
     tls.key = Some(authority.sign("b").key.into_bytes());
     assert!(connect(tls.clone()).contains("the key does not belong to the certificate"));
