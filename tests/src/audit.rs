@@ -75,7 +75,7 @@ pub fn audit(
         audit.step(told).map_err(|broken| format!("line {line} ({told}): {broken}"))?;
     }
     if !told.contains(&TraceLine::Done) {
-        return Err("the last record never came".to_owned());
+        return Err("the last record did not arrive".to_owned());
     }
     Ok(audit.counts)
 }
@@ -91,7 +91,7 @@ impl Audit<'_> {
             &TraceLine::Epoch { old, last_seen, new_first } => self.epoch(old, last_seen, new_first)?,
             &TraceLine::Records { writer, epoch, seqs, ns } => {
                 if writer != self.writer {
-                    return Err(format!("nobody called {writer} publishes here"));
+                    return Err(format!("received a record of writer {writer}, which does not publish here"));
                 }
                 self.joins_up(epoch, seqs.0)?;
                 self.in_ledger_order(ns.0)?;
@@ -111,7 +111,7 @@ impl Audit<'_> {
         }
         let records = last - first + 1;
         if records > self.ledger.attempted {
-            return Err(format!("{records} records are more than were ever attempted"));
+            return Err(format!("the gap has {records} records, more than were published"));
         }
         self.at = Some((epoch, last));
         self.missed += records;
@@ -122,10 +122,10 @@ impl Audit<'_> {
 
     fn epoch(&mut self, old: u32, last_seen: u64, new_first: (u32, u64)) -> Result<(), String> {
         if self.at.is_some_and(|at| at != (old, last_seen)) {
-            return Err(format!("the reader stood at {:?}", self.at));
+            return Err(format!("the epoch ended at another position than the reader's, {:?}", self.at));
         }
         if new_first.0 <= old || new_first.1 == 0 {
-            return Err("the new epoch is no later".to_owned());
+            return Err("the new epoch is not higher than the previous one".to_owned());
         }
         self.at = Some((new_first.0, new_first.1 - 1));
         self.epoch_changed = true;
@@ -140,7 +140,7 @@ impl Audit<'_> {
             (None, Some(_)) => (epoch, 1),
             (None, None) => return Ok(()),
         };
-        if due == (epoch, seq) { Ok(()) } else { Err(format!("due was {}-{}", due.0, due.1)) }
+        if due == (epoch, seq) { Ok(()) } else { Err(format!("expected position {}-{}", due.0, due.1)) }
     }
 
     /// Checks that missing records before record `n` were reported.
@@ -150,21 +150,27 @@ impl Audit<'_> {
             return Ok(());
         }
         if n <= before {
-            return Err(format!("twice or out of order after record {before}"));
+            return Err(format!("a record arrived twice or out of order after record {before}"));
         }
         let (acked, attempted) = (self.ledger.acked_in(before + 1..n), n - before - 1);
         if self.missed < acked {
-            return Err(format!("{acked} acknowledged since {before}, and {} told as missing", self.missed));
+            return Err(format!(
+                "{acked} records were acknowledged since record {before}, but only {} were reported missing",
+                self.missed
+            ));
         }
         if self.missed > attempted {
-            return Err(format!("{} told as missing since {before}, of {attempted}", self.missed));
+            return Err(format!(
+                "{} records were reported missing since record {before}, but only {attempted} were published",
+                self.missed
+            ));
         }
         Ok(())
     }
 
     fn as_acknowledged(&self, epoch: u32, seqs: (u64, u64), ns: (u64, u64)) -> Result<(), String> {
         if ns.1 > self.ledger.attempted {
-            return Err(format!("only {} were attempted", self.ledger.attempted));
+            return Err(format!("only {} records were published", self.ledger.attempted));
         }
         for (&n, position) in self.ledger.acked.range(ns.0..=ns.1) {
             let seen = (epoch, seqs.0 + (n - ns.0));
@@ -172,7 +178,7 @@ impl Audit<'_> {
                 && acked.0 == epoch
                 && *acked != seen
             {
-                return Err(format!("{n} was acknowledged at {acked:?} and seen at {seen:?}"));
+                return Err(format!("record {n} was acknowledged at {acked:?} but received at {seen:?}"));
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 /// Runs the role that the first argument names.
 pub fn run(mut arguments: Vec<String>) -> Result<()> {
     if arguments.is_empty() {
-        bail!("no role given");
+        bail!("the first argument, the role, is missing");
     }
     let role = arguments.remove(0);
     match role.as_str() {

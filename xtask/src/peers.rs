@@ -102,7 +102,7 @@ fn go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
     need("go", "install Go 1.26 or later")?;
     let mut compile = Command::new("go");
     compile.args(["build", "-o"]).arg(&program).arg(package).current_dir(module);
-    process::run(&mut compile).with_context(|| format!("cannot build {name} by the Go module proxy"))
+    process::run(&mut compile).with_context(|| format!("cannot build {name} from the Go module proxy"))
 }
 
 /// Installs Celery and HyperQueue in a virtual environment, with the programs that use them.
@@ -120,7 +120,7 @@ fn python(module: &Path, build: &Path) -> Result<()> {
     process::run(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
     let mut install = Command::new(environment.join("bin/pip"));
     install.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&pins);
-    process::run(&mut install).context("cannot install Celery and HyperQueue by pip")?;
+    process::run(&mut install).context("cannot install Celery and HyperQueue with pip")?;
     std::fs::write(&done, "").with_context(|| format!("cannot write {}", done.display()))
 }
 

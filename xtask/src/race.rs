@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_named_ordering_is_found() {
+    fn race_check_finds_every_named_memory_ordering() {
         let source =
             "ordering! {\n/// Doc \u{2026}.\nA = Release, \"one\"\n}\nordering! {\nB = Acquire, \"two\"\n}";
         assert_eq!(labels(source), ["one", "two"]);

@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use crate::drafts::{OutgoingRecord, PublishOptions, prefix_of_pattern};
 use crate::events::{BufferedSubscriber, timeout};
 use crate::failure::Failure;
-use crate::handle::{Close, SharedHandle, detached, interrupting};
+use crate::handle::{Closable, SharedHandle, detached, interrupting};
 use crate::member::{PrefetchingMember, PyMember};
 use crate::publisher::PyPublisher;
 use crate::replica::PyReplica;
@@ -36,7 +36,7 @@ pub struct Connection {
     requesters: SharedHandle<Vec<Requester>>,
     responder: SharedHandle<Responder>,
     /// Handles to close with the connection.
-    made: Mutex<Vec<Weak<dyn Close>>>,
+    made: Mutex<Vec<Weak<dyn Closable>>>,
 }
 
 impl Connection {
@@ -57,7 +57,7 @@ impl Connection {
     }
 
     /// Closes this handle with the connection.
-    pub fn adopt(&self, closer: &Arc<dyn Close>) {
+    pub fn adopt(&self, closer: &Arc<dyn Closable>) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|other| other.strong_count() > 0);
         made.push(Arc::downgrade(closer));

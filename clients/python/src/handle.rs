@@ -51,12 +51,12 @@ impl<T> Clone for SharedHandle<T> {
 }
 
 /// A handle that a connection closes.
-pub trait Close: Send + Sync {
+pub trait Closable: Send + Sync {
     /// Closes the handle. Waiting threads return within 100 ms.
     fn close(&self);
 }
 
-impl<T: Send> Close for Shared<T> {
+impl<T: Send> Closable for Shared<T> {
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
         if self.process != std::process::id() {
@@ -99,8 +99,8 @@ impl<T: Send + 'static> SharedHandle<T> {
     }
 
     /// The handle for its connection, which closes it.
-    pub fn closer(&self) -> Arc<dyn Close> {
-        Arc::clone(&self.0) as Arc<dyn Close>
+    pub fn closer(&self) -> Arc<dyn Closable> {
+        Arc::clone(&self.0) as Arc<dyn Closable>
     }
 
     /// Fails unless the handle may be used.

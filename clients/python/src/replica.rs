@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_client::Subscriber;
 use dunlin_feed::{
-    ChangeCause, PriceLevel, RETRY_NS, Replica, ReplicaCounts, ReplicaFault, ReplicaReport, Side, Touch,
+    BidAskRelation, ChangeCause, PriceLevel, RETRY_NS, Replica, ReplicaCounts, ReplicaFault, ReplicaReport,
+    Side,
 };
 use dunlin_topic::{Position, Publishers, Reducer, Subscribe};
 use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
@@ -382,11 +383,11 @@ impl PyReplica {
     #[getter]
     fn touch(&self, py: Python<'_>) -> PyResult<&'static str> {
         let touch = self.book(py, |book| book.touch())?;
-        Ok(match touch.unwrap_or(Touch::Open) {
-            Touch::Open => "open",
-            Touch::Apart => "apart",
-            Touch::Locked => "locked",
-            Touch::Crossed => "crossed",
+        Ok(match touch.unwrap_or(BidAskRelation::Open) {
+            BidAskRelation::Open => "open",
+            BidAskRelation::Apart => "apart",
+            BidAskRelation::Locked => "locked",
+            BidAskRelation::Crossed => "crossed",
         })
     }
 

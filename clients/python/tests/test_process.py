@@ -206,7 +206,7 @@ print("done", flush=True)
 """
 
 
-def test_program_ends_beside_threads_that_wait(url: str) -> None:
+def test_program_ends_without_error_while_threads_wait(url: str) -> None:
     for _ in range(3):
         ended = subprocess.run([sys.executable, "-c", AT_THE_END, url], capture_output=True, text=True, timeout=PATIENCE)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn broker_points_have_distinct_rows() {
+    fn broker_measurements_have_distinct_rows() {
         let mut seen = HashSet::new();
         for point in points() {
             assert!(
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn broker_goals_and_claims_match_exactly_one_point_each() {
+    fn each_broker_goal_and_claim_selects_one_measurement() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
         let claims = claims::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn control_points_have_distinct_rows() {
+    fn control_measurements_have_distinct_rows() {
         let mut seen = HashSet::new();
         for point in points() {
             assert!(
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn control_goals_and_claims_match_exactly_one_point_each() {
+    fn each_control_goal_and_claim_selects_one_measurement() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

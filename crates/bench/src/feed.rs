@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_points_have_distinct_rows() {
+    fn feed_measurements_have_distinct_rows() {
         let mut seen = HashSet::new();
         for point in points() {
             assert!(
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_goals_and_claims_match_exactly_one_point_each() {
+    fn each_feed_goal_and_claim_selects_one_measurement() {
         let points = points();
         let fitting = |pattern: &RowPattern| {
             points.iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()

@@ -26,7 +26,7 @@ impl TopicNames {
     }
 
     /// This many names, drawn uniformly.
-    pub fn random(&self, count: usize, draws: &mut Draws) -> Vec<String> {
+    pub fn random(&self, count: usize, draws: &mut RandomNumbers) -> Vec<String> {
         (0..count).map(|_| self.0[draws.below(self.0.len())].clone()).collect()
     }
 }
@@ -47,7 +47,7 @@ pub fn time_registry<R>(
     let start_ns = monotonic_ns();
     let registry = create(&names)?;
     let created_ns = monotonic_ns() - start_ns;
-    let mut draws = Draws::default();
+    let mut draws = RandomNumbers::default();
     let mut looked_up_ns = 0;
     for _ in 0..PASSES {
         let probes = names.random(lookups, &mut draws);
@@ -68,15 +68,15 @@ pub fn time_registry<R>(
 
 /// A xorshift generator for names, the same on every machine.
 #[derive(Debug)]
-pub struct Draws(u64);
+pub struct RandomNumbers(u64);
 
-impl Default for Draws {
+impl Default for RandomNumbers {
     fn default() -> Self {
         Self(0x9e37_79b9_7f4a_7c15)
     }
 }
 
-impl Draws {
+impl RandomNumbers {
     /// A generator with another seed.
     pub fn of(number: u64) -> Self {
         Self(Self::default().0 ^ (number + 1).wrapping_mul(0xd129_0d3c_52d6_8d4b))
@@ -98,8 +98,8 @@ mod tests {
     #[test]
     fn probes_are_spread_over_all_names_and_repeatable() {
         let names = TopicNames::new(100);
-        let probes = names.random(10_000, &mut Draws::default());
-        assert_eq!(probes, names.random(10_000, &mut Draws::default()));
+        let probes = names.random(10_000, &mut RandomNumbers::default());
+        assert_eq!(probes, names.random(10_000, &mut RandomNumbers::default()));
         let distinct: std::collections::HashSet<_> = probes.iter().collect();
         assert_eq!(distinct.len(), 100);
     }

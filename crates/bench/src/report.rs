@@ -29,14 +29,14 @@ use crate::table::{LineStyle, Table};
 
 /// Result of making the report.
 #[derive(Debug, Default)]
-pub struct Made {
+pub struct ReportOutcome {
     /// Runs that were left out, with reasons.
     pub refused: Vec<String>,
 }
 
 /// Makes the page from the runs in `runs_folder` and writes it to `page`: HTML with plots for a name that
 /// ends in `.html`, else Markdown.
-pub fn write(runs_folder: &Path, page: &Path) -> Result<Made> {
+pub fn write(runs_folder: &Path, page: &Path) -> Result<ReportOutcome> {
     let kept = KeptRun::read_all(runs_folder)?;
     let mut refused = kept.damaged;
     let (runs, left_out): (Vec<_>, Vec<_>) = kept.runs.into_iter().partition(|run| run.refusal().is_none());
@@ -57,7 +57,7 @@ pub fn write(runs_folder: &Path, page: &Path) -> Result<Made> {
     let is_html = page.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
     let text = if is_html { html_page(&runs)? } else { markdown(&runs) };
     fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))?;
-    Ok(Made { refused })
+    Ok(ReportOutcome { refused })
 }
 
 fn listed(refused: &[String]) -> String {

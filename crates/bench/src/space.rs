@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn space_points_have_distinct_rows() {
+    fn space_measurements_have_distinct_rows() {
         let mut seen = HashSet::new();
         for point in points() {
             let known = (point.case, point.target, point.params.to_string());
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn space_goals_and_claims_match_exactly_one_point_each() {
+    fn each_space_goal_and_claim_selects_one_measurement() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn spot_points_have_distinct_rows() {
+    fn spot_measurements_have_distinct_rows() {
         let mut seen = HashSet::new();
         for point in points() {
             assert!(
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn spot_goals_and_claims_match_exactly_one_point_each() {
+    fn each_spot_goal_and_claim_selects_one_measurement() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
         let claims = claims::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn task_points_have_distinct_rows() {
+    fn task_measurements_have_distinct_rows() {
         let options = RawOptions::default().validate(|_| None).unwrap();
         let mut seen = HashSet::new();
         for point in points::groups(&options, true).into_iter().flatten() {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn task_goals_and_claims_match_exactly_one_point_each() {
+    fn each_task_goal_and_claim_selects_one_measurement() {
         let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
         let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
         for pattern in goals.chain(claims).flatten() {

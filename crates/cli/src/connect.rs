@@ -11,7 +11,7 @@ use dunlin_client::{
 
 use crate::arguments::Global;
 use crate::commands::user::without_line_end;
-use crate::console::Paint;
+use crate::console::TextPainter;
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
 
@@ -27,7 +27,12 @@ pub fn connect(global: &Global, name: &str) -> Result<Client> {
 
 /// Like [`connect`], but waits for a node that is unreachable, and reports that once. Returns `None` if the command
 /// has to end first.
-pub fn connect_when_up(global: &Global, name: &str, stop: &StopFlag, paint: Paint) -> Result<Option<Client>> {
+pub fn connect_when_up(
+    global: &Global,
+    name: &str,
+    stop: &StopFlag,
+    paint: TextPainter,
+) -> Result<Option<Client>> {
     let mut outage = OutageReport::default();
     loop {
         let connected = stop.breaks_off(|| match connect(global, name) {

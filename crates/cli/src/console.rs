@@ -16,9 +16,9 @@ pub struct Console {
     /// Whether standard output is a terminal.
     pub is_terminal: bool,
     /// Colours of standard output.
-    pub paint: Paint,
+    pub paint: TextPainter,
     /// Colours of standard error.
-    pub errors: Paint,
+    pub errors: TextPainter,
 }
 
 impl Console {
@@ -27,8 +27,8 @@ impl Console {
         Console {
             json: global.json,
             is_terminal,
-            paint: Paint::new(global.color, is_terminal),
-            errors: Paint::new(global.color, std::io::stderr().is_terminal()),
+            paint: TextPainter::new(global.color, is_terminal),
+            errors: TextPainter::new(global.color, std::io::stderr().is_terminal()),
         }
     }
 
@@ -99,7 +99,7 @@ fn show_bytes(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     bytes.iter().try_for_each(|byte| write!(out, "\\x{byte:02x}"))
 }
 
-impl Paint {
+impl TextPainter {
     pub fn is_on(self) -> bool {
         self.on
     }
@@ -107,13 +107,13 @@ impl Paint {
 
 /// Colours words, or leaves them plain.
 #[derive(Debug, Clone, Copy)]
-pub struct Paint {
+pub struct TextPainter {
     on: bool,
 }
 
-impl Paint {
+impl TextPainter {
     /// Precedence: `--color`, then `NO_COLOR`, then `CLICOLOR_FORCE`, then whether the output is a terminal.
-    fn new(asked: Color, terminal: bool) -> Paint {
+    fn new(asked: Color, terminal: bool) -> TextPainter {
         let is_set = |name| std::env::var_os(name).is_some_and(|text| !text.is_empty());
         let forced = std::env::var("CLICOLOR_FORCE").is_ok_and(|text| !text.is_empty() && text != "0");
         let unwanted =
@@ -123,11 +123,11 @@ impl Paint {
             Color::Never => false,
             Color::Auto => (terminal || forced) && !unwanted,
         };
-        Paint { on }
+        TextPainter { on }
     }
 
     #[cfg(test)]
-    pub const PLAIN: Paint = Paint { on: false };
+    pub const PLAIN: TextPainter = TextPainter { on: false };
 
     /// Headings and important values.
     pub fn strong(self, text: &str) -> String {
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn color_option_overrides_terminal_detection() {
-        assert_eq!(Paint::new(Color::Never, true).bad("x"), "x");
-        assert_ne!(Paint::new(Color::Always, false).bad("x"), "x");
-        assert_eq!(Paint::new(Color::Auto, false).bad("x"), "x");
+        assert_eq!(TextPainter::new(Color::Never, true).bad("x"), "x");
+        assert_ne!(TextPainter::new(Color::Always, false).bad("x"), "x");
+        assert_eq!(TextPainter::new(Color::Auto, false).bad("x"), "x");
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use dunlin_topic::{Draft, Meta, Payload, Publish, PublishError, Receipt};
 
-use crate::console::Paint;
+use crate::console::TextPainter;
 use crate::input::{Chunk, Input};
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
@@ -39,7 +39,7 @@ pub struct RecordSender<'a, P> {
     meta: Meta<'a>,
     pace: Option<RateLimit>,
     stop: StopFlag,
-    errors: Paint,
+    errors: TextPainter,
     outage: OutageReport,
     crowding: NoRoomClock,
     sent: u64,
@@ -85,7 +85,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         per_second: Option<f64>,
         patience: Option<Duration>,
         stop: StopFlag,
-        errors: Paint,
+        errors: TextPainter,
     ) -> RecordSender<'a, P> {
         let pace = per_second
             .map(|rate| RateLimit { between: Duration::from_secs_f64(1.0 / rate), due: Instant::now() });
@@ -301,7 +301,7 @@ mod tests {
 
     fn feed(node: &Node, per_second: Option<f64>) -> RecordSender<'static, dunlin_topic::Publisher> {
         let publisher = node.publisher("ticks").unwrap();
-        RecordSender::new(publisher, Meta::default(), per_second, None, StopFlag::never(), Paint::PLAIN)
+        RecordSender::new(publisher, Meta::default(), per_second, None, StopFlag::never(), TextPainter::PLAIN)
     }
 
     fn payloads(node: &Node) -> Vec<Vec<u8>> {

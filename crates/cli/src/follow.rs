@@ -170,7 +170,7 @@ mod tests {
     use dunlin_topic::{Publish, Start, SubscribeOptions, TopicConfig};
 
     use super::*;
-    use crate::console::Paint;
+    use crate::console::TextPainter;
     use crate::format::Format;
 
     fn follow(node: &Node, rules: StopRules) -> String {
@@ -180,8 +180,8 @@ mod tests {
             many: false,
             is_terminal: false,
             meanings: Default::default(),
-            paint: Paint::PLAIN,
-            errors: Paint::PLAIN,
+            paint: TextPainter::PLAIN,
+            errors: TextPainter::PLAIN,
         };
         let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
         let mut subscriber = node.subscribe("ticks", &options).unwrap();

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use dunlin_topic::{Notice, Record};
 
-use crate::console::Paint;
+use crate::console::TextPainter;
 pub use json::base64;
 pub use meaning::Interpreters;
 use template::Template;
@@ -52,9 +52,9 @@ pub struct EventPrinter {
     pub is_terminal: bool,
     /// Interprets the records of state topics.
     pub meanings: Interpreters,
-    pub paint: Paint,
+    pub paint: TextPainter,
     /// Colours of notices on standard error.
-    pub errors: Paint,
+    pub errors: TextPainter,
 }
 
 impl EventPrinter {

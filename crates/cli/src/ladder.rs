@@ -1,9 +1,9 @@
 //! An order book as a table: the best levels of both sides, bids on the left.
 
-use dunlin_feed::{PriceLevel, PriceLevels, Side, Touch};
+use dunlin_feed::{BidAskRelation, PriceLevel, PriceLevels, Side};
 use dunlin_topic::Position;
 
-use crate::console::Paint;
+use crate::console::TextPainter;
 
 /// The widest number in a wide terminal.
 const WIDTH_MAX: usize = 14;
@@ -20,14 +20,14 @@ pub fn lines(
     book: &dyn PriceLevels,
     depth: usize,
     columns: usize,
-    paint: Paint,
+    paint: TextPainter,
 ) -> Vec<String> {
     let width = (columns.saturating_sub(GAPS) / 4).clamp(WIDTH_MIN, WIDTH_MAX);
     let (bids, asks) = (book.top(Side::Bid, Some(depth)), book.top(Side::Ask, Some(depth)));
     let touch = match book.touch() {
-        Touch::Crossed => paint.warning("  CROSSED"),
-        Touch::Locked => paint.warning("  LOCKED"),
-        Touch::Open | Touch::Apart => String::new(),
+        BidAskRelation::Crossed => paint.warning("  CROSSED"),
+        BidAskRelation::Locked => paint.warning("  LOCKED"),
+        BidAskRelation::Open | BidAskRelation::Apart => String::new(),
     };
     let title = format!("{}  {at}  {}{touch}", paint.strong(topic), paint.faint(&format!("{checksum:016x}")));
     let heading = format!("{:>width$} {:>width$}   {:<width$} {:<width$}", "SIZE", "BID", "ASK", "SIZE");
@@ -49,9 +49,9 @@ pub fn one_line(topic: &str, at: Position, book: &dyn PriceLevels) -> String {
         None => "-".to_owned(),
     };
     let touch = match book.touch() {
-        Touch::Crossed => " crossed",
-        Touch::Locked => " locked",
-        Touch::Open | Touch::Apart => "",
+        BidAskRelation::Crossed => " crossed",
+        BidAskRelation::Locked => " locked",
+        BidAskRelation::Open | BidAskRelation::Apart => "",
     };
     let counts = (book.level_count(Side::Bid), book.level_count(Side::Ask));
     format!(
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn ladder_has_the_requested_lines_with_best_levels_first() {
-        let lines = lines("md.X", Position { epoch: 1, seq: 9 }, 0xab, &book(), 3, 80, Paint::PLAIN);
+        let lines = lines("md.X", Position { epoch: 1, seq: 9 }, 0xab, &book(), 3, 80, TextPainter::PLAIN);
         assert_eq!(lines.len(), 5);
         assert_eq!(lines[0], "md.X  1-9  00000000000000ab");
         assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["7", "100.10", "100.20", "5"]);

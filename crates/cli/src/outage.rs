@@ -9,7 +9,7 @@ use dunlin_client::{CallError, Client, Disconnection, RefusedError};
 use dunlin_topic::SubscribeError;
 use dunlin_wire::{CODES, Retry};
 
-use crate::console::Paint;
+use crate::console::TextPainter;
 use crate::format::text::escaped_lines;
 
 /// The client limits its attempts. This pause prevents a busy loop if it does not.
@@ -31,14 +31,14 @@ pub struct OutageReport {
 
 impl OutageReport {
     /// Waits if the error is a lost connection; returns any other error.
-    pub fn wait_out(&mut self, error: SubscribeError, paint: Paint) -> Result<()> {
+    pub fn wait_out(&mut self, error: SubscribeError, paint: TextPainter) -> Result<()> {
         let SubscribeError::Connection(why) = error else { return Err(error.into()) };
         self.said_once(&why, paint)
     }
 
     /// Reports a lost connection, unless that was done. Returns an error if the node refused the client
     /// permanently.
-    pub fn said_once(&mut self, why: &str, paint: Paint) -> Result<()> {
+    pub fn said_once(&mut self, why: &str, paint: TextPainter) -> Result<()> {
         if let Some(refused) = for_good(why) {
             return Err(CallError::Refused(refused).into());
         }
@@ -53,7 +53,7 @@ impl OutageReport {
 
     /// Reports a change of the connection's state. Commands that follow something call this in each loop, because
     /// events may be rare.
-    pub fn look(&mut self, client: &Client, paint: Paint) -> Result<()> {
+    pub fn look(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
         match unreachable(client) {
             Some(lost) => self.said_once(&lost.why, paint),
             None if client.is_up() => {
@@ -97,10 +97,10 @@ mod tests {
             "refused by the node: TLS_REQUIRED",
             "refused by the node: UNAUTHENTICATED: user ana was removed",
         ] {
-            assert!(outage.said_once(why, Paint::PLAIN).is_err(), "{why}");
+            assert!(outage.said_once(why, TextPainter::PLAIN).is_err(), "{why}");
         }
         for why in ["connecting to 127.0.0.1:1: refused", "refused by the node: LIMIT: sessions_max"] {
-            assert!(outage.said_once(why, Paint::PLAIN).is_ok(), "{why}");
+            assert!(outage.said_once(why, TextPainter::PLAIN).is_ok(), "{why}");
         }
     }
 }

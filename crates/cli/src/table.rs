@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::console::Paint;
+use crate::console::TextPainter;
 use crate::format::text::escaped;
 
 /// Rows under a heading.
@@ -30,7 +30,7 @@ impl TextTable {
         self.rows.push(cells);
     }
 
-    pub fn write(&self, out: &mut impl Write, paint: Paint) -> io::Result<()> {
+    pub fn write(&self, out: &mut impl Write, paint: TextPainter) -> io::Result<()> {
         let columns: Vec<Column> = (0..self.heading.len()).map(|at| self.column(at)).collect();
         let heading = columns.iter().zip(&self.heading).map(|(column, cell)| column.align(cell));
         writeln!(out, "{}", paint.strong(&line(heading)))?;
@@ -79,7 +79,7 @@ mod tests {
         let mut table = TextTable::new(&["NAME", "LOG"]);
         table.row(["\x1b]0;owned\x07\x1b[2J\r\nFAKE ROW \u{9b}2J\u{202e}".into(), "0".into()]);
         let mut text = Vec::new();
-        table.write(&mut text, Paint::PLAIN).unwrap();
+        table.write(&mut text, TextPainter::PLAIN).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text.lines().count(), 2);
         assert!(!text.contains(|c: char| c != '\n' && crate::format::text::is_obeyed(c)), "{text:?}");
@@ -91,7 +91,7 @@ mod tests {
         table.row(["ticks".into(), "1,042".into()]);
         table.row(["orders.>".into(), "7".into()]);
         let mut text = Vec::new();
-        table.write(&mut text, Paint::PLAIN).unwrap();
+        table.write(&mut text, TextPainter::PLAIN).unwrap();
         let expected = "TOPIC     RECORDS\nticks       1,042\norders.>        7\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }

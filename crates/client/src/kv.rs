@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_control::{
-    ControlCommand, ControlQuery, ControlReply, FoundKeys, LeaseState, Pair, QueryAnswer, prefix_end,
+    ControlCommand, ControlQuery, ControlReply, FoundKeys, KeyWithItem, LeaseState, QueryAnswer, prefix_end,
 };
 use dunlin_wire::ControlKind;
 
@@ -214,8 +214,8 @@ impl Kv {
     }
 }
 
-impl From<Pair> for KvEntry {
-    fn from(Pair { key, item }: Pair) -> KvEntry {
+impl From<KeyWithItem> for KvEntry {
+    fn from(KeyWithItem { key, item }: KeyWithItem) -> KvEntry {
         let (created, modified, version, lease) = (item.created, item.modified, item.version, item.lease);
         KvEntry { key: key.to_vec(), value: item.value, created, modified, version, lease }
     }

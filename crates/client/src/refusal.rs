@@ -71,7 +71,7 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         ErrorCode::Closed | ErrorCode::ShuttingDown => PublishError::Closed,
         ErrorCode::Forbidden => PublishError::Forbidden(text()),
         ErrorCode::RateLimit => PublishError::Refused(format!(
-            "{}, {b} in a second: try again in {a} ms",
+            "{}: the limit is {b} in a second, try again in {a} ms",
             RefusedError::new(refusal)
         )),
         _ => PublishError::Refused(RefusedError::new(refusal).to_string()),

@@ -65,7 +65,7 @@ pub enum TlsError {
     #[error("a client certificate and its key belong together: give both or neither")]
     CertWithoutKey,
     /// The key does not belong to the certificate, or is unusable.
-    #[error("the client certificate and its key: {0}")]
+    #[error("cannot use the client certificate and its key: {0}")]
     CertAndKey(String),
     /// The system has no trusted authorities, and none were given.
     #[error(

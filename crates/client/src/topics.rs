@@ -28,7 +28,7 @@ pub enum CallError {
     #[error(transparent)]
     Refused(#[from] RefusedError),
     /// No connection; the request was not sent.
-    #[error("connection: {0}")]
+    #[error("not connected, nothing was sent: {0}")]
     Disconnected(String),
     /// The response was lost: the request may have been carried out.
     #[error("outcome unknown: {0}")]

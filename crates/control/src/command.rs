@@ -3,7 +3,7 @@
 use crate::error::ControlDecodeError;
 use crate::layout::{choice, decode, encode, layout};
 use crate::limits::ControlStateLimits;
-use crate::placement::Wanted;
+use crate::placement::OwnerRequest;
 
 choice! {
     /// A command, applied completely or refused. Keys have at least one byte. A range excludes its `end`; an empty
@@ -84,7 +84,7 @@ choice! {
             value: &'a [u8] } = 20,
         /// Ensures that a topic has a living owner; creates the topic if there is none.
         Place { /// The request.
-            wanted: Wanted<'a> } = 21,
+            wanted: OwnerRequest<'a> } = 21,
         /// Moves a topic to a member. If that member already owns the topic, a later epoch begins.
         Move { /// Its name.
             topic: &'a [u8], /// The node.

@@ -10,7 +10,7 @@ pub enum ControlDecodeError {
     #[error("the bytes end too early")]
     Short,
     /// Bytes are left over.
-    #[error("{0} bytes are left over")]
+    #[error("{0} unexpected bytes follow after the end")]
     Trailing(usize),
     /// The encoding has another version.
     #[error("version {0} of the encoding is unknown; this version of Dunlin writes version {version}", version = crate::VERSION)]
@@ -63,7 +63,7 @@ choice! {
         NoLease { /// The lease.
             lease: u64 } = 7,
         /// There are `leases_max` leases already.
-        #[error("leases_max = {count_max} leases exist already")]
+        #[error("{count_max} leases already exist, the limit leases_max")]
         TooManyLeases { /// The limit.
             count_max: u64 } = 8,
         /// The time to live is 0, or more than `lease_ttl_ms_max`.
@@ -80,7 +80,7 @@ choice! {
         NotHeld { /// The lease.
             lease: u64 } = 11,
         /// Too many leases wait for the lock.
-        #[error("waiters_max = {count_max} leases wait for the lock already")]
+        #[error("{count_max} leases already wait for the lock, the limit waiters_max")]
         TooManyWaiters { /// The limit.
             count_max: u64 } = 12,
         /// Keys have reached `state_bytes_max`, which nodes set as `kv.bytes_max`.
@@ -106,7 +106,7 @@ choice! {
             bytes: u64, /// The tenant's limit.
             bytes_max: u64 } = 17,
         /// There is no such topic.
-        #[error("there is no such topic")]
+        #[error("the topic does not exist")]
         NoTopic = 20,
         /// Another topic owns some of the subjects.
         #[error("another topic owns some of these subjects")]

@@ -35,9 +35,9 @@ pub use item::{Key, KeyItem, Value, prefix_end};
 pub use lease::LeaseInfo;
 pub use limits::ControlStateLimits;
 pub use lock::LOCKS;
-pub use placement::{NODES, Placement, TOPICS, TopicKind, Wanted, node_key, node_of, topic_key};
+pub use placement::{NODES, OwnerRequest, Placement, TOPICS, TopicKind, node_key, node_of, topic_key};
 pub use query::{Answered, ControlQuery, LeaseState, NOT_SHOWN, QueryAnswer};
-pub use reply::{ControlReply, FoundKeys, OperationOutcome, Pair};
+pub use reply::{ControlReply, FoundKeys, KeyWithItem, OperationOutcome};
 pub use snapshot::{Frozen, StateRestorer};
 pub use state::ControlState;
 

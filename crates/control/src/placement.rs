@@ -66,7 +66,7 @@ layout! {
 layout! {
     /// A request for a living owner of a topic.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Wanted<'a> {
+    pub struct OwnerRequest<'a> {
         /// The topic's name.
         pub topic: &'a [u8],
         /// For a new topic: its pattern.
@@ -147,7 +147,7 @@ impl ControlState {
 
     pub(crate) fn place(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &OwnerRequest<'_>,
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
         let Some(there) = self.placement(wanted.topic) else { return self.place_new(wanted, effects) };
@@ -163,7 +163,7 @@ impl ControlState {
 
     fn place_new(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &OwnerRequest<'_>,
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
         if wanted.config.is_empty() {
@@ -178,7 +178,7 @@ impl ControlState {
         let epoch = wanted.epoch.max(lowest.map_or(1, u32::from_le_bytes));
         // A durable topic stays at the disk where it was requested.
         let owner = if wanted.kind == TopicKind::Volatile { self.choose(wanted)? } else { wanted.node };
-        let Wanted { kind, pattern, config, .. } = *wanted;
+        let OwnerRequest { kind, pattern, config, .. } = *wanted;
         let next = Placement { owner, epoch, kind, pattern, config, from: 0 }.to_bytes();
         self.put_placement(wanted.topic, &next, effects)?;
         Ok(ControlReply::Placed { owner, epoch, made: true })
@@ -255,7 +255,7 @@ impl ControlState {
 
     /// The node to become the owner: the requesting node if it has the records or nearly the fewest topics, otherwise
     /// the member with the fewest.
-    fn choose(&self, wanted: &Wanted<'_>) -> Result<u64, ControlRefusal> {
+    fn choose(&self, wanted: &OwnerRequest<'_>) -> Result<u64, ControlRefusal> {
         let asks = self.is_alive(wanted.node).then_some(wanted.node);
         if let Some(node) = asks.filter(|_| wanted.holds) {
             return Ok(node);

@@ -2,7 +2,7 @@
 
 use crate::error::{ControlDecodeError, ControlRefusal};
 use crate::layout::{choice, decode, encode, layout};
-use crate::reply::{ControlReply, FoundKeys, Pair};
+use crate::reply::{ControlReply, FoundKeys, KeyWithItem};
 use crate::state::{ControlState, check_range};
 
 /// Replaces a total in [`QueryAnswer::Status`] that the user may not see.
@@ -93,7 +93,7 @@ impl ControlState {
             ControlQuery::Get { key } => {
                 self.check_key(key)?;
                 let pair = self.keys.get_key_value(key);
-                let pair = pair.map(|(key, item)| Pair { key: key.clone(), item: item.clone() });
+                let pair = pair.map(|(key, item)| KeyWithItem { key: key.clone(), item: item.clone() });
                 let found = FoundKeys { items: Vec::from_iter(pair), more: false };
                 Ok(QueryAnswer::Found { revision, found })
             }

@@ -58,7 +58,7 @@ layout! {
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct FoundKeys {
         /// The keys with their items.
-        pub items: Vec<Pair>,
+        pub items: Vec<KeyWithItem>,
         /// Whether more keys follow.
         pub more: bool,
     }
@@ -67,7 +67,7 @@ layout! {
 layout! {
     /// A key with its item.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Pair {
+    pub struct KeyWithItem {
         /// The key.
         pub key: Key,
         /// Its value and properties.

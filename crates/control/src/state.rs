@@ -13,7 +13,7 @@ use crate::limits::ControlStateLimits;
 use crate::lock;
 use crate::lock::LockQueue;
 use crate::placement::TopicIndex;
-use crate::reply::{ControlReply, FoundKeys, Pair};
+use crate::reply::{ControlReply, FoundKeys, KeyWithItem};
 use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
 
@@ -141,7 +141,7 @@ impl ControlState {
                 found.more = true;
                 break;
             }
-            found.items.push(Pair { key: Key::from_slice(key), item: item.clone() });
+            found.items.push(KeyWithItem { key: Key::from_slice(key), item: item.clone() });
         }
         found
     }

@@ -6,7 +6,7 @@ use crate::command::{Compare, ComparedProperty, Comparison, KeyOperation};
 use crate::effects::ControlEffects;
 use crate::error::ControlRefusal;
 use crate::item::KeyItem;
-use crate::reply::{ControlReply, FoundKeys, OperationOutcome, Pair};
+use crate::reply::{ControlReply, FoundKeys, KeyWithItem, OperationOutcome};
 use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
 use crate::state::{CommandSource, ControlState, check_range};
@@ -69,7 +69,7 @@ impl RevisionBuilder<'_> {
             }
             KeyOperation::Get { key } => {
                 let pair = self.state.keys.get_key_value(key);
-                let pair = pair.map(|(key, item)| Pair { key: key.clone(), item: item.clone() });
+                let pair = pair.map(|(key, item)| KeyWithItem { key: key.clone(), item: item.clone() });
                 OperationOutcome::Found { found: within(pair, left) }
             }
             KeyOperation::Range { start, end, limit } => {
@@ -82,7 +82,7 @@ impl RevisionBuilder<'_> {
 }
 
 /// The key, or `more` if it exceeds the bytes left.
-fn within(pair: Option<Pair>, left: &mut u64) -> FoundKeys {
+fn within(pair: Option<KeyWithItem>, left: &mut u64) -> FoundKeys {
     let Some(pair) = pair else { return FoundKeys::default() };
     match left.checked_sub(pair.item.bytes(&pair.key)) {
         Some(after) => {

@@ -41,16 +41,16 @@ pub enum TopicError {
     #[error("topic {0:?}: the previous owner is handing its records over to this node; retry")]
     HandingOver(String),
     /// The cluster refused or did not respond.
-    #[error("the cluster: {0}")]
+    #[error("the cluster refused or did not respond: {0}")]
     Cluster(String),
     /// The disk refused.
-    #[error("the disk: {0}")]
+    #[error("the disk failed: {0}")]
     Disk(String),
     /// The record that would have been the first of a new topic was refused.
     #[error("{0}")]
     Record(Box<PublishError>),
     /// A named limit is reached.
-    #[error("limit {limit} of {value} is reached")]
+    #[error("the limit {limit} = {value} is reached")]
     Limit {
         /// The limit's name.
         limit: &'static str,

@@ -4,7 +4,7 @@
 //! forwards published records to the owner, and the owner feeds the mirror once for all of its subscribers. A
 //! topic that changes its owner stays the same object.
 //!
-//! The cluster agrees on owners ([`dunlin_control::Wanted`]). A node learns them from responses to its own requests,
+//! The cluster agrees on owners ([`dunlin_control::OwnerRequest`]). A node learns them from responses to its own requests,
 //! and from a watch of the keys of topics and nodes ([`Ownership::settle`], [`Ownership::node`]).
 //!
 //! Invariants:

@@ -26,7 +26,7 @@ use crate::removals::Removals;
 use crate::scale::Scale;
 use crate::side::Side;
 use crate::snapshot::{self, SnapshotError, StateKind};
-use crate::view::{self, Crossings, PriceLevel, PriceLevels, Touch};
+use crate::view::{self, BidAskRelation, Crossings, PriceLevel, PriceLevels};
 
 pub use entry::{BOOK_ENTRY_BYTES, BookEntry};
 
@@ -38,7 +38,7 @@ pub struct Book {
     /// Bids, then asks: indexed by [`Side`], without a branch.
     halves: [HalfBook; 2],
     checksum: u64,
-    touch: Touch,
+    touch: BidAskRelation,
     crossings: Crossings,
 }
 
@@ -65,7 +65,7 @@ impl Book {
             limits,
             halves: Default::default(),
             checksum: 0,
-            touch: Touch::Open,
+            touch: BidAskRelation::Open,
             crossings: Crossings::default(),
         }
     }
@@ -169,7 +169,7 @@ impl Book {
     }
 
     #[inline(always)]
-    fn touch_now(&self) -> Touch {
+    fn touch_now(&self) -> BidAskRelation {
         let [bids, asks] = &self.halves;
         view::touch(bids.ladder.best_key(), asks.ladder.best_key())
     }
@@ -324,7 +324,7 @@ impl PriceLevels for Book {
         Box::new(self.half(side).ladder.iter().map(level))
     }
 
-    fn touch(&self) -> Touch {
+    fn touch(&self) -> BidAskRelation {
         self.touch
     }
 

@@ -66,4 +66,4 @@ pub use schedule::{
 pub use side::Side;
 pub use simulator::{SimulatedUpdate, Simulator};
 pub use snapshot::SnapshotError;
-pub use view::{Crossings, PriceLevel, PriceLevels, Touch};
+pub use view::{BidAskRelation, Crossings, PriceLevel, PriceLevels};

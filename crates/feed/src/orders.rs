@@ -29,7 +29,7 @@ use crate::limits::FeedLimits;
 use crate::scale::Scale;
 use crate::side::Side;
 use crate::snapshot::{self, SnapshotError, StateKind};
-use crate::view::{Crossings, PriceLevel, PriceLevels, Touch};
+use crate::view::{BidAskRelation, Crossings, PriceLevel, PriceLevels};
 
 pub use book::{Order, QueuePosition};
 pub use entry::{ORDER_ENTRY_BYTES, OrderEntry};
@@ -42,7 +42,7 @@ pub struct Orders {
     scale: Scale,
     limits: FeedLimits,
     book: book::OrderBook,
-    touch: Touch,
+    touch: BidAskRelation,
     crossings: Crossings,
 }
 
@@ -55,7 +55,7 @@ impl Orders {
     /// Creates an empty book with these limits.
     pub fn with_limits(scale: Scale, limits: FeedLimits) -> Orders {
         let book = book::OrderBook::new(limits);
-        Orders { scale, limits, book, touch: Touch::Open, crossings: Crossings::default() }
+        Orders { scale, limits, book, touch: BidAskRelation::Open, crossings: Crossings::default() }
     }
 
     /// Applies a record's payload. After an error the book is undefined until it is restored.
@@ -232,7 +232,7 @@ impl PriceLevels for Orders {
         Box::new(self.book.ladder(side).iter().map(level))
     }
 
-    fn touch(&self) -> Touch {
+    fn touch(&self) -> BidAskRelation {
         self.touch
     }
 

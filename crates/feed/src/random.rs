@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn below_returns_only_numbers_below_the_bound() {
+    fn bounded_random_number_is_below_its_bound() {
         assert_eq!((below(5, 0, 16), below(5, 0xffff, 16)), (0, 4));
         assert_eq!(below(1, 0xffff, 16), 0);
     }

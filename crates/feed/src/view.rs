@@ -14,7 +14,7 @@ pub struct PriceLevel {
 
 /// Relation of the best bid and the best ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Touch {
+pub enum BidAskRelation {
     /// A side is empty.
     Open,
     /// The bid is below the ask, the normal case.
@@ -37,13 +37,13 @@ pub struct Crossings {
 
 impl Crossings {
     #[inline(always)]
-    pub(crate) fn count(&mut self, before: Touch, now: Touch) {
+    pub(crate) fn count(&mut self, before: BidAskRelation, now: BidAskRelation) {
         if before == now {
             return;
         }
         match now {
-            Touch::Crossed => self.crossed += 1,
-            Touch::Locked if before != Touch::Crossed => self.locked += 1,
+            BidAskRelation::Crossed => self.crossed += 1,
+            BidAskRelation::Locked if before != BidAskRelation::Crossed => self.locked += 1,
             _ => {}
         }
     }
@@ -67,7 +67,7 @@ pub trait PriceLevels {
     fn levels(&self, side: Side) -> Box<dyn Iterator<Item = PriceLevel> + '_>;
 
     /// Whether the book is locked or crossed.
-    fn touch(&self) -> Touch;
+    fn touch(&self) -> BidAskRelation;
 
     /// How often the book was locked or crossed.
     fn crossings(&self) -> Crossings;
@@ -98,12 +98,12 @@ pub trait PriceLevels {
 
 /// Relation of two best prices, as ladder keys; the key of an empty side is below all others.
 #[inline(always)]
-pub(crate) fn touch(bid_key: i64, ask_key: i64) -> Touch {
+pub(crate) fn touch(bid_key: i64, ask_key: i64) -> BidAskRelation {
     let (bid, ask) = (bid_key, !ask_key);
     match bid.cmp(&ask) {
-        _ if bid_key == i64::MIN || ask_key == i64::MIN => Touch::Open,
-        std::cmp::Ordering::Less => Touch::Apart,
-        std::cmp::Ordering::Equal => Touch::Locked,
-        std::cmp::Ordering::Greater => Touch::Crossed,
+        _ if bid_key == i64::MIN || ask_key == i64::MIN => BidAskRelation::Open,
+        std::cmp::Ordering::Less => BidAskRelation::Apart,
+        std::cmp::Ordering::Equal => BidAskRelation::Locked,
+        std::cmp::Ordering::Greater => BidAskRelation::Crossed,
     }
 }

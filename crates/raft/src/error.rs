@@ -24,7 +24,7 @@ pub enum RaftGroupError {
     #[error("no majority of the nodes responds: {0}")]
     NoQuorum(String),
     /// Too many commands wait already.
-    #[error("waiting_max = {0} commands wait already; retry later")]
+    #[error("{0} commands already wait, the limit waiting_max; retry later")]
     Busy(usize),
     /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]

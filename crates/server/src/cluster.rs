@@ -383,7 +383,7 @@ async fn place(
         return Ok((identity, authority, false));
     }
     Err(ClusterError::Refused(format!(
-        "{dir} is the data directory of no node of a cluster. If a node's directory was here and is lost (is its volume mounted?), have the \
+        "{dir} is not the data directory of a cluster's node. If a node's directory was here and is lost (is its volume mounted?), let the \
          node join its cluster anew: on another node `dunlin cluster token --data-dir DIR > token`, here `dunlin serve … --join HOST:PORT \
          --token-file token`. To begin a new cluster, once: `dunlin cluster init --data-dir {dir}`"
     )))

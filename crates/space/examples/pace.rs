@@ -51,7 +51,7 @@ fn main() {
 }
 
 fn world() -> WorldBox<3> {
-    WorldBox::cube(EDGE).expect("its edge is above zero")
+    WorldBox::cube(EDGE).expect("the world's edge is above zero")
 }
 
 fn entity(nth: u64, speed: f32, plane: bool) -> Entity<'static, 3> {
@@ -72,10 +72,10 @@ fn moving(each: u64) {
         .for_each(|nth| stage.spawn(&entity(nth, 25.0, false)).expect("the position is in the world"));
     let mut times_ns = Vec::new();
     for _ in 0..TICKS {
-        let now_ns = stage.advance().expect("it has authority");
+        let now_ns = stage.advance().expect("the region has a lease");
         for (region, out) in stage.regions_mut() {
             let begin = Instant::now();
-            region.tick(now_ns, out).expect("it has authority");
+            region.tick(now_ns, out).expect("the region has a lease");
             region.send_ghosts(out);
             times_ns.push(begin.elapsed().as_nanos() as u64);
             // Takes the record, as a runner does before it publishes.
@@ -96,7 +96,7 @@ fn flock(name: &str, sight: f32, plane: bool) {
     (0..FLOCK).for_each(|nth| stage.spawn(&entity(nth, 10.0, plane)).expect("the position is in the world"));
     let begin = Instant::now();
     for _ in 0..FLOCK_TICKS {
-        stage.tick().expect("it has authority");
+        stage.tick().expect("the region has a lease");
         stage.take_records();
     }
     let hz = FLOCK_TICKS as f64 / begin.elapsed().as_secs_f64();

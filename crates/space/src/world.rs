@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn corners_map_to_the_first_and_last_grid_place() {
+    fn world_corners_map_to_the_ends_of_the_grid() {
         let world = WorldBox::new([-10.0, 5.0], [10.0, 6.0]).unwrap();
         assert_eq!(world.place(&[-10.0, 5.0]), [0, 0]);
         assert_eq!(world.place(&[10.0, 6.0]), [(1 << 24) - 1; 2]);

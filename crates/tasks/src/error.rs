@@ -10,7 +10,7 @@ pub enum TaskDecodeError {
     #[error("the bytes are cut short: they announce more than follows")]
     Short,
     /// Bytes are left over.
-    #[error("{0} bytes are left over")]
+    #[error("{0} unexpected bytes follow after the end")]
     Trailing(usize),
     /// The version is unknown.
     #[error("version {0} of the encoding is not known here; this build writes version {version}", version = crate::VERSION)]
@@ -27,7 +27,7 @@ pub enum TaskDecodeError {
     #[error("{0} are out of order")]
     Order(&'static str),
     /// Numbers or ids refer to missing items, or are repeated.
-    #[error("{0} do not fit together")]
+    #[error("{0} contradict each other: an entry is missing or repeated")]
     Inconsistent(&'static str),
 }
 
@@ -66,7 +66,7 @@ choice! {
             bytes: u64, /// The limit.
             bytes_max: u64 } = 7,
         /// A limit of a number of items is exceeded.
-        #[error("{count} are more than {} = {count_max}", .limit.name())]
+        #[error("{count} items exceed the limit {} = {count_max}", .limit.name())]
         TooMany { /// The limit's name.
             limit: Limit, /// Requested number.
             count: u64, /// The limit.
@@ -93,7 +93,7 @@ choice! {
             index: u32, /// Id of the cancelled task.
             task: u64 } = 13,
         /// The tenant has too many waiting tasks. Tasks of higher priority are accepted longer.
-        #[error("{queued} tasks of the tenant wait, of queued_max = {queued_max}: try again in {retry_after_ms} ms")]
+        #[error("{queued} tasks of the tenant wait, the limit is queued_max = {queued_max}: try again in {retry_after_ms} ms")]
         QueueFull { /// Number of waiting tasks.
             queued: u64, /// The limit.
             queued_max: u64, /// Time until room is expected, ms.

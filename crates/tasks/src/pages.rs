@@ -87,14 +87,14 @@ impl<T> Index<usize> for Pages<T> {
 
     #[inline]
     fn index(&self, at: usize) -> &T {
-        self.get(at).expect("the number is in use")
+        self.get(at).expect("the item exists")
     }
 }
 
 impl<T: Clone> IndexMut<usize> for Pages<T> {
     #[inline]
     fn index_mut(&mut self, at: usize) -> &mut T {
-        self.get_mut(at).expect("the number is in use")
+        self.get_mut(at).expect("the item exists")
     }
 }
 

@@ -69,7 +69,7 @@ pub use reading::{SubscriberInfo, SubscriberProgress};
 pub use reducer::{FrozenState, Reducer, ReducerConfig, ReducerError};
 pub use request::{Reply, RequestError};
 pub use spinning::{SPIN_US_DEFAULT, SpinBudget};
-pub use store::{EpochStart, Loaded, LoadedSegment, Recovered, Store};
+pub use store::{DiskContent, EpochStart, LoadedSegment, Recovered, Store};
 pub use subject::{Pattern, SERVICES, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
 pub use subscribe::{OnGap, Resync, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
 pub use subscriber::{NewLogs, Subscriber};

@@ -25,7 +25,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn help(&self) {}
 
     /// Loads records from disk, including the one at `at`. Subscribers call it without a lock.
-    fn load(&self, at: Position) -> Loaded;
+    fn load(&self, at: Position) -> DiskContent;
 
     /// Bytes on disk.
     fn bytes(&self) -> u64;
@@ -37,7 +37,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
 /// Content of the disk at a position.
 #[derive(Debug)]
-pub enum Loaded {
+pub enum DiskContent {
     /// These records.
     Segment(LoadedSegment),
     /// No readable record up to `through`.

@@ -222,7 +222,7 @@ pub enum SubscribeError {
     #[error("records were lost, and the subscription ends at a gap")]
     Lost,
     /// A named limit is reached.
-    #[error("limit {limit} of {value} is reached")]
+    #[error("the limit {limit} = {value} is reached")]
     Limit {
         /// The limit's name.
         limit: &'static str,
@@ -233,7 +233,7 @@ pub enum SubscribeError {
     #[error("the subscription is closed")]
     Closed,
     /// The node cannot be reached. Another call tries to connect again.
-    #[error("connection: {0}")]
+    #[error("the connection was lost: {0}")]
     Connection(String),
     /// A permission is missing or was revoked.
     #[error("{0}")]

@@ -62,7 +62,7 @@ pub enum WireError {
         bytes: usize,
     },
     /// A field has an invalid value.
-    #[error("{kind:?} has an unsound {what}")]
+    #[error("{kind:?} has an invalid {what}")]
     Value {
         /// The message.
         kind: MessageKind,

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failure_restarts_the_count() {
+    fn failed_run_restarts_the_count_of_successes() {
         let row =
             |busy: u32, verdict: &str| format!("2026-11-26T12:00Z\tabc\ttest\t{busy}\t9.0\t{verdict}\n");
         let text = [row(0, "passed"), row(0, "failed"), row(0, "passed"), row(2, "passed"), row(0, "passed")];
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_table_can_be_read() {
+    fn stored_table_of_test_runs_can_be_read() {
         History::read().unwrap();
     }
 }

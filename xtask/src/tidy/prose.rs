@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn items_and_cells_are_sentences_of_their_own() {
+    fn list_items_and_table_cells_are_separate_sentences() {
         let half = words(20);
         for page in [
             format!("{half}:\n- {half}\n- {half}\n"),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn code_span_is_one_word_and_marks_are_none() {
+    fn word_count_has_one_word_for_a_code_span_and_none_for_marks() {
         let code = format!("`{}`", words(9));
         assert_eq!(findings(&format!("{} {code}, – 1.5 → 2", words(32))), [""; 0]);
         assert_eq!(findings(&format!("{} {code}, – 1.5 → 2", words(33))).len(), 1);

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn code_of_tests_is_not_listed() {
+    fn names_used_in_test_code_are_not_listed() {
         let source = "#[cfg(test)] mod model;\n#[cfg(all(test, loom))]\n#[allow(x)]\nmod a { use std::fs; }\n\
                       #[test] fn t() { std::fs::read() }\n#[cfg(not(test))] fn product() {}";
         let names = names(source).unwrap();

@@ -114,7 +114,7 @@ class NewTask:
         subject: str = "",
     ) -> None:
         if isinstance(retry, bool):
-            raise TypeError(f"retry={retry!r}: how many retries, or a Retry")
+            raise TypeError(f"retry={retry!r}: expected a number of retries, or a Retry")
         retry = Retry(retry) if isinstance(retry, int) else retry
         self.kind = kind
         self.payload = encode(payload)

@@ -312,7 +312,7 @@ fn wait_for(what: &str, stop: &StopFlag, is_so: impl Fn() -> bool, moves: impl F
             (last, since) = (moves(), Instant::now());
         }
         if since.elapsed() > PATIENCE {
-            bail!("no {what} for {PATIENCE:?}");
+            bail!("{PATIENCE:?} passed without {what}");
         }
         std::thread::sleep(LOOK);
     }

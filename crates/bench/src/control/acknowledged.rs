@@ -19,7 +19,7 @@ const VERIFY_LANES: usize = 64;
 
 /// Expected values, shared by the clients' lanes.
 #[derive(Clone)]
-pub struct KeyMemory(Rc<Inner>);
+pub struct ExpectedValues(Rc<Inner>);
 
 struct Inner {
     work: ControlWork,
@@ -37,7 +37,7 @@ pub fn key_of(nth: usize) -> String {
     format!("key-{nth:012}")
 }
 
-impl KeyMemory {
+impl ExpectedValues {
     /// Starts without any write.
     pub fn new(work: ControlWork, connections: Vec<StoreConnection>) -> Self {
         let (written, revisions) = (RefCell::new(vec![0; work.keys]), RefCell::new(vec![0; work.keys]));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dunlin::state::{ControlCommand, ControlQuery, ControlReply, QueryAnswer};
 use dunlin_client::{Client, ClientOptions, Kv};
 
-use super::acknowledged::{self, KeyMemory};
+use super::acknowledged::{self, ExpectedValues};
 use super::frame;
 use super::lanes;
 use super::line::ConnectionHandle;
@@ -45,7 +45,7 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
         for connection in &mut connections {
             connection.enter().await?;
         }
-        let keeper = KeyMemory::new(work.clone(), connections);
+        let keeper = ExpectedValues::new(work.clone(), connections);
         let mut leader = nodes[leader].clone();
         leader.enter().await?;
         if work.case == "round_trip" {
@@ -59,7 +59,11 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
 }
 
 /// Does the described work.
-async fn answer(work: &ControlWork, leader: &StoreConnection, keeper: &KeyMemory) -> Result<ControlReport> {
+async fn answer(
+    work: &ControlWork,
+    leader: &StoreConnection,
+    keeper: &ExpectedValues,
+) -> Result<ControlReport> {
     let begun_ns = monotonic_ns();
     match work.case.as_str() {
         "fill" => {
@@ -92,7 +96,11 @@ async fn answer(work: &ControlWork, leader: &StoreConnection, keeper: &KeyMemory
 }
 
 /// Measures at the peak, or at half of it.
-async fn loaded(work: &ControlWork, leader: &StoreConnection, keeper: &KeyMemory) -> Result<ControlReport> {
+async fn loaded(
+    work: &ControlWork,
+    leader: &StoreConnection,
+    keeper: &ExpectedValues,
+) -> Result<ControlReport> {
     let before = leader.seen().await?.last;
     let full = lanes::run(keeper, work.rate).await?;
     let entries = leader.seen().await?.last - before;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use tokio::sync::{Mutex, mpsc};
 
-use super::acknowledged::KeyMemory;
+use super::acknowledged::ExpectedValues;
 use super::work::{ControlReport, ControlWork};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
-use crate::names::Draws;
+use crate::names::RandomNumbers;
 use crate::payload::NumberedPayload;
 use crate::stats::Latencies;
 
@@ -79,14 +79,14 @@ impl Tally {
 }
 
 /// Lets every lane make requests until the time is over, at a rate if there is one.
-pub async fn run(keeper: &KeyMemory, rate: f64) -> Result<ControlReport> {
+pub async fn run(keeper: &ExpectedValues, rate: f64) -> Result<ControlReport> {
     let work = keeper.work();
     let tally = Rc::new(Tally::new(work));
     let due = (rate > 0.0).then(|| Rc::new(Mutex::new(pace(rate, tally.end_ns))));
     let lane = |lane: usize| {
         let (keeper, tally, due) = (keeper.clone(), Rc::clone(&tally), due.clone());
         tokio::task::spawn_local(async move {
-            let mut draws = Draws::of(lane as u64);
+            let mut draws = RandomNumbers::of(lane as u64);
             let mut payload = NumberedPayload::new(keeper.work().bytes);
             let mut now_ns = monotonic_ns();
             while tally.goes_on(now_ns) {
@@ -108,13 +108,13 @@ pub async fn run(keeper: &KeyMemory, rate: f64) -> Result<ControlReport> {
 
 /// Makes one request of the case.
 async fn one(
-    keeper: &KeyMemory,
+    keeper: &ExpectedValues,
     lane: usize,
-    draws: &mut Draws,
+    draws: &mut RandomNumbers,
     payload: &mut NumberedPayload,
 ) -> Result<()> {
     let work = keeper.work();
-    let own = |draws: &mut Draws| {
+    let own = |draws: &mut RandomNumbers| {
         let count = (work.keys - lane).div_ceil(work.in_flight);
         lane + work.in_flight * draws.below(count)
     };

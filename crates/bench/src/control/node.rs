@@ -55,7 +55,7 @@ pub struct NodeUsage {
 }
 
 /// State that serves this suite's connections.
-pub struct Serving {
+pub struct ControlNodeState {
     /// The node's part in its cluster.
     pub control: Arc<Control>,
     node: Node,
@@ -103,7 +103,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     server.take_part(&cluster).context("cannot take part in the cluster's topics")?;
     let listener = *server.tcp_addresses().first().context("the node has no open listener")?;
     let control = Arc::clone(node.control()?);
-    let serving = Serving { control, node, listener, cluster, before: Mutex::default() };
+    let serving = ControlNodeState { control, node, listener, cluster, before: Mutex::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(suite).await?;
@@ -113,13 +113,13 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     })
 }
 
-async fn accept(listener: TcpListener, node: Arc<Serving>) {
+async fn accept(listener: TcpListener, node: Arc<ControlNodeState>) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(session::serve(stream, Arc::clone(&node)));
     }
 }
 
-impl Serving {
+impl ControlNodeState {
     fn leads_of_tasks(&self) -> Option<Vec<(u64, usize)>> {
         let shards = self.node.tasks_if_any()?.shards();
         let lead = |shard: &Arc<TaskShard>| {

@@ -10,7 +10,7 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::mpsc;
 
 use super::frame::{self, COMMAND, DONE, FAILED, ROUND_TRIP, RequestFrame, STATUS};
-use super::node::Serving;
+use super::node::ControlNodeState;
 use crate::clock::monotonic_ns;
 
 const BUFFER_BYTES: usize = 64 << 10;
@@ -20,7 +20,7 @@ type Answer = (u64, Result<Bytes, String>);
 type Answers = mpsc::UnboundedSender<Answer>;
 
 /// Serves until the other end is gone.
-pub async fn serve(stream: TcpStream, node: Arc<Serving>) {
+pub async fn serve(stream: TcpStream, node: Arc<ControlNodeState>) {
     if stream.set_nodelay(true).is_err() {
         return;
     }
@@ -40,7 +40,7 @@ pub async fn serve(stream: TcpStream, node: Arc<Serving>) {
     }
 }
 
-async fn propose(node: Arc<Serving>, answers: Answers, frame: RequestFrame) {
+async fn propose(node: Arc<ControlNodeState>, answers: Answers, frame: RequestFrame) {
     let mut commands = Commands::default();
     commands.push(&frame.body);
     let done = node.control.propose(commands).await.map_err(|error| error.to_string());
@@ -48,17 +48,17 @@ async fn propose(node: Arc<Serving>, answers: Answers, frame: RequestFrame) {
     let _ = answers.send((frame.id, done));
 }
 
-fn answer_status(node: &Serving, answers: &Answers, frame: &RequestFrame) {
+fn answer_status(node: &ControlNodeState, answers: &Answers, frame: &RequestFrame) {
     let seen = node.seen(!frame.body.is_empty()).and_then(|seen| Ok(serde_json::to_vec(&seen)?));
     let _ = answers.send((frame.id, seen.map(Bytes::from).map_err(|error| error.to_string())));
 }
 
-async fn snapshot(node: Arc<Serving>, answers: Answers, id: u64) {
+async fn snapshot(node: Arc<ControlNodeState>, answers: Answers, id: u64) {
     let asked = node.control.snapshot().await;
     let _ = answers.send((id, asked.map(|()| Bytes::new()).map_err(|error| error.to_string())));
 }
 
-async fn round_trip(node: Arc<Serving>, answers: Answers, id: u64) {
+async fn round_trip(node: Arc<ControlNodeState>, answers: Answers, id: u64) {
     let begun_ns = monotonic_ns();
     let done = node.control.catch_up().await;
     let took_ns = monotonic_ns() - begun_ns;

@@ -13,7 +13,7 @@ use dunlin::state::{KeyEvent as Changed, KeyEvents};
 use dunlin::topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
 use dunlin_client::{Client, ClientOptions, Subscriber};
 
-use super::acknowledged::KeyMemory;
+use super::acknowledged::ExpectedValues;
 use super::clients::StoreConnection;
 use super::lanes;
 use super::work::{ControlReport, ControlWork};
@@ -21,7 +21,11 @@ use crate::child::PATIENCE;
 use crate::payload::{NumberedPayload, ReadExtent};
 
 /// Subscribes, writes, and reads all events.
-pub async fn run(work: &ControlWork, leader: &StoreConnection, keeper: &KeyMemory) -> Result<ControlReport> {
+pub async fn run(
+    work: &ControlWork,
+    leader: &StoreConnection,
+    keeper: &ExpectedValues,
+) -> Result<ControlReport> {
     let listener = leader.seen().await?.listener;
     let connect = |_| -> Result<(Client, Subscriber)> {
         let client = Client::connect(&format!("dunlin://{listener}"), ClientOptions::default())?;

@@ -180,7 +180,7 @@ mod tests {
     use crate::options::RawOptions;
 
     #[test]
-    fn grpc_goals_match_exactly_one_point_each() {
+    fn each_grpc_goal_selects_exactly_one_measurement() {
         let options = RawOptions::default().validate(|_| None).unwrap();
         let points: PointGroup = groups(&options, true).into_iter().flatten().collect();
         for pattern in GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]).flatten() {

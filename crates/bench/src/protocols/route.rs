@@ -53,11 +53,11 @@ pub struct RouteEnds {
     /// The subscriber.
     pub sink: Box<dyn Sink>,
     /// The node's process; dropping it ends the waits of both sides.
-    pub node: Separation,
+    pub node: IntermediateProcess,
 }
 
 /// The process between publisher and subscriber.
-pub enum Separation {
+pub enum IntermediateProcess {
     /// A node of this process.
     Here(dunlin::Node),
     /// A node in another process.
@@ -107,7 +107,7 @@ impl ProtocolRoute {
         if let Self::NatsServer = self {
             let broker = Broker::start(bench, target::NATS, Pin::Free)?;
             let (source, sink) = nats_ends(broker.served())?;
-            return Ok(RouteEnds { source, sink, node: Separation::Rival { _broker: broker } });
+            return Ok(RouteEnds { source, sink, node: IntermediateProcess::Rival { _broker: broker } });
         }
         let Self::Protocol(protocol) = self else {
             let node = node::open(&[topic], None)?;
@@ -116,7 +116,7 @@ impl ProtocolRoute {
             return Ok(RouteEnds {
                 source: Box::new(source),
                 sink: Box::new(sink),
-                node: Separation::Here(node),
+                node: IntermediateProcess::Here(node),
             });
         };
         // Records are read back through Dunlin's own listener.
@@ -126,7 +126,7 @@ impl ProtocolRoute {
             &NodeSetup { protocols, topics: vec![topic], ..NodeSetup::default() },
         )?;
         let (source, sink) = ends(&node, protocol)?;
-        Ok(RouteEnds { source, sink, node: Separation::There(node) })
+        Ok(RouteEnds { source, sink, node: IntermediateProcess::There(node) })
     }
 }
 
@@ -172,7 +172,7 @@ fn registered() -> SubscribeOptions {
     }
 }
 
-impl Separation {
+impl IntermediateProcess {
     /// A subscriber of all that the topic holds.
     pub fn read_back(&self) -> Result<Box<dyn Sink>> {
         let options = SubscribeOptions { registered: false, ..registered() };

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_measured_at_three_counts_has_a_curve() {
+    fn metric_with_three_measured_points_has_a_curve() {
         let plots = of("Fan-out", &rows(&[1000, 10, 100]));
         assert_eq!(plots.len(), 1);
         assert_eq!(plots[0].lines[0].name, "dunlin tcp");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_measured_at_two_counts_has_no_curve() {
+    fn metric_with_two_measured_points_has_no_curve() {
         assert!(of("Fan-out", &rows(&[10, 100])).is_empty());
     }
 }

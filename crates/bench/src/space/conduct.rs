@@ -11,7 +11,7 @@ pub const ACROSS: usize = 2;
 
 /// Movement of entities.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Conduct {
+pub enum MovementPattern {
     /// To and fro across the border between two walls.
     Oscillate {
         /// The lower wall.
@@ -38,7 +38,7 @@ pub enum Conduct {
     },
 }
 
-impl Behaviour<3> for Conduct {
+impl Behaviour<3> for MovementPattern {
     fn sight(&self) -> f32 {
         match self {
             Self::Flock { sight } => *sight,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::node::Listening;
+use super::node::WorkerPort;
 use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 use crate::role::{RoleArgs, say};
@@ -30,7 +30,7 @@ impl DelayRelay {
     pub fn start(bench: &Bench, to: u16, one_way: Duration) -> Result<Self> {
         let args = [("to", to.to_string()), ("us", one_way.as_micros().to_string())];
         let mut child = bench.child.start("space-delay", &args)?;
-        let Listening { port } = child.line(PATIENCE)?;
+        let WorkerPort { port } = child.line(PATIENCE)?;
         Ok(Self { _child: child, port })
     }
 
@@ -44,7 +44,7 @@ impl DelayRelay {
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let (to, one_way): (u16, u64) = (args.get("to")?, args.get("us")?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    say(&Listening { port: listener.local_addr()?.port() })?;
+    say(&WorkerPort { port: listener.local_addr()?.port() })?;
     for near in listener.incoming() {
         let near = near?;
         let far =

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use dunlin::space::behaviour::Flock;
 use serde::{Deserialize, Serialize};
 
-use super::conduct::Conduct;
+use super::conduct::MovementPattern;
 use super::handover::{ended, sample};
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
@@ -50,7 +50,7 @@ struct PeerReply {
 
 /// Measures krABMaga, in one process on one core.
 pub fn rival(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
-    let Conduct::Flock { sight } = setting.conduct else {
+    let MovementPattern::Flock { sight } = setting.conduct else {
         bail!("movement {:?} is not of kind flock", setting.conduct)
     };
     let program = bench.peers.program("space_peer")?;

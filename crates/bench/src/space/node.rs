@@ -20,7 +20,7 @@ use dunlin::{Config, Node, NodeLimits};
 use dunlin_server::space::{Runner, Secret, Space, SpaceConfig, SpaceLimits, TickPace, WorldPeer};
 use serde::{Deserialize, Serialize};
 
-use super::conduct::Conduct;
+use super::conduct::MovementPattern;
 use super::setting::WorldSetting;
 use crate::child::PATIENCE;
 use crate::clock::{monotonic_ns, processor_ns};
@@ -28,7 +28,7 @@ use crate::role::{RoleArgs, hear, say};
 
 /// Addresses of a worker.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Listening {
+pub struct WorkerPort {
     /// Port for other workers.
     pub port: u16,
 }
@@ -102,7 +102,7 @@ pub struct WorldReport {
     pub last_admitted: u64,
 }
 
-type Worker = Space<3, Conduct>;
+type Worker = Space<3, MovementPattern>;
 
 /// Main function of the worker.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
@@ -115,7 +115,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     host.begin(region, RegionAuthority { epoch: 1, until_ns: u64::MAX })?;
     let space = Space::start(config(&setting, number, &ports), host)?;
     marker(format_args!("READY"))?;
-    say(&Listening { port: space.address().port() })?;
+    say(&WorkerPort { port: space.address().port() })?;
     let mut before = (0, 0);
     loop {
         match hear()? {
@@ -123,7 +123,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
             WorldCommand::StandBy => {
                 let next = RegionId(number % setting.processes + 1);
                 space.ask(move |runner| runner.follow(next))?;
-                let begins = move |runner: &mut Runner<3, Conduct>| {
+                let begins = move |runner: &mut Runner<3, MovementPattern>| {
                     runner.copy_of(next).is_none() || runner.follower_of(region).is_none()
                 };
                 wait(&space, begins, "a standby did not begin")?;
@@ -212,7 +212,7 @@ fn spawn(space: &Worker, setting: WorldSetting, region: RegionId) -> Result<usiz
     Ok(spawned?)
 }
 
-fn counts(runner: &Runner<3, Conduct>) -> (u64, u64) {
+fn counts(runner: &Runner<3, MovementPattern>) -> (u64, u64) {
     let each = runner.host().regions().map(|(_, region)| region.handover().counts());
     each.fold((0, 0), |sum, counts| (sum.0 + counts.departed, sum.1 + counts.admitted))
 }
@@ -287,7 +287,7 @@ fn hold(space: &Worker) -> Result<usize> {
 
 fn wait(
     space: &Worker,
-    is_busy: impl Fn(&mut Runner<3, Conduct>) -> bool + Copy + Send + 'static,
+    is_busy: impl Fn(&mut Runner<3, MovementPattern>) -> bool + Copy + Send + 'static,
     otherwise: &str,
 ) -> Result<()> {
     let deadline = std::time::Instant::now() + PATIENCE;

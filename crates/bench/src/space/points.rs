@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::conduct::Conduct;
-use super::setting::{Spread, WorldSetting};
+use super::conduct::MovementPattern;
+use super::setting::{InitialPositions, WorldSetting};
 use super::{capacity, crowd, flock, ghosts, handover, index, simultaneous};
 use crate::options::BenchOptions;
 use crate::params::Params;
@@ -92,11 +92,13 @@ fn saturating(options: &BenchOptions) -> PointGroup {
 fn at_once(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 1_000, 10_000] };
     let of = |entities: u64| {
-        let walls = Conduct::Oscillate { low: 0.0, high: 100.0 };
+        let walls = MovementPattern::Oscillate { low: 0.0, high: 100.0 };
         let tick_ns = 20_000_000;
         let start = simultaneous::start(25.0, tick_ns, 50.0);
-        let setting =
-            WorldSetting { lockstep: false, ..WorldSetting::of(walls, Spread::At(start), entities) };
+        let setting = WorldSetting {
+            lockstep: false,
+            ..WorldSetting::of(walls, InitialPositions::At(start), entities)
+        };
         let params = Params::new().with("entities", entities).with("nodes", 2_usize);
         point("concurrent", params, move |bench| simultaneous::measure(bench, setting))
     };
@@ -123,7 +125,11 @@ fn latency(options: &BenchOptions) -> PointGroup {
 
 /// Two processes with this many entities each, in their own halves; all changes are published.
 fn halves(per_region: u64, tick_ns: u64) -> WorldSetting {
-    let of = WorldSetting::of(Conduct::Halves { middle: 50.0 }, Spread::Anywhere, per_region * 2);
+    let of = WorldSetting::of(
+        MovementPattern::Halves { middle: 50.0 },
+        InitialPositions::Anywhere,
+        per_region * 2,
+    );
     WorldSetting { publish: true, lockstep: false, tick_ns, ..of }
 }
 
@@ -200,8 +206,8 @@ fn bucket(options: &BenchOptions, standby: bool) -> MeasuringPoint {
 
 fn ghost_points(options: &BenchOptions) -> PointGroup {
     let of = |entities: u64, rtt_ms: u64| {
-        let walls = Conduct::Halves { middle: 50.0 };
-        let spread = Spread::Between(46.0, 54.0);
+        let walls = MovementPattern::Halves { middle: 50.0 };
+        let spread = InitialPositions::Between(46.0, 54.0);
         let setting = WorldSetting { strip: 6.0, speed: 0.0, ..WorldSetting::of(walls, spread, entities) };
         let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rtt_ms", rtt_ms);
         // With a long delay, lock-step would wait in every tick.
@@ -224,11 +230,11 @@ fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
     // A ball or circle of this radius has 30 others in it.
     let ball = edge * (neighbours * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let circle = edge * (neighbours / std::f32::consts::PI).sqrt();
-    let of = |spread: Spread, sight: f32| {
-        let flock = WorldSetting::of(Conduct::Flock { sight }, spread, entities);
+    let of = |spread: InitialPositions, sight: f32| {
+        let flock = WorldSetting::of(MovementPattern::Flock { sight }, spread, entities);
         WorldSetting { strip: sight, speed: 10.0, edge, ..flock }
     };
-    let (space, plane) = (of(Spread::Anywhere, ball), of(Spread::Plane, circle));
+    let (space, plane) = (of(InitialPositions::Anywhere, ball), of(InitialPositions::Plane, circle));
     let params = |geometry: &str| Params::new().with("entities", entities).with("geometry", geometry);
     // One process is the same flock without distribution.
     let mut points: PointGroup = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
@@ -249,11 +255,11 @@ fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
 
 fn crowd_point(options: &BenchOptions) -> MeasuringPoint {
     let entities = options.count(20_000, 400);
-    let walks = Conduct::Gather { at: [12.0, 12.0, 12.0], radius: 10.0 };
+    let walks = MovementPattern::Gather { at: [12.0, 12.0, 12.0], radius: 10.0 };
     let setting = WorldSetting {
         processes: 4,
         tick_ns: 50_000_000,
-        ..WorldSetting::of(walks, Spread::Anywhere, entities)
+        ..WorldSetting::of(walks, InitialPositions::Anywhere, entities)
     };
     let params = Params::new().with("entities", entities).with("nodes", 4_usize).with("rate", 20_u64);
     point("crowd", params, move |bench| crowd::measure(bench, setting))
@@ -261,7 +267,8 @@ fn crowd_point(options: &BenchOptions) -> MeasuringPoint {
 
 fn indexes(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 1_000);
-    let setting = WorldSetting::of(Conduct::Halves { middle: 50.0 }, Spread::Anywhere, entities);
+    let setting =
+        WorldSetting::of(MovementPattern::Halves { middle: 50.0 }, InitialPositions::Anywhere, entities);
     let params = |name: &str| Params::new().with("index", name).with("entities", entities);
     let mut points: PointGroup = ["grid", "octree", "tetree"]
         .into_iter()

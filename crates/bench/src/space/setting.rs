@@ -6,11 +6,11 @@ use dunlin::space::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::conduct::{ACROSS, Conduct};
+use super::conduct::{ACROSS, MovementPattern};
 
 /// Initial positions along the axis that crosses the border; random along the others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Spread {
+pub enum InitialPositions {
     /// Anywhere between two positions, in both directions: all phases of a path between walls.
     Between(f32, f32),
     /// All at one position.
@@ -27,9 +27,9 @@ pub struct WorldSetting {
     /// Number of processes, with a region each.
     pub processes: u32,
     /// How entities move.
-    pub conduct: Conduct,
+    pub conduct: MovementPattern,
     /// Initial positions.
-    pub spread: Spread,
+    pub spread: InitialPositions,
     /// Speed, units a second.
     pub speed: f32,
     /// Number of entities in all.
@@ -56,7 +56,7 @@ pub const SEED: u64 = 7;
 
 impl WorldSetting {
     /// Two processes, with the document's world and ticks.
-    pub fn of(conduct: Conduct, spread: Spread, entities: u64) -> Self {
+    pub fn of(conduct: MovementPattern, spread: InitialPositions, entities: u64) -> Self {
         Self {
             processes: 2,
             conduct,
@@ -75,7 +75,7 @@ impl WorldSetting {
 
     /// To and fro between two walls, in all phases.
     pub fn between(low: f32, high: f32, entities: u64) -> Self {
-        Self::of(Conduct::Oscillate { low, high }, Spread::Between(low, high), entities)
+        Self::of(MovementPattern::Oscillate { low, high }, InitialPositions::Between(low, high), entities)
     }
 
     /// The world.
@@ -115,13 +115,13 @@ impl WorldSetting {
         let mut velocity = [0.0; 3];
         velocity[ACROSS] = self.speed * direction;
         match self.spread {
-            Spread::Between(low, high) => place[ACROSS] = low + unit(ACROSS as u64) * (high - low),
-            Spread::At(at) => (place[ACROSS], velocity[ACROSS]) = (at, self.speed),
-            Spread::Anywhere | Spread::Plane => {
+            InitialPositions::Between(low, high) => place[ACROSS] = low + unit(ACROSS as u64) * (high - low),
+            InitialPositions::At(at) => (place[ACROSS], velocity[ACROSS]) = (at, self.speed),
+            InitialPositions::Anywhere | InitialPositions::Plane => {
                 velocity = std::array::from_fn(|axis| (unit(3 + axis as u64) - 0.5) * 2.0 * self.speed);
             }
         }
-        if self.spread == Spread::Plane {
+        if self.spread == InitialPositions::Plane {
             (place[0], velocity[0]) = (self.edge / 2.0, 0.0);
         }
         // Four in five walk to the position, if the movement has one.
@@ -131,7 +131,7 @@ impl WorldSetting {
     /// Crossings of the border a second, for entities that move to and fro.
     pub fn offered_per_s(&self) -> f64 {
         match self.conduct {
-            Conduct::Oscillate { low, high } => {
+            MovementPattern::Oscillate { low, high } => {
                 self.entities as f64 * f64::from(self.speed) / f64::from(high - low)
             }
             _ => 0.0,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::de::DeserializeOwned;
 
 use super::delay::DelayRelay;
-use super::node::{Listening, WorldCommand, WorldReport};
+use super::node::{WorkerPort, WorldCommand, WorldReport};
 use super::setting::WorldSetting;
 use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
@@ -34,7 +34,7 @@ impl WorldProcesses {
             let mut child = bench.child.start("space-node", &args)?;
             let ready = child.text_line(PATIENCE)?;
             ensure!(ready == "READY", "worker {number} printed {ready:?} instead of READY");
-            let Listening { port } = child.line(PATIENCE)?;
+            let WorkerPort { port } = child.line(PATIENCE)?;
             if rtt.is_zero() {
                 ports.push(port);
             } else {

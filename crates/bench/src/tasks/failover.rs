@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::crew::Crew;
-use super::ledger::{Submitting, TaskLedger};
+use super::ledger::{SubmitterThreads, TaskLedger};
 use super::nodes::{ClusterSize, TaskNodes};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
@@ -61,7 +61,7 @@ struct FailoverSetup<'b> {
     nodes: TaskNodes,
     crew: Crew,
     ledger: TaskLedger,
-    submitting: Submitting,
+    submitting: SubmitterThreads,
 }
 
 impl<'b> FailoverSetup<'b> {
@@ -69,7 +69,7 @@ impl<'b> FailoverSetup<'b> {
         let nodes = TaskNodes::start(bench, ClusterSize::of(NODES))?;
         let url = nodes.listeners()?;
         let crew = Crew::start(bench, &url)?;
-        let submitting = Submitting::start(&url)?;
+        let submitting = SubmitterThreads::start(&url)?;
         Ok(Self { bench, nodes, crew, ledger: TaskLedger::default(), submitting })
     }
 

@@ -24,7 +24,7 @@ const TASK_US: f64 = 500_000.0;
 
 /// Kind of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrivals {
+pub enum ArrivalPattern {
     /// A wave from a seventh of the peak to the peak; days differ by 5 %.
     Diurnal,
     /// Four times the load for a quarter of the day, without warning.
@@ -33,7 +33,7 @@ pub enum Arrivals {
     Series,
 }
 
-impl Arrivals {
+impl ArrivalPattern {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Diurnal, Self::Crowd, Self::Series];
 
@@ -71,7 +71,7 @@ impl Arrivals {
 }
 
 /// Measures one seed; `peak` workers carry the highest load at the target.
-pub fn measure(seed: u64, arrivals: Arrivals, cpu_target: u64, peak: u32) -> Result<RunSample> {
+pub fn measure(seed: u64, arrivals: ArrivalPattern, cpu_target: u64, peak: u32) -> Result<RunSample> {
     let cpu_target = cpu_target as f64 / 100.0;
     let high_per_s = f64::from(peak) * 1e6 / TASK_US * cpu_target;
     let workload = arrivals.workload(high_per_s, seed)?;
@@ -80,7 +80,7 @@ pub fn measure(seed: u64, arrivals: Arrivals, cpu_target: u64, peak: u32) -> Res
     let triggers = ScaleThresholds { cpu_target, cpu_low: cpu_target * 0.8, ..policy.triggers };
     let rows = compare(seed, &workload, &Policy { triggers, ..policy }, TASK_US);
     let [reactive, predictive, oracle] = rows.as_slice() else {
-        anyhow::bail!("expected another number of policies than {}", rows.len())
+        anyhow::bail!("unexpected number of policies: {}", rows.len())
     };
     for row in &rows {
         ensure!(row.minutes == 60 && row.tasks > 0, "the results {row:?} do not cover a day");

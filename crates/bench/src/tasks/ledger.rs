@@ -134,7 +134,7 @@ impl fmt::Display for TaskLedger {
 
 /// Threads that submit tasks, and read ended ones.
 #[derive(Debug)]
-pub struct Submitting {
+pub struct SubmitterThreads {
     tasks: Tasks,
     over: Arc<AtomicBool>,
     acknowledged: Receiver<u64>,
@@ -145,7 +145,7 @@ pub struct Submitting {
     watched: Arc<AtomicBool>,
 }
 
-impl Submitting {
+impl SubmitterThreads {
     /// Starts both, with nodes any of which may be killed.
     pub fn start(url: &str) -> Result<Self> {
         let connect = || Client::connect(url, ClientOptions::default()).context("connecting");

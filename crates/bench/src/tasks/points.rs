@@ -6,7 +6,7 @@ use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{MeasuringPoint, PointGroup, target};
 
-use super::forecast::{self, Arrivals};
+use super::forecast::{self, ArrivalPattern};
 use super::{local, scheduler, simulated, through};
 
 /// The document's counts, then higher ones.
@@ -96,9 +96,9 @@ fn tenants(options: &BenchOptions) -> PointGroup {
 
 fn forecasts(options: &BenchOptions) -> Vec<PointGroup> {
     let targets = if options.quick { &TARGETS[2..3] } else { &TARGETS };
-    let arrivals = if options.quick { &Arrivals::ALL[..1] } else { &Arrivals::ALL };
+    let arrivals = if options.quick { &ArrivalPattern::ALL[..1] } else { &ArrivalPattern::ALL };
     let peak = options.count(200, 20) as u32;
-    let of = |arrivals: Arrivals, cpu_target: u64| {
+    let of = |arrivals: ArrivalPattern, cpu_target: u64| {
         let params = of_simulator()
             .with("arrivals", arrivals.name())
             .with("cpu_target", cpu_target)

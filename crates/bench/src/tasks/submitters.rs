@@ -12,7 +12,7 @@ use super::tally::ClientTally;
 use super::work::TaskWork;
 use super::workers::KIND;
 use crate::clock::monotonic_ns;
-use crate::names::Draws;
+use crate::names::RandomNumbers;
 
 /// Requests in flight on a connection.
 const IN_FLIGHT: usize = 4;
@@ -61,10 +61,10 @@ pub fn keep_waiting(tasks: &Tasks, work: &TaskWork, tally: &ClientTally, nth: us
 pub fn pace(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     let mut arrivals: Vec<Arrivals> = match work.ours.tenants.as_slice() {
-        [] => vec![Arrivals::poisson(work.rate, Draws::default())],
+        [] => vec![Arrivals::poisson(work.rate, RandomNumbers::default())],
         tenants if work.rate > 0.0 => {
             let per_s = work.rate / tenants.len() as f64;
-            (0..tenants.len() as u64).map(|nth| Arrivals::poisson(per_s, Draws::of(nth))).collect()
+            (0..tenants.len() as u64).map(|nth| Arrivals::poisson(per_s, RandomNumbers::of(nth))).collect()
         }
         tenants => tenants.iter().map(|tenant| Arrivals::steady(tenant.per_s)).collect(),
     };
@@ -114,13 +114,13 @@ fn taken(asking: PendingTaskCommands) -> Result<()> {
 /// Due times of tasks.
 struct Arrivals {
     mean_ns: f64,
-    draws: Option<Draws>,
+    draws: Option<RandomNumbers>,
     next_ns: u64,
 }
 
 impl Arrivals {
     /// Random times of a Poisson process.
-    fn poisson(per_s: f64, draws: Draws) -> Self {
+    fn poisson(per_s: f64, draws: RandomNumbers) -> Self {
         Self { mean_ns: 1e9 / per_s, draws: Some(draws), next_ns: monotonic_ns() }
     }
 
@@ -166,7 +166,7 @@ mod tests {
         let mean = |gaps: &[u64]| gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
         let steady = gaps(Arrivals::steady(10_000.0));
         assert!(steady.iter().all(|gap| *gap == 100_000));
-        let poisson = gaps(Arrivals::poisson(10_000.0, Draws::default()));
+        let poisson = gaps(Arrivals::poisson(10_000.0, RandomNumbers::default()));
         assert!((98_000.0..102_000.0).contains(&mean(&poisson)), "{}", mean(&poisson));
         // Of an exponential distribution, e⁻¹ lie above the mean.
         let above = poisson.iter().filter(|gap| **gap > 100_000).count();

@@ -311,7 +311,7 @@ mod tests {
 
     /// A removed node that still runs must not appear as "joining".
     #[test]
-    fn removed_node_is_not_joining() {
+    fn removed_node_is_not_reported_as_joining() {
         let nodes = || vec![record(1, None), record(2, None), record(3, Some("by hand"))];
         let all = [status(1, Some(1), nodes()), status(3, Some(1), Vec::new()), status(4, None, Vec::new())];
         let roles: Vec<&str> = all.iter().map(|surveyed| role(surveyed, &all)).collect();

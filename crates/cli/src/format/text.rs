@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use dunlin::now_ns;
 use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, Publishers, Record, Snapshot};
 
-use crate::console::{Paint, grouped};
+use crate::console::{TextPainter, grouped};
 
 /// Writes `SEQ payload`. The subject comes first if there may be several, and a repeated attempt's number
 /// before the payload. If the payload's meaning is known, it replaces the bytes.
@@ -14,7 +14,7 @@ pub fn record(
     attempt: Option<u32>,
     meaning: Option<&str>,
     many: bool,
-    paint: Paint,
+    paint: TextPainter,
     out: &mut impl Write,
 ) -> io::Result<()> {
     if many {
@@ -36,7 +36,7 @@ pub fn state(
     snapshot: &Snapshot,
     meaning: Option<(String, Vec<String>)>,
     many: bool,
-    paint: Paint,
+    paint: TextPainter,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let of = if many { format!("  in {}", log_name(&snapshot.log)) } else { String::new() };
@@ -48,7 +48,7 @@ pub fn state(
 }
 
 /// Writes a notice. Its first word is in capitals, so that it cannot be mistaken for a record.
-pub fn notice(notice: &Notice, many: bool, paint: Paint, out: &mut impl Write) -> io::Result<()> {
+pub fn notice(notice: &Notice, many: bool, paint: TextPainter, out: &mut impl Write) -> io::Result<()> {
     let of = |log: &LogName| if many { format!("  in {}", log_name(log)) } else { String::new() };
     match notice {
         Notice::Gap(gap) => writeln!(out, "{}{}", gap_line(gap, paint), of(&gap.log)),
@@ -69,7 +69,7 @@ pub fn notice(notice: &Notice, many: bool, paint: Paint, out: &mut impl Write) -
     }
 }
 
-fn gap_line(gap: &Gap, paint: Paint) -> String {
+fn gap_line(gap: &Gap, paint: TextPainter) -> String {
     format!(
         "{}      {} … {}  ({} record{})   now at {}",
         paint.bad("GAP"),
@@ -81,7 +81,7 @@ fn gap_line(gap: &Gap, paint: Paint) -> String {
     )
 }
 
-fn lagging_line(lagging: &Lagging, paint: Paint) -> String {
+fn lagging_line(lagging: &Lagging, paint: TextPainter) -> String {
     let (behind, retained) = (grouped(lagging.behind), grouped(lagging.retained));
     let mark = paint.warning("LAGGING");
     if lagging.behind > lagging.retained {
@@ -104,7 +104,7 @@ pub fn publishers_text(told: &Publishers, now_ns: u64) -> String {
     }
 }
 
-fn epoch_line(change: &EpochChanged, paint: Paint) -> String {
+fn epoch_line(change: &EpochChanged, paint: TextPainter) -> String {
     let known = match change.known_through {
         Some(last) if last > change.last_seen => {
             format!("records up to {} were missed", grouped(last))
@@ -193,7 +193,7 @@ mod tests {
     fn line(notice_of: impl Fn(Arc<LogName>) -> Notice, many: bool) -> String {
         let log = LogName { topic: "ticks".into(), subject_prefix: "ticks".into(), partition: 0 };
         let mut text = Vec::new();
-        notice(&notice_of(Arc::new(log)), many, Paint::PLAIN, &mut text).unwrap();
+        notice(&notice_of(Arc::new(log)), many, TextPainter::PLAIN, &mut text).unwrap();
         String::from_utf8(text).unwrap()
     }
 

@@ -52,7 +52,7 @@ fn tasks_are_submitted_completed_shown_and_watched() {
 }
 
 #[test]
-fn task_goes_to_a_fitting_worker_and_why_names_missing_labels() {
+fn dunlin_task_why_names_the_label_that_no_worker_has() {
     let node = Node::start();
     let _plain = worker(&node, &["--kind", "where", "--", "echo", "plain"]);
     let submit = |arguments: &[&str]| node.run(&[&["task", "submit", "where"], arguments].concat());

@@ -254,7 +254,7 @@ fn work_shared_by_clients_is_done_once_without_failures() {
 }
 
 #[test]
-fn idle_member_continues_or_fails_after_a_node_restart() {
+fn member_continues_after_a_restart_only_if_its_topic_returns() {
     for topic_comes_back in [true, false] {
         let (running, client) = start(TopicConfig::default());
         publish(&client, [1]);

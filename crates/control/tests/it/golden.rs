@@ -73,8 +73,8 @@ fn commands() -> Vec<(&'static str, ControlCommand<'static>)> {
     ]
 }
 
-fn wanted() -> Wanted<'static> {
-    Wanted {
+fn wanted() -> OwnerRequest<'static> {
+    OwnerRequest {
         topic: b"orders",
         pattern: b"orders.>",
         kind: TopicKind::Durable,

@@ -22,9 +22,9 @@ impl TestState {
     }
 }
 
-fn wanted<'a>(topic: &'a str, pattern: &'a str, kind: TopicKind, node: u64) -> Wanted<'a> {
+fn wanted<'a>(topic: &'a str, pattern: &'a str, kind: TopicKind, node: u64) -> OwnerRequest<'a> {
     let (topic, pattern) = (topic.as_bytes(), pattern.as_bytes());
-    Wanted { topic, pattern, kind, config: b"config", epoch: 7, node, holds: false }
+    OwnerRequest { topic, pattern, kind, config: b"config", epoch: 7, node, holds: false }
 }
 
 fn placed(owner: u64, epoch: u32, made: bool) -> Result<ControlReply, ControlRefusal> {
@@ -78,7 +78,7 @@ fn node_that_holds_the_records_is_the_next_owner() {
     }
     assert_eq!(stage.place("t", 1), placed(1, 7, true));
     stage.advance(1_000);
-    let wanted = Wanted { holds: true, ..wanted("t", "t", TopicKind::Volatile, 3) };
+    let wanted = OwnerRequest { holds: true, ..wanted("t", "t", TopicKind::Volatile, 3) };
     assert_eq!(stage.ask(ControlCommand::Place { wanted }), placed(3, 8, false));
 }
 
@@ -207,7 +207,7 @@ proptest! {
                 3..6 => {
                     let durable = topic == 0;
                     let kind = if durable { TopicKind::Durable } else { TopicKind::Volatile };
-                    let wanted = Wanted { holds: step == 5, ..wanted(&name, &name, kind, node) };
+                    let wanted = OwnerRequest { holds: step == 5, ..wanted(&name, &name, kind, node) };
                     match stage.ask(ControlCommand::Place { wanted }) {
                         Ok(ControlReply::Placed { owner, epoch, made }) => {
                             model.check(topic, owner, epoch, made);

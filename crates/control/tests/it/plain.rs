@@ -145,7 +145,7 @@ fn client_keys_cannot_use_up_the_room_of_topics_and_nodes() {
     let full = full.unwrap();
     let lease = stage.grant(1_000);
     stage.ask(ControlCommand::Enlist { node: 1, lease, value: b"here" }).unwrap();
-    let wanted = dunlin_control::Wanted {
+    let wanted = dunlin_control::OwnerRequest {
         topic: b"orders",
         pattern: b"orders",
         kind: dunlin_control::TopicKind::Volatile,

@@ -465,7 +465,8 @@ impl Oracle {
                     OperationOutcome::Changed { keys }
                 }
                 Ok(keys) => {
-                    let pair = |key: &Vec<u8>| Pair { key: key[..].into(), item: self.keys[key].clone() };
+                    let pair =
+                        |key: &Vec<u8>| KeyWithItem { key: key[..].into(), item: self.keys[key].clone() };
                     let items = keys.iter().take(limit).map(pair).collect();
                     OperationOutcome::Found { found: FoundKeys { items, more: keys.len() > limit } }
                 }

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn log_is_readable_entirely_in_part_or_not_at_all() {
+    fn permissions_allow_a_log_entirely_in_part_or_not_at_all() {
         let permissions = Permissions {
             tenant: rule(">", ""),
             subscribe: rule(">", "secret.> *.private"),

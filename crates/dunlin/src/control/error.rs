@@ -22,7 +22,7 @@ pub enum ControlError {
     #[error("the outcome is unknown: the leader changed, or a response was lost")]
     Unknown,
     /// Too many commands wait already.
-    #[error("waiting_max = {waiting_max} commands wait already; retry later")]
+    #[error("{waiting_max} commands already wait, the limit waiting_max; retry later")]
     Busy {
         /// The limit.
         waiting_max: usize,

@@ -11,7 +11,7 @@ use crate::refusal::Refused;
 #[non_exhaustive]
 pub enum JoinError {
     /// The group's name is invalid.
-    #[error("the group's name: {0}")]
+    #[error("invalid group name: {0}")]
     Name(#[from] SubjectError),
     /// The topic, or the topic of the dead letters, does not exist or was refused.
     #[error("{0}")]
@@ -20,7 +20,7 @@ pub enum JoinError {
     #[error("{0}")]
     Start(#[from] SubscribeError),
     /// The group exists and has the other kind.
-    #[error("group {group:?} is of kind {kind}")]
+    #[error("group {group:?} exists already and is of kind {kind}")]
     Kind {
         /// The group.
         group: String,
@@ -28,7 +28,9 @@ pub enum JoinError {
         kind: GroupKind,
     },
     /// The topic owns the subject of its own dead letters. The records would come back.
-    #[error("dead letters of topic {topic:?} to {subject:?} would come back to it")]
+    #[error(
+        "topic {topic:?} owns {subject:?}, so its dead letters would return to it: choose a subject of another topic"
+    )]
     DeadLetters {
         /// The subject.
         subject: String,
@@ -36,7 +38,7 @@ pub enum JoinError {
         topic: String,
     },
     /// A named limit is reached.
-    #[error("limit {limit} of {value} is reached")]
+    #[error("the limit {limit} = {value} is reached")]
     Limit {
         /// The limit's name.
         limit: &'static str,

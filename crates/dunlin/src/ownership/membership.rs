@@ -373,7 +373,7 @@ mod tests {
 
     /// An owner that answers while the topic moves names the epoch of the next owner.
     #[test]
-    fn epoch_of_the_next_owner_does_not_replace_the_last_one() {
+    fn membership_start_ignores_the_epoch_of_the_next_owner() {
         let member = membership();
         assert!(member.begin_asking(5));
         member.stands(9);
@@ -419,7 +419,7 @@ mod tests {
 
     /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the same.
     #[test]
-    fn epoch_of_a_restarted_owner_counts() {
+    fn membership_starts_after_the_epoch_of_a_restarted_owner() {
         let member = membership();
         assert!(member.begin_asking(5));
         member.stands(7);

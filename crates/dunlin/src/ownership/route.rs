@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
-use dunlin_control::{ControlCommand, ControlReply, Placement, TopicKind, Wanted};
+use dunlin_control::{ControlCommand, ControlReply, OwnerRequest, Placement, TopicKind};
 use dunlin_topic::{
     Clock, ForwardedBatch, Log, Position, PublishError, Start, StoredState, SubscribeOptions, SubscriberInfo,
     Topic, TopicConfig, Upstream, Waiter,
@@ -336,7 +336,7 @@ impl Route {
         if !holds && gone_ns < HOLDERS_FIRST.as_nanos() as u64 {
             return;
         }
-        let wanted = Wanted {
+        let wanted = OwnerRequest {
             topic: self.name.as_bytes(),
             pattern: self.pattern.as_bytes(),
             kind: self.kind,

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dunlin_control::{
-    ControlCommand, ControlRefusal, ControlReply, ControlState, KeyEvent, KeyEvents, KeyItem, Placement,
-    TOPICS, TopicKind, Wanted, node_of, prefix_end, topic_key,
+    ControlCommand, ControlRefusal, ControlReply, ControlState, KeyEvent, KeyEvents, KeyItem, OwnerRequest,
+    Placement, TOPICS, TopicKind, node_of, prefix_end, topic_key,
 };
 use dunlin_topic::{Charge, Pattern, Topic, TopicConfig, Upstream};
 
@@ -249,7 +249,7 @@ impl Ownership {
             self.await_end(node, &there);
         }
         let words = config_in_words(name, config);
-        let wanted = Wanted {
+        let wanted = OwnerRequest {
             topic: name.as_bytes(),
             pattern: pattern.as_str().as_bytes(),
             kind: if config.durable.is_some() { TopicKind::Durable } else { TopicKind::Volatile },
@@ -264,7 +264,7 @@ impl Ownership {
             return Err(TopicError::Cluster("the cluster sent an unexpected response".to_owned()));
         };
         if made {
-            let Wanted { kind, pattern, config, .. } = wanted;
+            let OwnerRequest { kind, pattern, config, .. } = wanted;
             self.settle(name, &Placement { owner, epoch, kind, pattern, config, from: 0 })?;
         }
         let there = self.await_topic(node, name)?;
@@ -286,7 +286,8 @@ impl Ownership {
         for (name, words) in names.iter().zip(&words) {
             let (topic, config) = (name.as_bytes(), words.as_bytes());
             let epoch = node.next_epoch(name, now_ns());
-            let wanted = Wanted { topic, pattern: topic, kind, config, epoch, node: self.id, holds: false };
+            let wanted =
+                OwnerRequest { topic, pattern: topic, kind, config, epoch, node: self.id, holds: false };
             commands.push(ControlCommand::Place { wanted });
         }
         let answers = self.peers.ask_all(&commands);
@@ -324,7 +325,8 @@ impl Ownership {
     fn find<'a>(&self, name: &'a str) -> ControlCommand<'a> {
         let topic = name.as_bytes();
         let (kind, config) = (TopicKind::Volatile, &b""[..]);
-        let wanted = Wanted { topic, pattern: topic, kind, config, epoch: 0, node: self.id, holds: false };
+        let wanted =
+            OwnerRequest { topic, pattern: topic, kind, config, epoch: 0, node: self.id, holds: false };
         ControlCommand::Place { wanted }
     }
 
@@ -417,7 +419,7 @@ impl Ownership {
 
     fn announce_one(&self, topic: &Topic) -> Result<(), TopicError> {
         let words = config_in_words(topic.name(), topic.config());
-        let wanted = Wanted {
+        let wanted = OwnerRequest {
             topic: topic.name().as_bytes(),
             pattern: topic.pattern().as_bytes(),
             kind: TopicKind::Durable,

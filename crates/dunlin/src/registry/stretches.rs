@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn common_names_of_two_lists_of_patterns_are_visited() {
+    fn names_that_match_both_pattern_lists_are_visited() {
         for (one, other, names) in
             [(">", "a.>", "a.b a.b.c a.c"), ("a.b.> b.>", "a.> b.b", "a.b.c b.b"), ("a.>", "b.>", "")]
         {

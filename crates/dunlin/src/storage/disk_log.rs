@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 
 use dunlin_journal::{AppendBatch, AppendError, BLOCK_HEADER_BYTES, Disk, Journal, ReadError, Reader};
 use dunlin_topic::{
-    BATCH_BYTES_MAX, CheckedBatch, Loaded, Log, Position, Snapshot, StagedRecords, Store, TopicConfig,
+    BATCH_BYTES_MAX, CheckedBatch, DiskContent, Log, Position, Snapshot, StagedRecords, Store, TopicConfig,
 };
 
 use super::doubt::Doubt;
@@ -471,32 +471,32 @@ impl DiskLog {
         std::ptr::from_ref(self) as usize
     }
 
-    fn read(&self, at: Position) -> Loaded {
+    fn read(&self, at: Position) -> DiskContent {
         let from = dunlin_journal::Position::new(at.epoch, at.seq);
         match self.reader.load(from, LOAD_BYTES) {
             Ok(Some(dunlin_journal::LoadOutcome::Records(records))) if records.epoch == at.epoch => {
                 if records.first_seq > at.seq {
-                    return Loaded::Lost { through: records.first_seq - 1 };
+                    return DiskContent::Lost { through: records.first_seq - 1 };
                 }
                 let run = CheckedBatch::check(&records.frames, records.count, FRAME_BYTES_MAX);
                 let kept = run
                     .ok()
                     .and_then(|run| self.cache.add(self.key(), records.epoch, records.first_seq, run));
                 match kept {
-                    Some(segment) => Loaded::Segment(segment),
-                    None => Loaded::Lost { through: records.first_seq + u64::from(records.count) - 1 },
+                    Some(segment) => DiskContent::Segment(segment),
+                    None => DiskContent::Lost { through: records.first_seq + u64::from(records.count) - 1 },
                 }
             }
             Ok(Some(dunlin_journal::LoadOutcome::Hole(hole))) if hole.first.epoch == at.epoch => {
-                Loaded::Lost { through: hole.last.unwrap_or(u64::MAX) }
+                DiskContent::Lost { through: hole.last.unwrap_or(u64::MAX) }
             }
             // The epoch has no more records.
-            Ok(_) => Loaded::Lost { through: u64::MAX },
+            Ok(_) => DiskContent::Lost { through: u64::MAX },
             Err(ReadError::Gone { oldest, .. }) if oldest.epoch == at.epoch => {
-                Loaded::Lost { through: oldest.seq - 1 }
+                DiskContent::Lost { through: oldest.seq - 1 }
             }
-            Err(ReadError::Gone { .. }) => Loaded::Lost { through: u64::MAX },
-            Err(_) => Loaded::Lost { through: at.seq },
+            Err(ReadError::Gone { .. }) => DiskContent::Lost { through: u64::MAX },
+            Err(_) => DiskContent::Lost { through: at.seq },
         }
     }
 }
@@ -528,9 +528,9 @@ impl Store for DiskLog {
         }
     }
 
-    fn load(&self, at: Position) -> Loaded {
+    fn load(&self, at: Position) -> DiskContent {
         match self.cache.get(self.key(), at.epoch, at.seq) {
-            Some(segment) => Loaded::Segment(segment),
+            Some(segment) => DiskContent::Segment(segment),
             None => self.read(at),
         }
     }

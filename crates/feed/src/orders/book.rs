@@ -10,7 +10,7 @@ use crate::limits::FeedLimits;
 use crate::removals::Removals;
 use crate::side::Side;
 use crate::slab::Slab;
-use crate::view::{self, Touch};
+use crate::view::{self, BidAskRelation};
 
 /// An order in the book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl OrderBook {
     }
 
     #[inline(always)]
-    pub(super) fn touch(&self) -> Touch {
+    pub(super) fn touch(&self) -> BidAskRelation {
         let [bids, asks] = &self.ladders;
         view::touch(bids.best_key(), asks.best_key())
     }

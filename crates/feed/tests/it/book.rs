@@ -1,6 +1,8 @@
 //! Books by price level.
 
-use dunlin_feed::{Book, BookEntry, Crossings, FeedLimits, PriceLevel, PriceLevels, Scale, Side, Touch};
+use dunlin_feed::{
+    BidAskRelation, Book, BookEntry, Crossings, FeedLimits, PriceLevel, PriceLevels, Scale, Side,
+};
 use dunlin_topic::Reducer;
 use proptest::prelude::*;
 
@@ -151,16 +153,16 @@ fn views_are_in_price_order_and_add_up() {
 #[test]
 fn crossed_and_locked_books_are_reported_and_unchanged() {
     let mut book = book_of(&[set(Side::Bid, 100, 1)]);
-    assert_eq!(book.touch(), Touch::Open);
+    assert_eq!(book.touch(), BidAskRelation::Open);
     let steps = [
-        (set(Side::Ask, 101, 1), Touch::Apart),
-        (set(Side::Ask, 100, 1), Touch::Locked),
-        (set(Side::Bid, 102, 1), Touch::Crossed),
-        (set(Side::Bid, 103, 1), Touch::Crossed),
-        (remove(Side::Bid, 103), Touch::Crossed),
-        (remove(Side::Bid, 102), Touch::Locked),
-        (remove(Side::Bid, 100), Touch::Open),
-        (set(Side::Bid, 200, 1), Touch::Crossed),
+        (set(Side::Ask, 101, 1), BidAskRelation::Apart),
+        (set(Side::Ask, 100, 1), BidAskRelation::Locked),
+        (set(Side::Bid, 102, 1), BidAskRelation::Crossed),
+        (set(Side::Bid, 103, 1), BidAskRelation::Crossed),
+        (remove(Side::Bid, 103), BidAskRelation::Crossed),
+        (remove(Side::Bid, 102), BidAskRelation::Locked),
+        (remove(Side::Bid, 100), BidAskRelation::Open),
+        (set(Side::Bid, 200, 1), BidAskRelation::Crossed),
     ];
     for (seq, (entry, touch)) in (2..).zip(steps) {
         append(&mut book, seq, &record(&[entry])).unwrap();

@@ -124,7 +124,7 @@ fn duplicates_and_excessive_totals_are_refused() {
 }
 
 #[test]
-fn first_instrument_can_be_cloned() {
+fn clones_of_the_first_instrument_have_their_own_ids() {
     let many = json(EXAMPLE).unwrap().cloned_first(3).unwrap();
     let ids: Vec<_> = many.list().iter().map(|one| (one.id.as_str(), one.base_price)).collect();
     assert_eq!(ids, [("BTC-USD-001", 5_000_000), ("BTC-USD-002", 5_000_100), ("BTC-USD-003", 5_000_200)]);

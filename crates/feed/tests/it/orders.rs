@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dunlin_feed::{
-    BookEntry, FeedLimits, Order, OrderEntry, Orders, PriceLevels, QueuePosition, Scale, Side, Touch,
+    BidAskRelation, BookEntry, FeedLimits, Order, OrderEntry, Orders, PriceLevels, QueuePosition, Scale, Side,
 };
 use dunlin_topic::Reducer;
 use proptest::prelude::*;
@@ -194,7 +194,7 @@ fn order_keeps_its_place_unless_it_grows_or_changes_price() {
 }
 
 #[test]
-fn bad_entries_are_refused_with_the_order_they_name() {
+fn refusal_of_a_bad_entry_names_its_order() {
     let mut orders = orders_of(&[add(Side::Bid, 7, 100, 5)]);
     let (bytes, checksum) = (snapshot(&mut orders), orders.checksum());
     let refused = |entries: &[OrderEntry]| check(&orders, &[record(entries)]).unwrap_err().0;
@@ -238,12 +238,12 @@ fn replica_with_a_wrong_book_is_refused() {
 #[test]
 fn crossed_book_is_reported() {
     let orders = orders_of(&[add(Side::Bid, 1, 100, 5), add(Side::Ask, 2, 99, 5)]);
-    assert_eq!(orders.touch(), Touch::Crossed);
+    assert_eq!(orders.touch(), BidAskRelation::Crossed);
     assert_eq!(orders.crossings().crossed, 1);
 }
 
 #[test]
-fn levels_equal_a_book_that_receives_every_sum() {
+fn level_sizes_are_the_sums_of_their_orders() {
     let orders =
         orders_of(&[add(Side::Bid, 1, 100, 5), add(Side::Bid, 2, 100, 6), add(Side::Ask, 3, 101, 1)]);
     let mut book = BookModel::default();

@@ -9,7 +9,7 @@ use std::time::Instant;
 use dunlin_feed::recording::{
     Phantom, RecordedBook, Recording, RecordingFormat, RecordingItem, RecordingOptions,
 };
-use dunlin_feed::{Book, Orders, PriceLevels, Side, Touch};
+use dunlin_feed::{BidAskRelation, Book, Orders, PriceLevels, Side};
 
 fn file(name: &str) -> Option<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
@@ -134,7 +134,7 @@ fn phantoms_explain_all_crossing_of_the_bitstamp_recording() {
         let mut on_record = |_book, time_ns: u64, payload: &[u8]| {
             if time_ns > last_ns && time_ns > ALL_PROVEN_MS * 1_000_000 {
                 ends += 1;
-                apart += usize::from(orders.touch() == Touch::Apart);
+                apart += usize::from(orders.touch() == BidAskRelation::Apart);
             }
             last_ns = last_ns.max(time_ns);
             seq += 1;

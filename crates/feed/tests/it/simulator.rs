@@ -125,7 +125,7 @@ fn update_changes_one_level_and_never_crosses_the_book() {
 }
 
 #[test]
-fn book_of_the_instruments_scale_takes_every_record() {
+fn book_with_the_instruments_options_accepts_every_update() {
     let settings = instruments(r#""resetProbabilityPpm": 1000, "allowCrossedBooks": true,"#, 0.5, 10, 1);
     let (mut simulator, mut payload) = (Simulator::new(&settings, 1), Vec::new());
     let (mut book, mut plain) = (Book::new(settings.list()[0].scale()), Plain::default());

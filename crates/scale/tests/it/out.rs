@@ -96,7 +96,7 @@ fn tasks_pending_for_a_quota_start_no_worker() {
 }
 
 #[test]
-fn warm_pool_serves_sooner_and_is_filled_again() {
+fn warm_pool_shortens_scale_out_and_is_refilled() {
     let warm = Warm { size: 5, detect_ms: 15_000, takes_drained: true };
     let mut play = Play::settled(Policy { warm, ..Policy::document(10, 50) });
     play.run(60, |_| calm());

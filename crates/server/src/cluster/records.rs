@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use dunlin::state::{Compare, ComparedProperty, Comparison, ControlState, KeyItem, Pair, prefix_end};
+use dunlin::state::{Compare, ComparedProperty, Comparison, ControlState, KeyItem, KeyWithItem, prefix_end};
 use serde::{Deserialize, Serialize};
 
 use super::files::Incarnation;
@@ -76,7 +76,7 @@ pub(super) fn nodes(state: &ControlState) -> Vec<NodeRecord> {
     pairs(state, NODES.as_bytes()).iter().filter_map(|pair| read(&pair.item)).collect()
 }
 
-fn pairs(state: &ControlState, prefix: &[u8]) -> Vec<Pair> {
+fn pairs(state: &ControlState, prefix: &[u8]) -> Vec<KeyWithItem> {
     let mut all = Vec::new();
     let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
     loop {

@@ -28,7 +28,7 @@ const OTHERS: u32 = 0o007;
 #[non_exhaustive]
 pub enum TlsFilesError {
     /// A file cannot be read.
-    #[error("{what} {}: {error}", path.display())]
+    #[error("cannot read {what} {}: {error}", path.display())]
     Read {
         /// The file's purpose.
         what: &'static str,
@@ -38,7 +38,7 @@ pub enum TlsFilesError {
         error: std::io::Error,
     },
     /// A file has invalid content.
-    #[error("{what} {}: {why}", path.display())]
+    #[error("cannot use {what} {}: {why}", path.display())]
     Content {
         /// The file's purpose.
         what: &'static str,
@@ -48,7 +48,7 @@ pub enum TlsFilesError {
         why: String,
     },
     /// The key does not match the certificate, or cannot be used.
-    #[error("the certificate {} and the key {}: {why}", cert.display(), key.display())]
+    #[error("cannot use the certificate {} with the key {}: {why}", cert.display(), key.display())]
     Pair {
         /// The certificate's file.
         cert: PathBuf,

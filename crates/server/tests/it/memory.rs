@@ -76,7 +76,7 @@ fn subscriptions_and_their_names_use_the_memory_budget() {
         match peer.line().as_str() {
             "PONG" => taken += 1,
             refused => {
-                let why = "limit memory_bytes_max of 1048576 is reached";
+                let why = "the limit memory_bytes_max = 1048576 is reached";
                 let said =
                     format!("-ERR 'Permissions Violation for Subscription to \"some.{taken}.*\": {why}'");
                 assert_eq!(refused, said);

@@ -124,7 +124,7 @@ fn refused_subscriptions_leave_the_client_connected() {
     for (subject, why) in [
         (long.as_str(), "subject of 307 bytes exceeds the limit of 255 bytes"),
         ("a*b", "is not allowed there"),
-        ("a q..q", "the queue's name: "),
+        ("a q..q", "invalid queue name: "),
     ] {
         peer.say(&format!("SUB {subject} 1"));
         let text = reported(&peer.line(), "Subscription", subject.split(' ').next().unwrap());

@@ -242,7 +242,10 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     connect(&stage.keys.1).kv().put(format!("space/{NAME}/began/3"), "1").unwrap();
     let refused = world.command(&nobody, PATIENCE).unwrap_err();
     assert_eq!(refused, CommandError::NoOwner { id: EntityId(ENTITIES), regions: vec![RegionId(3)] });
-    assert!(refused.to_string().contains("the entity may be in region 3, without an owner at present"), "{refused}");
+    assert!(
+        refused.to_string().contains("the entity may be in region 3, without an owner at present"),
+        "{refused}"
+    );
 
     // An owner whose lease has ended changes no entity.
     let ends = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {

@@ -98,7 +98,7 @@ fn retry_delays_grow_with_deterministic_jitter() {
 }
 
 #[test]
-fn worker_can_refuse_further_retries() {
+fn failure_that_forbids_retries_makes_a_dead_letter() {
     let mut scene = Scene::new();
     let task = scene.plain();
     scene.join(1);

@@ -167,7 +167,7 @@ fn why_names_the_label_that_no_worker_has() {
 }
 
 #[test]
-fn signals_count_tasks_that_similar_workers_could_start() {
+fn scaling_signals_leave_out_tasks_that_no_worker_fits() {
     let mut scene = tenants(&["a", "b"]);
     scene.submit_all("a", vec![needing(&[A100]); 3]);
     scene.submit_all("a", vec![work(); 2]);

@@ -119,7 +119,7 @@ fn changed_rate_still_counts_earlier_starts() {
 }
 
 #[test]
-fn several_limits_on_the_same_and_other_keys_all_hold() {
+fn task_starts_only_if_all_limits_of_its_keys_allow_it() {
     let mut scene = Scene::default();
     let limits = vec![
         KeyLimit::starting(b"user", Rate { count: 5, per_ms: 1_000, burst: 5 }),

@@ -28,7 +28,10 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
             TaskCommand::Submit { tenant: &long, tasks: vec![work()] },
             "a name of 101 bytes is longer than name_bytes_max = 50",
         ),
-        (TaskCommand::Submit { tenant: b"a", tasks: vec![work(); 11] }, "11 are more than batch_max = 10"),
+        (
+            TaskCommand::Submit { tenant: b"a", tasks: vec![work(); 11] },
+            "11 items exceed the limit batch_max = 10",
+        ),
         (
             submit(NewTask { payload: &long, ..work() }),
             "a payload of 101 bytes is longer than payload_bytes_max = 100",
@@ -70,7 +73,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ),
         (
             submit(NewTask { labels: vec![Label { key: b"k", value: b"" }; 65], ..work() }),
-            "65 are more than labels_max = 64",
+            "65 items exceed the limit labels_max = 64",
         ),
         (
             TaskCommand::Tenant {
@@ -101,7 +104,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ),
         (
             TaskCommand::Join { worker: NewWorker { credit: 10_001, ..worker } },
-            "10001 are more than credit_max = 10000",
+            "10001 items exceed the limit credit_max = 10000",
         ),
         (
             TaskCommand::Pull { worker: 7, credit: 1 },

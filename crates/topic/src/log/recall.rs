@@ -11,7 +11,7 @@ use crate::lock::LogGuard;
 use crate::log::stored::DiskProgress;
 use crate::log::{Log, LogContents, Lookup};
 use crate::segment::Segment;
-use crate::store::{Loaded, Store};
+use crate::store::{DiskContent, Store};
 use crate::subscribe::OnGap;
 
 /// The result of the lookup inside the lock.
@@ -44,8 +44,8 @@ impl Log {
         match place {
             StoredLookup::Lookup(found) => found,
             StoredLookup::OnDisk(store, end) => match store.load(next) {
-                Loaded::Segment(segment) => Lookup::Segment(segment.into_segment()),
-                Loaded::Lost { through } => self.gap(next, through.clamp(next.seq, end - 1)),
+                DiskContent::Segment(segment) => Lookup::Segment(segment.into_segment()),
+                DiskContent::Lost { through } => self.gap(next, through.clamp(next.seq, end - 1)),
             },
         }
     }
@@ -160,8 +160,8 @@ impl Log {
         let store = Arc::clone(&stored.store);
         drop(state);
         match store.load(Position { epoch, seq }) {
-            Loaded::Segment(segment) => Some((segment.into_segment(), epoch)),
-            Loaded::Lost { .. } => None,
+            DiskContent::Segment(segment) => Some((segment.into_segment(), epoch)),
+            DiskContent::Lost { .. } => None,
         }
     }
 }

@@ -87,7 +87,7 @@ fn star_matches_one_token_and_arrow_one_or_more() {
 }
 
 #[test]
-fn subscription_filters_only_topics_that_it_covers_in_part() {
+fn subscription_filters_only_topics_that_it_matches_in_part() {
     let select = |p: &str, topic: &str| pattern(p).select(&pattern(topic));
     assert_eq!(select("a.b", "a.b"), Selection::Everything);
     assert_eq!(select(">", "a.>"), Selection::Everything);
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn matching_by_prefix_and_tail_equals_whole_matching(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
+    fn match_by_prefix_and_tail_equals_match_of_whole_subjects(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
         let topic = pattern(&topic);
         if let Some(tail) = topic.tail_of(subject(&s)) {
             prop_assert_eq!(pattern(&p).matches_parts(topic.literal_prefix(), tail), naive(&p, &s));

@@ -136,19 +136,19 @@ impl Store for Disk {
         self.signals.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn load(&self, at: Position) -> Loaded {
+    fn load(&self, at: Position) -> DiskContent {
         self.loads.fetch_add(1, Ordering::Relaxed);
         let blocks = self.blocks.lock().unwrap();
         let after = blocks.partition_point(|block| block.first_seq + u64::from(block.count) <= at.seq);
-        let Some(block) = blocks.get(after) else { return Loaded::Lost { through: u64::MAX } };
+        let Some(block) = blocks.get(after) else { return DiskContent::Lost { through: u64::MAX } };
         if block.first_seq > at.seq {
-            return Loaded::Lost { through: block.first_seq - 1 };
+            return DiskContent::Lost { through: block.first_seq - 1 };
         }
         assert_eq!(block.epoch, at.epoch, "the log knows its epochs");
         let run = CheckedBatch::check(&block.frames, block.count, 64 << 20).unwrap();
         let loaded = LoadedSegment::new(&self.budget, block.first_seq, run).unwrap();
         *self.loaded.lock().unwrap() = Some(loaded.clone());
-        Loaded::Segment(loaded)
+        DiskContent::Segment(loaded)
     }
 
     fn bytes(&self) -> u64 {

@@ -174,7 +174,7 @@ fn gaps_of_many_logs_are_each_exact() {
 }
 
 #[test]
-fn refused_new_topic_does_not_end_the_others() {
+fn wildcard_subscription_continues_after_a_refused_topic() {
     let newcomers = NewLogs::new();
     let options = SubscribeOptions { registered: true, ..earliest() };
     let mut reader = Subscriber::many(Vec::new(), Some(Arc::clone(&newcomers)), options.clone(), MANUAL);

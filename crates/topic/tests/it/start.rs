@@ -202,7 +202,7 @@ fn view_transforms_each_record_and_skips_those_it_hides() {
 }
 
 #[test]
-fn changed_view_applies_from_the_first_untaken_record() {
+fn changed_filter_applies_from_the_first_undelivered_record() {
     let topic = large_topic(MANUAL);
     topic.publisher("t").publish_batch(&[b"12".as_slice().into(), b"34".as_slice().into()]).unwrap();
     let view = |show| Some(Filter { view: Some(PayloadView::new(show)), ..Filter::new(|_| true) });

@@ -133,6 +133,6 @@ fn topic_and_twin_hold_the_same_records_in_the_same_order() {
 }
 
 #[test]
-fn topic_gaps_are_exactly_the_records_only_the_twin_has() {
+fn gaps_are_exactly_the_records_that_only_the_twin_topic_has() {
     assert!(work_on_both(64 << 10) > 0, "the test is about gaps");
 }

@@ -42,8 +42,8 @@ impl NodeReaders {
     }
 
     pub fn join(self) -> Result<(TopicCopies, ReplicaResult)> {
-        let lines = self.lines.join().map_err(|_| anyhow!("a subscriber of lines panicked"))?;
-        let books = self.books.join().map_err(|_| anyhow!("a replica of books panicked"))?;
+        let lines = self.lines.join().map_err(|_| anyhow!("a subscriber that reads lines panicked"))?;
+        let books = self.books.join().map_err(|_| anyhow!("a replica of the order books panicked"))?;
         Ok((lines.context("a subscriber of lines failed")?, books.context("a replica of books failed")?))
     }
 }

@@ -15,7 +15,7 @@ use super::recording;
 use crate::arguments::Global;
 use crate::config::ByteSize;
 use crate::connect::connect;
-use crate::console::{Console, Paint, grouped};
+use crate::console::{Console, TextPainter, grouped};
 use crate::input::{Chunk, Input};
 use crate::outcome::CommandRefusal;
 use crate::progress::TransferProgress;
@@ -210,7 +210,7 @@ fn foreign(what: &str) -> anyhow::Error {
 struct FileReport<'a> {
     file: String,
     progress: &'a TransferProgress,
-    paint: Paint,
+    paint: TextPainter,
     defects: u64,
 }
 

@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use super::figures::{self, StatusTable};
 use super::report::NodeReport;
-use crate::console::Paint;
+use crate::console::TextPainter;
 use crate::table::TextTable;
 
 /// Maximum number of rows per table; the dashboard shows all.
 const ROWS_MAX: usize = 20;
 
-pub fn write(report: &NodeReport, out: &mut impl Write, paint: Paint) -> io::Result<()> {
+pub fn write(report: &NodeReport, out: &mut impl Write, paint: TextPainter) -> io::Result<()> {
     writeln!(out, "{}  {}", paint.strong(&figures::who(report)), figures::heard(report))?;
     for (name, figure) in figures::figures(report) {
         writeln!(out, "  {name:<11}{figure}")?;
@@ -25,7 +25,7 @@ pub fn write(report: &NodeReport, out: &mut impl Write, paint: Paint) -> io::Res
     tables.iter().try_for_each(|listed| write_table(listed, out, paint))
 }
 
-fn write_table(listed: &StatusTable, out: &mut impl Write, paint: Paint) -> io::Result<()> {
+fn write_table(listed: &StatusTable, out: &mut impl Write, paint: TextPainter) -> io::Result<()> {
     writeln!(out, "\n{}", paint.strong(&listed.title))?;
     if listed.rows.is_empty() {
         return writeln!(out, "{}", paint.faint("none"));

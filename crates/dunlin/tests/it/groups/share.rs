@@ -68,7 +68,7 @@ fn unused_records_of_a_dead_member_are_reported_as_lost() {
 }
 
 #[test]
-fn leaving_member_counts_its_records_as_used() {
+fn group_continues_after_the_records_of_a_leaving_member() {
     let node = node();
     publish(&node, "jobs", 1..=3);
     let mut leaves = node.join_share("jobs", "g", &sharing()).unwrap();

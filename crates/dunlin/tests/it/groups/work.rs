@@ -185,7 +185,7 @@ fn exhausted_record_becomes_a_dead_letter_naming_its_origin() {
 }
 
 #[test]
-fn dead_letter_subject_is_configurable_but_not_the_own_topic() {
+fn dead_letter_subject_may_not_belong_to_the_groups_own_topic() {
     let node = node();
     publish(&node, "jobs", [1, 2]);
     let once = |dead_letters| WorkOptions { attempts_max: 1, dead_letters, ..working() };

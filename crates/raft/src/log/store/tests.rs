@@ -53,7 +53,7 @@ fn fill(log: &RaftLog) -> (u64, Receiver<io::Result<()>>) {
 }
 
 #[tokio::test]
-async fn purge_overtakes_entries_that_wait_for_disk_room() {
+async fn purge_runs_before_entries_that_wait_for_disk_room() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 64 << 10);
     let vote = Vote::new(3, 2);
@@ -63,8 +63,8 @@ async fn purge_overtakes_entries_that_wait_for_disk_room() {
     let behind = append(&log, waits + 1);
     assert!(waits > 50, "{waits}");
     log.purge(id(waits - 1)).await.unwrap();
-    written.recv_timeout(PATIENCE).expect("it was written").unwrap();
-    behind.recv_timeout(PATIENCE).expect("it was written").unwrap();
+    written.recv_timeout(PATIENCE).expect("the entry was written").unwrap();
+    behind.recv_timeout(PATIENCE).expect("the entry was written").unwrap();
     drop(log);
     disk.crash();
     let mut again = open(&disk, 64 << 10);
@@ -75,7 +75,7 @@ async fn purge_overtakes_entries_that_wait_for_disk_room() {
 }
 
 #[tokio::test]
-async fn purge_waits_for_its_entries_that_wait_for_disk_room() {
+async fn purge_waits_until_its_own_entries_are_written() {
     let disk = Arc::new(FakeDisk::new(1));
     let mut log = open(&disk, 0);
     disk.set_room(disk.used() + (300 << 10));
@@ -84,7 +84,7 @@ async fn purge_waits_for_its_entries_that_wait_for_disk_room() {
     log.purge(id(waits)).await.unwrap();
     assert!(written.recv_timeout(Duration::from_millis(300)).is_err(), "there is no room");
     disk.set_room(u64::MAX);
-    written.recv_timeout(PATIENCE).expect("it was written").unwrap();
+    written.recv_timeout(PATIENCE).expect("the entry was written").unwrap();
     drop(log);
     disk.crash();
     let state = open(&disk, 0).get_log_state().await.unwrap();

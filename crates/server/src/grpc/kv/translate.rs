@@ -4,7 +4,7 @@ use bytes::Bytes;
 use dunlin::Refused;
 use dunlin::state::{
     Compare, ComparedProperty, Comparison, ControlCommand, ControlQuery, FoundKeys, KeyItem, KeyOperation,
-    OperationOutcome, Pair,
+    KeyWithItem, OperationOutcome,
 };
 use dunlin::wire::ErrorCode;
 use v1::compare::{Result as Compared, Target as CompareTarget};
@@ -135,7 +135,7 @@ pub(super) fn found(revision: u64, found: &FoundKeys) -> v1::RangeResponse {
     v1::RangeResponse { revision, kvs: found.items.iter().map(pair).collect(), more: found.more }
 }
 
-pub(super) fn pair(pair: &Pair) -> v1::KeyValue {
+pub(super) fn pair(pair: &KeyWithItem) -> v1::KeyValue {
     key_value(&pair.key, &pair.item)
 }
 

@@ -1,6 +1,6 @@
 //! Keys and values as JSON: text, or base64 in a field with the suffix `_base64`.
 
-use dunlin::state::{KeyEvent, KeyItem, Pair};
+use dunlin::state::{KeyEvent, KeyItem, KeyWithItem};
 use dunlin::wire::http::base64;
 use serde_json::{Map, Value};
 
@@ -30,7 +30,7 @@ fn entry(key: &[u8], item: &KeyItem) -> Map<String, Value> {
 }
 
 /// A key and its value.
-pub(super) fn pair(pair: &Pair) -> Value {
+pub(super) fn pair(pair: &KeyWithItem) -> Value {
     entry(&pair.key, &pair.item).into()
 }
 

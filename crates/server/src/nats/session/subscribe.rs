@@ -27,7 +27,7 @@ fn queue_name(queue: &[u8]) -> Result<&str, SubscriptionRefusal> {
     };
     match Subject::parse(queue) {
         Ok(_) => Ok(queue),
-        Err(error) => Err(SubscriptionRefusal::Refused(format!("the queue's name: {error}"))),
+        Err(error) => Err(SubscriptionRefusal::Refused(format!("invalid queue name: {error}"))),
     }
 }
 

@@ -56,7 +56,7 @@ fn nats_client_over_its_rate_waits_and_loses_nothing() {
 }
 
 #[test]
-fn nats_publish_over_its_wait_is_refused_but_stays_connected() {
+fn nats_client_refused_over_its_rate_stays_connected() {
     let guarded = Guarded::with(
         "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\n[users.ana.limits]\npublish_bytes_per_s = 100\n",
         |config| config.limits.nats.rate_wait_ms_max = 100,

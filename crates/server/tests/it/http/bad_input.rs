@@ -44,7 +44,7 @@ fn body_over_the_memory_budget_is_refused() {
 }
 
 #[test]
-fn heads_over_the_limits_are_refused() {
+fn http_request_heads_over_the_limits_are_refused() {
     let stage = HttpServer::new();
     let mut peer = stage.peer();
     peer.send_some(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: ");

@@ -345,7 +345,7 @@ impl GoesOn {
 }
 
 #[test]
-fn lost_state_is_refused_once_through_each_node_and_protocol() {
+fn publisher_of_a_lost_state_is_refused_once_over_any_protocol() {
     let hall = TestCluster::of(3);
     hall.topic_at(2, "md", book());
     let last = || hall.node(2).topic("md").unwrap().logs()[0].last();

@@ -11,7 +11,7 @@ use dunlin_topic::{
 
 use crate::commands::feed::recording::list::{self, RecordedTopic, RecordedTopics};
 use crate::commands::feed::recording::{self, RecordCounts, RecordedLog};
-use crate::console::Paint;
+use crate::console::TextPainter;
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
 use crate::state::State;
@@ -154,11 +154,16 @@ pub struct NodeTarget<'a> {
     topics: Vec<(String, Publisher)>,
     outage: OutageReport,
     stop: StopFlag,
-    errors: Paint,
+    errors: TextPainter,
 }
 
 impl<'a> NodeTarget<'a> {
-    pub fn new(client: &'a Client, retention_bytes: u64, stop: StopFlag, errors: Paint) -> NodeTarget<'a> {
+    pub fn new(
+        client: &'a Client,
+        retention_bytes: u64,
+        stop: StopFlag,
+        errors: TextPainter,
+    ) -> NodeTarget<'a> {
         NodeTarget {
             client,
             retention_bytes,

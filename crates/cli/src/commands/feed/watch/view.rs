@@ -13,7 +13,7 @@ use dunlin_topic::{Publishers, Reducer};
 use serde_json::{Value, json};
 
 use super::window::TerminalSize;
-use crate::console::{Console, Paint, Screen};
+use crate::console::{Console, Screen, TextPainter};
 use crate::format::publishers_text;
 use crate::ladder;
 use crate::state::State;
@@ -23,7 +23,7 @@ const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 pub struct BookScreen {
     out: BufWriter<Screen<Stdout>>,
-    paint: Paint,
+    paint: TextPainter,
     depth: usize,
     manner: OutputMode,
     changes: u64,
