@@ -13,9 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// The session of a node's newest connection. Held while a batch of the node is appended.
 type NewestSession = Mutex<u64>;
 
+/// The name that a node gives, and whether it has shown the cluster's certificate.
+type NodeKey = (Box<str>, bool);
+
 /// The other nodes with connections to this one.
 #[derive(Debug, Default)]
-pub(crate) struct NodeConnections(Mutex<HashMap<(Box<str>, bool), Weak<NewestSession>>>);
+pub(crate) struct NodeConnections(Mutex<HashMap<NodeKey, Weak<NewestSession>>>);
 
 /// A connection of another node.
 #[derive(Debug)]
