@@ -181,6 +181,9 @@ impl Cluster {
             return Err(ClusterError::Refused("the node has tasks of its own already".to_owned()));
         }
         seat.set_tasks(tasks);
+        if seat.identity.is_restored {
+            handle.block_on(reconcile::finish_restore(&seat, &control))?;
+        }
         let topics = topics::ClusterTopics::start(node, &seat, &control, config.ownership)?;
         if is_new {
             if !handle.block_on(control.is_begun())? {

@@ -69,6 +69,8 @@ pub(super) struct DiskLog {
     helped_before: AtomicU64,
     /// Whether the log is in the queue for later.
     later: AtomicBool,
+    /// Whether the disk failed.
+    has_failed: AtomicBool,
     writing: Mutex<Writing>,
 }
 
@@ -180,6 +182,7 @@ impl DiskLog {
             helped_in_a_row: AtomicU32::new(0),
             helped_before: AtomicU64::new(0),
             later: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             writing: Mutex::new(Writing {
                 journal: Some(journal),
                 waiting: None,
@@ -265,12 +268,13 @@ impl DiskLog {
     /// Reports a disk failure to the log's publishers and subscribers, and to the node's probes.
     fn fail(&self, log: &Log, why: &str) {
         log.fail(why);
+        self.has_failed.store(true, Ordering::Relaxed);
         self.queue.note_failure();
     }
 
     /// Whether the disk failed. The log accepts no more records then.
     pub(super) fn has_failed(&self) -> bool {
-        self.log().and_then(|log| log.info().stored).is_some_and(|stored| stored.failed)
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Stores staged records, after records that are written and not synced.

@@ -33,21 +33,10 @@ const GIVE_WAY: Duration = Duration::from_secs(2);
 pub(super) async fn run(seat: Arc<ClusterMember>) {
     let mut remembered = Vec::new();
     let mut led_by = None;
-    let mut is_restored = seat.identity.is_restored;
     let mut give_way_at = Instant::now();
     loop {
         sleep(LOOK).await;
         let Some(control) = seat.control() else { continue };
-        if is_restored {
-            match forget_the_others(&seat, control).await {
-                Ok(()) => is_restored = false,
-                Err(error) => tracing::info!(
-                    "the nodes of the backup's cluster are not removed yet: \
-                     {error}"
-                ),
-            }
-            continue;
-        }
         let (Ok(status), Ok(table)) = (control.status(), control.with(records::nodes)) else { return };
         if led_by != status.leader {
             led_by = status.leader;
@@ -120,13 +109,12 @@ pub(super) async fn follow(seat: Arc<ClusterMember>) {
     }
 }
 
-/// Removes the nodes and join tokens of the backup's cluster from the restored state. Begins new epochs, which tell subscribers of
-/// `$kv` and `$tasks` about the restore. Numbers that clients may know are not reused.
-async fn forget_the_others(seat: &ClusterMember, control: &Control) -> Result<(), ClusterError> {
-    let status = control.status()?;
-    if status.leader != Some(status.id) {
-        return Ok(control.catch_up().await?);
-    }
+/// Finishes a restore, before the node serves clients. Removes the nodes and join tokens of the backup's cluster. Begins new
+/// epochs, which tell subscribers of `$kv` and `$tasks` about the restore, and skips numbers that clients may know. The
+/// node is the only voter. A restore that is interrupted is finished by the next start.
+pub(super) async fn finish_restore(seat: &ClusterMember, control: &Control) -> Result<(), ClusterError> {
+    control.elect().await?;
+    control.catch_up().await?;
     let look = |state: &ControlState| (records::next(state).0, records::keys(state));
     let (next, keys) = control.read(Consistency::Linearizable, look).await?;
     // Later by the clock, because another restore of the same backup may have begun the next number.
@@ -135,6 +123,7 @@ async fn forget_the_others(seat: &ClusterMember, control: &Control) -> Result<()
         let failed = |error: TasksError| ClusterError::Refused(error.to_string());
         // A backup without tasks has none of its shards.
         if shard.is_begun().await.map_err(failed)? {
+            shard.elect().await.map_err(failed)?;
             shard.begin_restored().await.map_err(failed)?;
         }
     }

@@ -37,12 +37,14 @@ impl Services {
     pub(crate) async fn report_health(&self, is_ready: bool) {
         let Some(reporter) = self.health.get() else { return };
         let mut is_serving = self.is_serving.lock().await;
-        if is_serving.replace(is_ready) == Some(is_ready) {
+        if *is_serving == Some(is_ready) {
             return;
         }
         let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
         for service in ["", DUNLIN, KV, TASKS, RATATOSKR] {
             reporter.set_service_status(service, status).await;
         }
+        // Last: a caller that is cancelled before leaves the rest to the next report.
+        *is_serving = Some(is_ready);
     }
 }

@@ -185,6 +185,11 @@ impl Sender for Route {
 
     fn refused(&self, run: InFlightBatch, error: PublishError) {
         let is_gone = matches!(error, PublishError::Closed | PublishError::NoTopic(_));
+        if is_gone {
+            // The relay cannot publish to a later topic of this name. Newer batches wait until this flight has ended,
+            // and begin another, which gets a new relay.
+            lock(&self.state).sent_to = 0;
+        }
         if run.was_lost && is_gone {
             // An earlier owner may have appended the batch before the topic was deleted: the outcome is unknown.
             return run.end(Err(PublishError::Unknown(format!("topic {:?} has been deleted", self.name))));
