@@ -251,8 +251,6 @@ impl Session {
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher)
             && let Err(hole) = open.follows(header)
         {
-            // The other node sends this batch again after the refused one.
-            let hole = if self.from_node { PublishError::OwnerAway(hole.to_string()) } else { hole };
             self.refuse(header, &Refused::from(&hole));
             return HandleOutcome::Handled;
         }
@@ -429,7 +427,7 @@ impl Session {
                 _ => refused.code != ErrorCode::DuplicateForgotten,
             };
             if comes_again {
-                open.was_refused(header);
+                open.was_refused(header, self.from_node && refused.code == ErrorCode::OwnerAway);
             }
             if open.producer == NO_PRODUCER {
                 // Without numbers, the node cannot tell which batches were sent before the client received the

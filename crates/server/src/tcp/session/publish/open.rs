@@ -22,10 +22,20 @@ pub(super) struct Open {
     pub(super) producer_epoch: u32,
     /// For a state topic: the state that the client knows, by partition.
     pub(super) claims: Box<[Arc<StateClaim>]>,
-    /// Partitions, with the first refused number that was not sent again. A log that does not know the
+    /// The first refused batch of each partition that was not sent again. A log that does not know the
     /// producer would accept the next batch as its first. A node that forwards batches without a producer
     /// opens another publisher for the refused batch and those after it.
-    pub(super) refused: Vec<(u32, u64)>,
+    pub(super) refused: Vec<RefusedBatch>,
+}
+
+/// A refused batch that was not sent again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RefusedBatch {
+    partition: u32,
+    /// The number of its first record.
+    first: u64,
+    /// Whether the forwarding node sends it again, not the client.
+    by_node: bool,
 }
 
 /// The topic that a reopened publisher expects. If the client is a node, this is the topic that the publisher of
@@ -66,26 +76,29 @@ impl Open {
         claim.filter(|claim| claim.is_lost()).into_iter().for_each(|claim| *claim = Arc::default());
     }
 
-    /// Whether every refused earlier batch was sent again.
+    /// Whether every refused earlier batch was sent again. Otherwise the error with which to refuse this one, too: the
+    /// sender of the refused batch sends both again, in order.
     pub(super) fn follows(&mut self, header: &PublishHeader) -> Result<(), PublishError> {
-        let Some(at) = self.refused.iter().position(|(partition, _)| *partition == header.partition) else {
+        let Some(at) = self.refused.iter().position(|before| before.partition == header.partition) else {
             return Ok(());
         };
-        let (_, refused) = self.refused[at];
-        if header.producer_seq > refused {
-            let last = refused - 1;
-            return Err(PublishError::ProducerGap { producer_seq: header.producer_seq, last });
+        let RefusedBatch { first, by_node, .. } = self.refused[at];
+        if header.producer_seq > first {
+            let hole = PublishError::ProducerGap { producer_seq: header.producer_seq, last: first - 1 };
+            return Err(if by_node { PublishError::OwnerAway(hole.to_string()) } else { hole });
         }
         self.refused.swap_remove(at);
         self.forget_lost(header);
         Ok(())
     }
 
-    pub(super) fn was_refused(&mut self, header: &PublishHeader) {
-        let known = self.refused.iter().any(|(partition, _)| *partition == header.partition);
-        let exists = (header.partition as usize) < self.topic.logs().len();
+    /// Notes a refused batch. `by_node` says that the node that forwarded the batch sends it again, not its client.
+    pub(super) fn was_refused(&mut self, header: &PublishHeader, by_node: bool) {
+        let partition = header.partition;
+        let known = self.refused.iter().any(|before| before.partition == partition);
+        let exists = (partition as usize) < self.topic.logs().len();
         if !known && exists {
-            self.refused.push((header.partition, header.producer_seq));
+            self.refused.push(RefusedBatch { partition, first: header.producer_seq, by_node });
         }
     }
 
