@@ -278,6 +278,8 @@ fn backup_is_restored_to_a_new_cluster() {
     let first = start(&dir, &address, None).expect("the new cluster starts");
     let tempdir = tempfile::tempdir().unwrap();
     let mut new = ClusterUnderTest { dir: tempdir, members: vec![first] };
+    let later = back_up(&new.client(), &new.dir.path().join("later"), 0).expect("a backup");
+    assert!(later > revision + 1_000_000_000, "revisions after the backup are not reused: {later}");
     new.until_voters(1);
     assert_ne!(new.client().cluster(), old_cluster);
     for number in 0..20 {
@@ -291,8 +293,6 @@ fn backup_is_restored_to_a_new_cluster() {
     new.join("2").expect("others join it");
     new.until_voters(2);
     assert_eq!(new.get(1, "key-7"), "7");
-    let later = back_up(&new.client(), &new.dir.path().join("later"), 0).expect("a backup");
-    assert!(later > revision + 1_000_000_000, "revisions after the backup are not reused: {later}");
     assert!(new.members[1].number > 2, "numbers of the old cluster's nodes are not given again");
     assert_eq!(flock.get(1, "key-0"), "after-the-backup", "the old one knows nothing of it");
 }

@@ -31,7 +31,7 @@ fn unusable_tls_files_are_named_with_the_reason() {
     assert!(start(&authority, false).contains("server-key.pem: the file has no private key"));
     authority.put("server.pem", "-----BEGIN CERTIFICATE-----\n???");
     let said = start(&authority, false);
-    assert!(said.contains("server.pem: not PEM"), "{said}");
+    assert!(said.contains("server.pem: the file is not PEM"), "{said}");
     authority.put_signed("server", &authority.sign("localhost"));
     authority.put("ca.pem", "");
     let said = start(&authority, true);
