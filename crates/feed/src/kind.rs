@@ -27,7 +27,7 @@ pub fn make_reducer(
     make_reducer_within(kind, options, FeedLimits::default())
 }
 
-/// Like [`fold`], with limits.
+/// Like [`make_reducer`], with limits.
 pub fn make_reducer_within(
     kind: &str,
     options: &BTreeMap<String, String>,
