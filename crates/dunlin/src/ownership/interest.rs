@@ -48,7 +48,7 @@ pub struct InterestQuery {
     round: Arc<InterestRound>,
 }
 
-/// What a query decides.
+/// The purpose of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum QueryPurpose {
     /// Whether to publish a record. A member that does not answer may have a subscriber.

@@ -137,7 +137,7 @@ pub(crate) struct Session {
     entrance: LoginState,
     /// Whether the client is another node; its messages are for this node alone.
     from_node: bool,
-    /// That node's connection among its others.
+    /// The connection's place among those of the same node.
     node_connection: Option<NodeConnection>,
     _place: Option<SessionGuard>,
 }
