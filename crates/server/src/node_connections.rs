@@ -13,12 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// The session of a node's newest connection. Held while a batch of the node is appended.
 type NewestSession = Mutex<u64>;
 
-/// The name that a node gives, and whether it has shown the cluster's certificate.
-type NodeKey = (Box<str>, bool);
-
 /// The other nodes with connections to this one.
 #[derive(Debug, Default)]
-pub(crate) struct NodeConnections(Mutex<HashMap<NodeKey, Weak<NewestSession>>>);
+pub(crate) struct NodeConnections(Mutex<HashMap<Box<str>, Weak<NewestSession>>>);
 
 /// A connection of another node.
 #[derive(Debug)]
@@ -28,17 +25,15 @@ pub(crate) struct NodeConnection {
 }
 
 impl NodeConnections {
-    /// Registers a connection. `name` is the name that the node gives, and `is_member` whether it has shown the
-    /// cluster's certificate: a client with a node's name refuses nothing of that node.
-    pub(crate) fn register(&self, name: &str, is_member: bool, session: u64) -> NodeConnection {
+    /// Registers a connection of the node with this name.
+    pub(crate) fn register(&self, name: &str, session: u64) -> NodeConnection {
         let newest = {
             let mut nodes = lock(&self.0);
             nodes.retain(|_, newest| newest.strong_count() > 0);
-            let key = (name.into(), is_member);
-            let known = nodes.get(&key).and_then(Weak::upgrade);
+            let known = nodes.get(name).and_then(Weak::upgrade);
             known.unwrap_or_else(|| {
                 let newest = Arc::new(NewestSession::default());
-                nodes.insert(key, Arc::downgrade(&newest));
+                nodes.insert(name.into(), Arc::downgrade(&newest));
                 newest
             })
         };
@@ -74,16 +69,15 @@ mod tests {
     #[test]
     fn newer_connection_of_a_node_replaces_only_its_own() {
         let nodes = NodeConnections::default();
-        let (first, other) = (nodes.register("$node-1", true, 1), nodes.register("$node-2", true, 2));
-        let client = nodes.register("$node-1", false, 3);
-        assert!([&first, &other, &client].iter().all(|one| one.append(|| ()).is_some()));
-        let second = nodes.register("$node-1", true, 4);
+        let (first, other) = (nodes.register("$node-1", 1), nodes.register("$node-2", 2));
+        assert!([&first, &other].iter().all(|one| one.append(|| ()).is_some()));
+        let second = nodes.register("$node-1", 3);
         assert!(first.is_replaced() && first.append(|| ()).is_none());
-        assert!([&second, &other, &client].iter().all(|one| one.append(|| ()).is_some()));
+        assert!([&second, &other].iter().all(|one| one.append(|| ()).is_some()));
         drop(second);
         assert!(first.is_replaced(), "its batches are older than those of the connection that has ended");
-        drop((first, other, client));
-        nodes.register("$node-3", true, 5);
+        drop((first, other));
+        nodes.register("$node-3", 4);
         assert_eq!(lock(&nodes.0).len(), 1, "nodes without connections are forgotten");
     }
 }

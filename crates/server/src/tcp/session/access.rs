@@ -34,12 +34,14 @@ impl Session {
     pub(super) fn hello(&mut self, hello: Hello<'_>) -> HandleOutcome {
         self.session_trace.set_client_name(hello.client);
         self.from_node = hello.client.starts_with(NODE_CLIENT);
-        let is_member = matches!(self.entrance, LoginState::Node);
-        // A client that only has a node's name replaces no connection. The nodes of a test have no cluster.
-        let is_test = self.shared.cluster.get().is_none() && self.node.ownership().is_some();
-        if self.from_node && (is_member || is_test) {
-            let nodes = &self.shared.node_connections;
-            self.node_connection = Some(nodes.register(hello.client, is_member, self.id));
+        // A client that only has a node's name replaces no connection. Nodes with topics in common and without a
+        // cluster have no certificates, and are known by their names alone.
+        let is_known = match self.shared.cluster.get() {
+            Some(_) => matches!(self.entrance, LoginState::Node),
+            None => self.node.ownership().is_some(),
+        };
+        if self.from_node && is_known {
+            self.node_connection = Some(self.shared.node_connections.register(hello.client, self.id));
         }
         if let LoginState::Node = self.entrance {
             self.welcome();
