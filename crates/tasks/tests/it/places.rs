@@ -51,6 +51,27 @@ fn unservable_task_yields_its_limit_to_a_runnable_one() {
     assert_eq!(scene.one_start().task, gpu);
 }
 
+/// The time advances over the moments at which the token and the delayed task are due.
+#[test]
+fn delayed_unservable_task_overtakes_no_runnable_one() {
+    let mut scene = Scene::default();
+    let limit =
+        KeyLimit { rate: Some(Rate { count: 1, per_ms: 100, burst: 1 }), ..KeyLimit::running(b"user", 1) };
+    scene.tenant(TenantSettings { limits: vec![limit], ..TenantSettings::new(b"a") });
+    scene.join_with(doing(b"work", 1));
+    scene.submit(of_ann(work()));
+    let first = scene.one_start();
+    let plain = scene.submit(of_ann(work()));
+    let gpu = scene.submit(NewTask { not_before_ms: 50, ..needing_gpu() });
+    scene.complete(&first, 1_000).unwrap();
+    assert_eq!(
+        (scene.starts().len(), scene.stage(plain), scene.stage(gpu)),
+        (0, TaskStage::Limited, TaskStage::Delayed)
+    );
+    scene.advance(200);
+    assert_eq!((scene.one_start().task, scene.stage(gpu)), (plain, TaskStage::Limited));
+}
+
 #[test]
 fn limit_passes_on_when_the_last_fitting_worker_leaves() {
     let mut scene = one_of_ann();
