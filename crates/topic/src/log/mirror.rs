@@ -57,8 +57,8 @@ pub(super) struct Mirror {
     fed_from: Position,
     /// The past epochs, oldest first.
     past: VecDeque<PastEpoch>,
-    /// The last known record of the epoch after which sequences restarted.
-    given_up: Option<Position>,
+    /// The epoch after which sequences restarted. Its records were dropped.
+    given_up: Option<PastEpoch>,
     skips: VecDeque<Range<u64>>,
 }
 
@@ -228,6 +228,13 @@ impl Mirror {
         !self.is_own && !self.private
     }
 
+    /// The start of the earliest known epoch after `epoch` whose records were not given up.
+    fn start_after(&self, epoch: u32) -> Option<Position> {
+        let since = self.given_up.map_or(0, |given_up| given_up.epoch).max(epoch);
+        let starts = self.past.iter().chain(&self.given_up).map(|past| past.after);
+        starts.chain([self.fed_from]).filter(|start| start.epoch > since).min()
+    }
+
     /// The epoch of this sequence, as far as it is known.
     fn epoch_of(&self, state: &LogContents, seq: u64) -> u32 {
         self.past.iter().find(|past| seq < past.next_seq).map_or(state.epoch, |past| past.epoch)
@@ -352,7 +359,7 @@ impl LogContents {
             let mirror = self.mirror_or_new();
             mirror.past.clear();
             mirror.skips.clear();
-            mirror.given_up = Some(Position { epoch, seq: next_seq - 1 });
+            mirror.given_up = Some(PastEpoch { epoch, next_seq, whole, after: first });
         } else {
             let mirror = self.mirror_or_new();
             if mirror.past.len() >= EPOCHS_MAX {

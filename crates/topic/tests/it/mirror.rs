@@ -243,6 +243,30 @@ fn restarted_sequence_ends_the_mirrored_epoch() {
 }
 
 #[test]
+fn epoch_that_begins_before_the_last_read_record_hides_no_gap() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    let mut reader = subscriber(&mirror, &from(Start::Latest));
+    let log = &mirror.logs()[0];
+    publish(&owned, &["1", "2", "3"]);
+    feed(&mut subscriber(&owned, &earliest()), log);
+    assert_eq!(told(&mut reader), ["1-1 1", "1-2 2", "1-3 3"]);
+    // The next owner has only the first record of epoch 1, and begins its epoch with 2.
+    let name = Arc::clone(log.name());
+    let new_first = Position { epoch: 5, seq: 2 };
+    log.feed_epoch(&EpochChanged { log: name, old: 1, last_seen: 3, known_through: None, new_first });
+    // It has dropped records 2 and 3 of its own epoch.
+    log.feed_gap(Position { epoch: 5, seq: 3 });
+    owner.until_ns.store(u64::MAX, Ordering::Relaxed);
+    log.take_over(5, false);
+    publish(&mirror, &["4"]);
+    let mut events = told(&mut reader);
+    events.retain(|event| !event.starts_with("Lagging"));
+    assert_eq!(events, ["1 after 3 of None becomes 5-2", "gap 5: 2-3", "5-4 4"]);
+}
+
+#[test]
 fn records_of_a_deposed_owner_are_ignored() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));

@@ -82,9 +82,9 @@ fn is_loss(notice: &Notice) -> bool {
         Notice::Gap(_) => true,
         Notice::EpochChanged(EpochChanged { last_seen, known_through, new_first, .. }) => {
             let is_behind_end = known_through.is_some_and(|through| through > *last_seen);
-            // A new epoch starts at 1, or continues after the last record that was read or is on disk.
-            let goes_on = [Some(1), last_seen.checked_add(1), known_through.map(|through| through + 1)];
-            let begins_late = !goes_on.contains(&Some(new_first.seq));
+            // The next owner may lack records that were read here: its epoch begins at or before the last of them.
+            // Records of the new epoch that are not retained follow as a gap.
+            let begins_late = new_first.seq > last_seen.saturating_add(1);
             is_behind_end || begins_late
         }
         _ => false,
@@ -111,6 +111,7 @@ mod tests {
         assert!(!is_loss(&epoch_changed(7, None, 1)), "another node begins again");
         assert!(!is_loss(&epoch_changed(7, Some(7), 8)));
         assert!(!is_loss(&epoch_changed(7, Some(5), 6)), "the disk has less than was read");
+        assert!(!is_loss(&epoch_changed(7, None, 5)), "the next owner lacks records that were read here");
     }
 
     #[test]

@@ -122,17 +122,16 @@ impl Log {
                 self.tell_epoch(mirror, next, unfed, is_whole.then(|| past.next_seq - 1), past.after)
             }
             None => {
-                let given_up = mirror.given_up.filter(|last| last.epoch == next.epoch);
-                let known = given_up.map(|last| last.seq).filter(|&last| last >= next.seq);
-                let newest = matches!(on_gap, OnGap::Newest | OnGap::Snapshot);
-                let seq = if newest { state.next_seq } else { state.oldest_seq(&self.config) };
-                self.tell_epoch(
-                    mirror,
-                    next,
-                    unfed,
-                    known,
-                    Position { epoch: mirror.epoch_of(state, seq), seq },
-                )
+                let given_up = mirror.given_up.filter(|past| past.epoch == next.epoch);
+                let known = given_up.map(|past| past.next_seq - 1).filter(|&last| last >= next.seq);
+                let at = |seq| Position { epoch: mirror.epoch_of(state, seq), seq };
+                // The next look-up reports records of the new epoch that are not retained.
+                let new_first = match on_gap {
+                    OnGap::Newest | OnGap::Snapshot => at(state.next_seq),
+                    _ if unfed == UnfedPolicy::Unasked => at(state.oldest_seq(&self.config)),
+                    _ => mirror.start_after(next.epoch).unwrap_or_else(|| at(state.oldest_seq(&self.config))),
+                };
+                self.tell_epoch(mirror, next, unfed, known, new_first)
             }
         }
     }
