@@ -45,7 +45,7 @@ impl Options {
 
     /// Returns the part, and the arguments for the demo.
     fn read(&self) -> Result<(DemoPart, Vec<String>)> {
-        let (mut face, mut words) = (None, Vec::new());
+        let (mut part, mut words) = (None, Vec::new());
         let mut left = self.arguments.iter();
         while let Some(word) = left.next() {
             let only = match word.strip_prefix("--only") {
@@ -54,22 +54,22 @@ impl Options {
                 None => None,
             };
             match (only, word.as_str()) {
-                (Some(name), _) => face = Some(DemoPart::named(name)?),
-                (None, "--tasks") => face = Some(DemoPart::Tasks),
+                (Some(name), _) => part = Some(DemoPart::named(name)?),
+                (None, "--tasks") => part = Some(DemoPart::Tasks),
                 _ => words.push(word.clone()),
             }
         }
         let has = |option: &str| words.iter().any(|word| word.split('=').next() == Some(option));
         let said = [("--space", DemoPart::Space), ("--nodes", DemoPart::Nodes), ("--kills", DemoPart::Nodes)];
-        let said = said.into_iter().find(|(option, _)| has(option)).map(|(_, face)| face);
-        let face = face.or(said).unwrap_or(DemoPart::Together);
-        match face {
+        let said = said.into_iter().find(|(option, _)| has(option)).map(|(_, part)| part);
+        let part = part.or(said).unwrap_or(DemoPart::Together);
+        match part {
             DemoPart::Space if !has("--space") => words.push("--space".to_owned()),
             DemoPart::Nodes if !has("--nodes") => words.extend(["--nodes", "3"].map(str::to_owned)),
             DemoPart::Together if !has("--together") => words.push("--together".to_owned()),
             _ => {}
         }
-        Ok((face, words))
+        Ok((part, words))
     }
 }
 
@@ -92,9 +92,9 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// Downloads and builds. Returns the command of the demo.
 pub fn prepare(options: &Options) -> Result<Command> {
-    let (face, words) = options.read()?;
+    let (part, words) = options.read()?;
     if let Err(error) = data::run() {
-        if face == DemoPart::Tasks || !words.iter().any(|word| word == "--allow-generated") {
+        if part == DemoPart::Tasks || !words.iter().any(|word| word == "--allow-generated") {
             return Err(error.context(
                 "recordings for the demo are missing (--allow-generated runs it on generated data instead, except for tasks)",
             ));
@@ -104,7 +104,7 @@ pub fn prepare(options: &Options) -> Result<Command> {
         );
     }
     let mut dunlin = workspace::dunlin()?;
-    if face == DemoPart::Tasks {
+    if part == DemoPart::Tasks {
         let mut demo = Command::new(python::ready()?);
         demo.arg(python::examples().join("recordings.py")).args(&words);
         demo.env("DUNLIN_BINARY", dunlin.get_program()).env("DUNLIN_DATA", data::directory());
@@ -112,7 +112,7 @@ pub fn prepare(options: &Options) -> Result<Command> {
         return Ok(demo);
     }
     dunlin.arg("demo").arg("--data").arg(data::directory()).args(&words);
-    if face == DemoPart::Together {
+    if part == DemoPart::Together {
         dunlin.arg("--python").arg(python::ready()?).arg("--work").arg(python::examples());
         dunlin.env("PYTHONDONTWRITEBYTECODE", "1");
     }
@@ -138,8 +138,8 @@ mod tests {
     use super::*;
 
     fn read(words: &[&str]) -> (DemoPart, String) {
-        let (face, words) = Options::of(words).read().unwrap();
-        (face, words.join(" "))
+        let (part, words) = Options::of(words).read().unwrap();
+        (part, words.join(" "))
     }
 
     #[test]

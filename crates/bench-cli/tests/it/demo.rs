@@ -71,10 +71,10 @@ mod long {
         let out = outcome.done();
         assert!(out.contains("SIGKILL to node") && out.contains("the cluster recovered after"), "{out}");
         assert!(out.contains("the dashboard, in a browser"), "{out}");
-        for face in ["topics", "feeds", "nodes", "space"] {
-            let holds = |line: &str| line.split_whitespace().take(2).eq([face, "yes"]);
-            assert!(out.lines().any(holds), "{face} in {out}");
+        for part in ["topics", "feeds", "nodes", "space"] {
+            let holds = |line: &str| line.split_whitespace().take(2).eq([part, "yes"]);
+            assert!(out.lines().any(holds), "{part} in {out}");
         }
-        assert!(out.contains("4 of 4 faces hold"), "{out}");
+        assert!(out.contains("4 of 4 parts hold"), "{out}");
     }
 }

@@ -70,7 +70,7 @@ impl CombinedDemo<'_> {
             let is_told = stop.is_set();
             outcome.inspect_err(|_| stop.set()).or_else(|error| if is_told { Ok(()) } else { Err(error) })
         };
-        let faces = std::thread::scope(|scope| {
+        let parts = std::thread::scope(|scope| {
             let (voice, closing, is_over, urls) = (&voice, &closing, &is_over, urls.as_slice());
             let space = scope.spawn(move || or_all(self.space(urls, voice, is_over, closing, stop)));
             let tasks = self
@@ -86,7 +86,7 @@ impl CombinedDemo<'_> {
             markets.and(tasks.unwrap_or(Ok(()))).and(space)
         });
         drop(nodes);
-        faces?;
+        parts?;
         if stop.is_set() {
             ensure!(
                 !self.once,
@@ -122,12 +122,12 @@ impl CombinedDemo<'_> {
             if self.once {
                 let mut tables = Vec::new();
                 ended.write(&mut tables, voice.console)?;
-                let faces = ["topics", "feeds", "nodes"].into_iter().zip(sentences).collect();
-                voice::add(closing, tables, faces);
+                let parts = ["topics", "feeds", "nodes"].into_iter().zip(sentences).collect();
+                voice::add(closing, tables, parts);
                 return Ok(());
             }
-            for (face, (_, sentence)) in ["topics", "feeds", "nodes"].into_iter().zip(sentences) {
-                voice.say(face, &sentence)?;
+            for (part, (_, sentence)) in ["topics", "feeds", "nodes"].into_iter().zip(sentences) {
+                voice.say(part, &sentence)?;
             }
             ended.check()?;
             ended.forget(&nodes.urls().join(","))?;

@@ -22,13 +22,13 @@ impl<'a> NarratorVoice<'a> {
     }
 
     /// Prints an event of a part.
-    pub fn say(&self, face: &str, text: &str) -> Result<()> {
+    pub fn say(&self, part: &str, text: &str) -> Result<()> {
         let at_s = self.began.elapsed().as_secs_f64();
         if self.console.json {
-            return self.tell(&json!({"at_s": at_s, "face": face, "text": text.trim_start()}).to_string());
+            return self.tell(&json!({"at_s": at_s, "part": part, "text": text.trim_start()}).to_string());
         }
-        let face = self.console.paint.strong(&format!("{face:<6}"));
-        self.tell(&format!("{at_s:6.1} s  {face}  {}", text.trim_start()))
+        let part = self.console.paint.strong(&format!("{part:<6}"));
+        self.tell(&format!("{at_s:6.1} s  {part}  {}", text.trim_start()))
     }
 
     pub fn tell(&self, text: &str) -> Result<()> {
@@ -45,7 +45,7 @@ impl<'a> NarratorVoice<'a> {
         self.tell(&format!("a cluster of {}: {}", urls.len(), urls.join(", ")))?;
         if let Some(dashboard) = dashboard {
             let paint = self.console.paint;
-            let about = paint.good("the dashboard, in a browser: all five faces are there");
+            let about = paint.good("the dashboard, in a browser: it shows all five parts");
             self.tell(&format!("\n  {}  {about}\n", paint.strong(dashboard)))?;
         }
         Ok(())
@@ -63,14 +63,14 @@ pub struct ClosingReport {
 }
 
 /// The order of the parts.
-const FACES: [&str; 5] = ["topics", "feeds", "nodes", "tasks", "space"];
+const PARTS: [&str; 5] = ["topics", "feeds", "nodes", "tasks", "space"];
 
 /// Adds a part's tables and sentences.
 pub fn add(closing: &Mutex<ClosingReport>, tables: Vec<u8>, sentences: Vec<PartResult>) {
     let mut closing = closing.lock().unwrap_or_else(PoisonError::into_inner);
     closing.tables.extend(tables);
     closing.sentences.extend(sentences);
-    closing.sentences.sort_by_key(|(face, _)| FACES.iter().position(|known| known == face));
+    closing.sentences.sort_by_key(|(part, _)| PARTS.iter().position(|known| known == part));
 }
 
 impl ClosingReport {
@@ -83,20 +83,20 @@ impl ClosingReport {
         let mut out = console.out();
         out.write_all(&self.tables)?;
         if console.json {
-            for (face, (holds, text)) in &self.sentences {
-                writeln!(out, "{}", json!({"face": face, "holds": holds, "text": text}))?;
+            for (part, (holds, text)) in &self.sentences {
+                writeln!(out, "{}", json!({"part": part, "holds": holds, "text": text}))?;
             }
             return Ok(out.flush()?);
         }
         writeln!(out)?;
-        let mut table = TextTable::new(&["FACE", "HOLDS", "WHAT"]);
-        for (face, (holds, text)) in &self.sentences {
-            table.row([(*face).to_owned(), if *holds { "yes" } else { "NO" }.to_owned(), text.clone()]);
+        let mut table = TextTable::new(&["PART", "HOLDS", "RESULT"]);
+        for (part, (holds, text)) in &self.sentences {
+            table.row([(*part).to_owned(), if *holds { "yes" } else { "NO" }.to_owned(), text.clone()]);
         }
         table.write(&mut out, console.paint)?;
         let held = self.sentences.iter().filter(|(_, (holds, _))| *holds).count();
-        let told = format!("{held} of {} faces hold", self.sentences.len());
-        writeln!(out, "\n{}", console.paint.verdict(self.holds(), &told))?;
+        let result = format!("{held} of {} parts hold", self.sentences.len());
+        writeln!(out, "\n{}", console.paint.verdict(self.holds(), &result))?;
         Ok(out.flush()?)
     }
 }
