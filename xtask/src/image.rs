@@ -36,7 +36,7 @@ pub fn run() -> Result<()> {
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir", &format!("/{DATA}")])
             .stdout(Stdio::piped())
             .spawn()
-            .context("cannot start the node in its root")?,
+            .context("cannot start the node in the image's root directory")?,
     );
     try_node(&root, node)?;
     println!("{}: static, and serves alone in an empty root as user {USER}", binary.display());

@@ -362,7 +362,7 @@ async fn place(
             && token.fingerprint != authority.fingerprint()?
         {
             return Err(ClusterError::Refused(format!(
-                "{dir} belongs to node {} of cluster {}, but the token to another cluster: leave --join out to continue in the first, or give an empty directory",
+                "{dir} belongs to node {} of cluster {}, but the join token is for another cluster: start the node without --join, or give an empty directory",
                 identity.node, identity.cluster
             )));
         }

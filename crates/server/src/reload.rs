@@ -86,9 +86,7 @@ impl Reloads {
                 Ok(()) => tracing::info!("{what}: read again"),
                 Err(error) => {
                     sound = false;
-                    tracing::error!(
-                        "cannot reload {what}, so that the previous content stays in force: {error}"
-                    );
+                    tracing::error!("cannot reload {what}; the previous content stays in force: {error}");
                 }
             }
         }

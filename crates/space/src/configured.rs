@@ -72,7 +72,7 @@ impl AnyRegion {
     pub fn of(options: &BTreeMap<String, String>) -> Result<AnyRegion, String> {
         let known = ["region", "min", "max", "components"];
         if let Some(option) = options.keys().find(|option| !known.contains(&option.as_str())) {
-            return Err(format!("regions have no option {option:?}: {} are known", known.join(", ")));
+            return Err(format!("regions have no option {option:?}: the options are {}", known.join(", ")));
         }
         let region = RegionId(number(options, "region")?);
         let (min, max) = (floats(options, "min")?, floats(options, "max")?);

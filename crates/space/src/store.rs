@@ -81,7 +81,7 @@ pub enum StoreError {
     #[error("there is no entity {0}")]
     Unknown(EntityId),
     /// The limit of entities is reached.
-    #[error("the region already has {max} entities, the limit")]
+    #[error("the region has reached its limit of {max} entities")]
     Full {
         /// The limit.
         max: u32,
@@ -107,7 +107,7 @@ pub enum StoreError {
     },
     /// The velocity is too small to change the position.
     #[error(
-        "entity {id} would not move: at its position two coordinates are {apart} apart, more than its distance in a tick; give it {slowest} a second or more, or a position nearer to 0"
+        "entity {id} would not move: neighbouring coordinates at its position are {apart} apart, more than its distance in a tick; use a speed of at least {slowest} a second, or a position nearer to 0"
     )]
     StandsStill {
         /// Id of the entity.

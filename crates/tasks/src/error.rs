@@ -40,11 +40,11 @@ choice! {
         #[error("the tenant does not exist")]
         NoTenant = 1,
         /// The task does not exist, or is no longer known.
-        #[error("task {task:x} does not exist, or is no longer known")]
+        #[error("task {task:x} does not exist, or was over too long ago")]
         NoTask { /// Id of the task.
             task: u64 } = 2,
         /// The worker does not exist, or is no longer known.
-        #[error("worker {worker:x} does not exist: it left, or gave no sign of life for too long, and its tasks went to others")]
+        #[error("worker {worker:x} does not exist: it left, or was not renewed within its time to live; its tasks went to other workers")]
         NoWorker { /// Id of the worker.
             worker: u64 } = 3,
         /// A required name is empty.
@@ -143,7 +143,7 @@ choice! {
         ScheduledTask = 26,
         /// Tasks take `state_bytes_max`, which nodes set from `tasks.bytes_max`, in equal parts for each
         /// shard.
-        #[error("tasks would take {bytes} bytes, more than the {bytes_max} of tasks.bytes_max: try again when some are done, cancel tasks, discard dead letters, or raise tasks.bytes_max")]
+        #[error("tasks would take {bytes} bytes, more than tasks.bytes_max = {bytes_max}: try again when some are done, cancel tasks, discard dead letters, or raise tasks.bytes_max")]
         NoRoom { /// Bytes that tasks would take.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 27,
@@ -156,22 +156,22 @@ choice! {
         #[error("the count, time and burst of a rate must be at least 1")]
         Rate = 29,
         /// A task of a batch waits for a task of another shard.
-        #[error("task {index} of the batch waits for task {task:x}, which lives in another shard: where tasks.shards > 1, tasks wait for those of their own tenant")]
+        #[error("task {index} of the batch waits for task {task:x}, which is in another shard: if tasks.shards is above 1, a task can wait only for tasks of its own tenant")]
         DependencyElsewhere { /// Index of the waiting task.
             index: u32, /// Id of the task in the other shard.
             task: u64 } = 30,
         /// The idempotency key belongs to a different task.
-        #[error("task {index} of the batch has the idempotency key of task {task:x}, which has another queue, kind, payload or subject: use another key")]
+        #[error("task {index} of the batch has the idempotency key of task {task:x}, but differs from it in queue, kind, payload or subject: use another key")]
         KeyReused { /// Index of the refused task.
             index: u32, /// Id of the task with the key.
             task: u64 } = 31,
         /// The idempotency key belongs to a cancelled task.
-        #[error("task {index} of the batch has the idempotency key of task {task:x}, which was cancelled: use another key to have it done")]
+        #[error("task {index} of the batch has the idempotency key of task {task:x}, which was cancelled: use another key to submit it again")]
         KeyCancelled { /// Index of the refused task.
             index: u32, /// Id of the task with the key.
             task: u64 } = 32,
         /// Two different tasks of a batch have the same key.
-        #[error("tasks {before} and {index} of the batch have the same idempotency key, but another queue, kind, payload or subject")]
+        #[error("tasks {before} and {index} of the batch have the same idempotency key, but differ in queue, kind, payload or subject: use different keys")]
         KeyInBatch { /// Index of the second task.
             index: u32, /// Index of the first task.
             before: u32 } = 33,
@@ -181,7 +181,7 @@ choice! {
             at_ms: u64, /// The cluster's time.
             now_ms: u64 } = 34,
         /// The tenant's tasks take as much as one tenant may.
-        #[error("the tenant's tasks would take {bytes} bytes, more than {bytes_max}, three times what is free of tasks.bytes_max: try again when some are done, cancel tasks, discard dead letters, or raise tasks.bytes_max")]
+        #[error("the tenant's tasks would take {bytes} bytes, but may take {bytes_max} at present, three times the free part of tasks.bytes_max: try again when some are done, cancel tasks, discard dead letters, or raise tasks.bytes_max")]
         NoShare { /// Bytes that its tasks would take.
             bytes: u64, /// Bytes that they may take.
             bytes_max: u64 } = 35,

@@ -101,7 +101,7 @@ impl Row {
             date: date.to_owned(),
             commit: commit.to_owned(),
             what: what.to_owned(),
-            busy: busy.parse().with_context(|| format!("{PATH}: {line}"))?,
+            busy: busy.parse().with_context(|| format!("{PATH}: cannot parse the line {line}"))?,
             minutes: minutes.to_owned(),
             verdict: verdict.to_owned(),
         })

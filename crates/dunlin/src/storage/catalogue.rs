@@ -248,7 +248,9 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
     match lines.next() {
         Some(FIRST_LINE) => {}
         Some(other) if other.starts_with("dunlin topic ") => {
-            return Err(format!("written by a newer version ({other:?}); this build reads {FIRST_LINE:?}"));
+            return Err(format!(
+                "a newer version of Dunlin wrote this file ({other:?}); this build reads {FIRST_LINE:?}"
+            ));
         }
         _ => return Err("the file does not describe a topic".to_owned()),
     }

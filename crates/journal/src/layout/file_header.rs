@@ -52,7 +52,9 @@ pub(crate) enum HeaderError {
     Short,
     #[error("not a file of a log: it does not begin with DUNLINJ")]
     Magic,
-    #[error("recording made by a newer version {0}; this build reads up to {FORMAT_VERSION}")]
+    #[error(
+        "a newer version of Dunlin wrote the file in format {0}; this build reads formats up to {FORMAT_VERSION}"
+    )]
     Newer(u32),
     #[error("the file header's checksum is wrong")]
     Checksum,

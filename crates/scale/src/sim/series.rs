@@ -24,7 +24,7 @@ pub enum SeriesError {
         place: usize,
     },
     /// The list is too short or too long.
-    #[error("{count} values: at least 2 and at most {most}")]
+    #[error("the list has {count} values: it must have 2 to {most}")]
     Count {
         /// Number of values.
         count: usize,

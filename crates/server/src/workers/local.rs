@@ -137,7 +137,7 @@ impl LocalWorkers {
             }
             Err(error) => {
                 let program = self.command.words.first().map_or("", String::as_str);
-                tracing::error!(worker = instance, program, %error, "cannot be started");
+                tracing::error!(worker = instance, program, %error, "cannot start a worker");
                 self.said.push(ProviderEvent::Failed { instance, is_capacity: false });
             }
         }
@@ -203,7 +203,7 @@ impl LocalWorkers {
 fn told(instance: Instance, said: &[LifecycleEvent], status: ExitStatus) {
     match said {
         [LifecycleEvent::Failed] => {
-            tracing::error!(worker = instance, %status, "ended before it was a worker")
+            tracing::error!(worker = instance, %status, "a worker's process ended before the worker was ready")
         }
         [LifecycleEvent::Gone] if !status.success() => tracing::warn!(worker = instance, %status, "ended"),
         _ => tracing::info!(worker = instance, %status, "ended"),

@@ -108,9 +108,9 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ),
         (
             TaskCommand::Pull { worker: 7, credit: 1 },
-            "worker 7 does not exist: it left, or gave no sign of life for too long, and its tasks went to others",
+            "worker 7 does not exist: it left, or was not renewed within its time to live; its tasks went to other workers",
         ),
-        (TaskCommand::Cancel { task: 7 }, "task 7 does not exist, or is no longer known"),
+        (TaskCommand::Cancel { task: 7 }, "task 7 does not exist, or was over too long ago"),
         (TaskCommand::Retry { task: cancelled }, "task 100000000 is not a dead letter"),
         (TaskCommand::Unschedule { tenant: b"a", name: b"n" }, "the schedule does not exist"),
         (

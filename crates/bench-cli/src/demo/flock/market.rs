@@ -198,7 +198,7 @@ impl Topic {
         match receipt {
             // No other publisher exists, so a wrong number of records shows.
             Some(receipt) if receipt.position.seq != self.records => bail!(
-                "{} records were published to {}, but its last sequence is {}",
+                "{} records were published to {}, but the position of the last record is {}",
                 self.records,
                 self.name,
                 receipt.position

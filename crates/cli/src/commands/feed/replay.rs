@@ -60,7 +60,7 @@ fn speed(text: &str) -> Result<Speed, String> {
     let factor = factor.filter(|factor: &f64| factor.is_finite() && *factor >= 1e-3);
     factor
         .map(|factor| Speed(Some(factor)))
-        .ok_or_else(|| "expected a factor like 1x or 10x, or max".to_owned())
+        .ok_or_else(|| "expected a speed like 1x or 10x, or max".to_owned())
 }
 
 /// The retention of a region's topic, and its largest record, in bytes.

@@ -145,7 +145,7 @@ fn with_port_advice(error: anyhow::Error, config: &NodeConfig) -> anyhow::Error 
     });
     match config.listen.filter(|_| is_taken) {
         Some(address) => error.context(format!(
-            "another program listens on {address}: --url dunlin://{address} publishes to a node there, --listen 127.0.0.1:0 selects a free port"
+            "another program listens on {address}: use --url dunlin://{address} to publish to a node there, or --listen 127.0.0.1:0 to take a free port"
         )),
         None => error,
     }

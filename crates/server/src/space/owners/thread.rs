@@ -170,7 +170,7 @@ pub(super) enum OwnershipError {
     Lease(#[from] LeaseLostError),
     #[error(transparent)]
     Space(#[from] SpaceError),
-    #[error("cannot keep the lease: {0}")]
+    #[error("cannot start the thread that renews the lease: {0}")]
     Thread(#[from] std::io::Error),
     #[error("the copy of region {0} was dropped before the takeover")]
     NoCopy(u32),

@@ -35,7 +35,7 @@ pub enum SpawnError {
     #[error(transparent)]
     Refused(#[from] CommandError),
     /// The owners of these regions did not respond.
-    #[error("{} owned by no process that responds: the id may be in use", list(.0))]
+    #[error("{} owned by no process that responds, so that the id may be in use there", list(.0))]
     NoOwner(Vec<RegionId>),
 }
 
