@@ -112,7 +112,7 @@ pub enum AppendError {
         expected: Position,
     },
     /// The log was not closed properly, and continues only in a higher epoch.
-    #[error("epoch {got} cannot continue after an unclean end: use {least} or higher")]
+    #[error("the log was not closed cleanly and cannot continue in epoch {got}: use epoch {least} or higher")]
     Epoch {
         /// The given value.
         got: u32,

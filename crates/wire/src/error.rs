@@ -78,7 +78,7 @@ pub enum WireError {
         error: FrameError,
     },
     /// The number of frames differs from the header's.
-    #[error("{kind:?} holds {found} records, its header says {count}")]
+    #[error("{kind:?} holds {found} records, but its header says {count}")]
     Count {
         /// The message.
         kind: MessageKind,

@@ -95,7 +95,7 @@ impl Row {
     fn parse(line: &str) -> Result<Row> {
         let fields: Vec<&str> = line.split('\t').collect();
         let [date, commit, what, busy, minutes, verdict] = fields[..] else {
-            bail!("{PATH}: six fields expected, separated by tabs: {line}");
+            bail!("{PATH}: expected six fields, separated by tabs: {line}");
         };
         Ok(Row {
             date: date.to_owned(),

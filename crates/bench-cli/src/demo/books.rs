@@ -189,6 +189,7 @@ fn open_topic(node: &Node, book: &RecordedBook) -> Result<Publisher> {
     let reducer = ReducerConfig { kind: book.kind.to_owned(), options: book.scale.options() };
     let retention = Retention { bytes: RETENTION_BYTES, ..Retention::default() };
     let config = TopicConfig { reducer: Some(reducer), retention, ..TopicConfig::default() };
-    node.create_topic(&book.topic, config, false).with_context(|| format!("cannot create {}", book.topic))?;
+    node.create_topic(&book.topic, config, false)
+        .with_context(|| format!("cannot create topic {}", book.topic))?;
     Ok(node.publisher(&book.topic)?)
 }

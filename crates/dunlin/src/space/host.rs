@@ -53,7 +53,7 @@ pub enum HostError {
     #[error("this process already runs region {}", .0.0)]
     Here(RegionId),
     /// The region is not in the partition of this world.
-    #[error("region {} is not in the partition of this world", .0.0)]
+    #[error("region {} is not one of the regions of this world", .0.0)]
     Unknown(RegionId),
     /// The topic of the region cannot be created.
     #[error("cannot create the topic of region {}: {why}", .region.0)]

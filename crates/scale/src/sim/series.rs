@@ -16,7 +16,7 @@ pub enum SeriesError {
     #[error("the text contains no list of numbers from `[` to `]`")]
     NoList,
     /// An element is not a number above 0.
-    #[error("{text:?}, the {place}th in the list, is not a number above 0")]
+    #[error("element {place} of the list, {text:?}, is not a number above 0")]
     NoNumber {
         /// The element.
         text: String,

@@ -88,7 +88,7 @@ impl Complaint {
         let is_new =
             !matches!(&self.said, Some((before, when)) if before == why && when.elapsed() < SAY_AGAIN);
         if is_new {
-            tracing::warn!("still trying to reach {at}: {why}");
+            tracing::warn!("this node still tries to join the cluster through {at}: {why}");
             self.said = Some((why.to_owned(), Instant::now()));
         }
     }

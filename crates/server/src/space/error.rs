@@ -98,7 +98,7 @@ pub enum RunnerRefusal {
         ours: u16,
     },
     /// The peer runs another world.
-    #[error("the peer runs world {theirs:?}, this process runs {ours:?}")]
+    #[error("the peer runs world {theirs:?}, but this process runs world {ours:?}")]
     World {
         /// The peer's world.
         theirs: String,
@@ -115,7 +115,7 @@ pub enum RunnerRefusal {
     #[error("the peer has number {0}, which is this process's number")]
     Number(u64),
     /// The peer claims a region of this process.
-    #[error("the peer claims region {} in epoch {epoch}, which runs here in epoch {ours}", .region.0)]
+    #[error("the peer claims region {} in epoch {epoch}, but this process runs the region in epoch {ours}", .region.0)]
     Region {
         /// The region.
         region: RegionId,

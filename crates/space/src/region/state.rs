@@ -64,7 +64,7 @@ pub enum RecordError {
     #[error("a record that replaces the whole region must be the only one of its append")]
     NotAlone,
     /// The record moves more or fewer rows than exist, or sorts rows that do not exist.
-    #[error("the record is for {rows} entities, the region has {held}")]
+    #[error("the record is for {rows} entities, but the region has {held}")]
     Rows {
         /// Rows in the record.
         rows: usize,

@@ -169,7 +169,7 @@ impl Topic {
             Err(error @ CallError::Refused(_)) => Err(anyhow::Error::from(error)),
             Err(error) => Err(anyhow::Error::from(error)),
         })
-        .with_context(|| format!("cannot create {name}"))?;
+        .with_context(|| format!("cannot create topic {name}"))?;
         let publisher =
             patiently(|| Ok(client.publisher(name)?)).with_context(|| format!("cannot publish to {name}"))?;
         Ok(Topic { name: name.to_owned(), publisher, records: 0 })

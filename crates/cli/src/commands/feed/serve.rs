@@ -121,7 +121,7 @@ fn on_its_own_node(
     for instrument in instruments.list() {
         let topic = instrument.topic();
         let created = running.node.create_topic(&topic, arguments.topic_config(instrument), false);
-        created.with_context(|| format!("cannot create {topic}"))?;
+        created.with_context(|| format!("cannot create topic {topic}"))?;
     }
     let publisher = |instrument: &Instrument| {
         let topic = instrument.topic();
@@ -162,7 +162,7 @@ fn into_a_running_node(
     for instrument in instruments.list() {
         let topic = instrument.topic();
         let created = client.create_topic(&topic, &arguments.topic_config(instrument), true);
-        created.with_context(|| format!("cannot create {topic}"))?;
+        created.with_context(|| format!("cannot create topic {topic}"))?;
     }
     let publisher = |instrument: &Instrument| {
         let topic = instrument.topic();

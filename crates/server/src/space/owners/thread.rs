@@ -449,7 +449,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 }
                 None => tracing::error!(
                     ?held,
-                    "another process runs region {}: this process's state of it is lost",
+                    "another process runs region {}; the state that this process had of the region is lost",
                     region.0
                 ),
             }

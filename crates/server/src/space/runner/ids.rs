@@ -167,7 +167,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             }
             let (id, region) = (other.id, other.region);
             self.host.take_back(id, region);
-            tracing::warn!("entity {id} of region {} is removed: region {} has the same id", own.0, region.0);
+            tracing::warn!(
+                "entity {id} of region {} is removed: region {} has an entity with the same id",
+                own.0,
+                region.0
+            );
             if let Some((reply, _)) = self.ids.waiting.remove(&id) {
                 reply(Err(CommandError::from(StoreError::Taken { id, region }).into()));
             }
