@@ -129,7 +129,7 @@ fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
             tracing::error!(topic = name, why, "this topic could not be opened; the node serves the others");
             continue;
         }
-        tracing::info!(topic = name, records, clean, "found on disk");
+        tracing::info!(topic = name, records, clean, "this topic was found on disk");
         if !clean {
             tracing::warn!(
                 topic = name,

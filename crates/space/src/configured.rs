@@ -137,13 +137,13 @@ fn text<'a>(options: &'a BTreeMap<String, String>, name: &str) -> Result<&'a str
 
 fn number(options: &BTreeMap<String, String>, name: &str) -> Result<u32, String> {
     let value = text(options, name)?;
-    value.parse().map_err(|_| format!("{name} is a number, not {value:?}"))
+    value.parse().map_err(|_| format!("{name} must be a number, not {value:?}"))
 }
 
 fn floats(options: &BTreeMap<String, String>, name: &str) -> Result<Vec<f32>, String> {
     let value = text(options, name)?;
     let parsed: Result<Vec<f32>, _> = value.split(',').map(|along| along.trim().parse()).collect();
-    parsed.map_err(|_| format!("{name} is coordinates with commas between, not {value:?}"))
+    parsed.map_err(|_| format!("{name} must be coordinates separated by commas, not {value:?}"))
 }
 
 fn schema(components: &str) -> Result<Schema, String> {

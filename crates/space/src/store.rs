@@ -98,7 +98,7 @@ pub enum StoreError {
     #[error("entity {0} is outside of the world")]
     Outside(EntityId),
     /// The position belongs to a region of another process.
-    #[error("entity {id}: its position is in region {}, which another process owns: spawn it in that process", .region.0)]
+    #[error("entity {id} cannot be spawned by this process: another process owns region {}, which contains the entity's position", .region.0)]
     Elsewhere {
         /// Id of the entity.
         id: EntityId,

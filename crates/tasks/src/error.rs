@@ -156,7 +156,7 @@ choice! {
         #[error("the count, time and burst of a rate must be at least 1")]
         Rate = 29,
         /// A task of a batch waits for a task of another shard.
-        #[error("task {index} of the batch waits for task {task:x}, which is in another shard: if tasks.shards is above 1, a task can wait only for tasks of its own tenant")]
+        #[error("task {index} of the batch waits for task {task:x} of another shard: if tasks.shards is above 1, a task can wait only for tasks of its own tenant")]
         DependencyElsewhere { /// Index of the waiting task.
             index: u32, /// Id of the task in the other shard.
             task: u64 } = 30,

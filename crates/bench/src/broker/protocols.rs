@@ -104,6 +104,6 @@ pub fn receive(sink: &mut dyn Sink, count: u64, mut time: impl FnMut(u64)) -> Re
             Ok(())
         })?;
     }
-    ensure!(next == count, "{next} of {count} lines arrived");
+    ensure!(next == count, "{next} of {count} records arrived");
     Ok(monotonic_ns())
 }

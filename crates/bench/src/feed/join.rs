@@ -105,7 +105,7 @@ impl ResidentReader {
             }
             ensure!(
                 replica.is_whole() && replica.states().next().is_some(),
-                "the first subscriber has no book"
+                "the first subscriber has no order book"
             );
             Ok(())
         });

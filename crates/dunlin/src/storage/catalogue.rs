@@ -283,7 +283,8 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
                 config.reducer = Some(ReducerConfig { kind: value.to_owned(), options: BTreeMap::new() })
             }
             "fold_option" => {
-                let reducer = config.reducer.as_mut().ok_or("fold_option comes before reducer")?;
+                let reducer =
+                    config.reducer.as_mut().ok_or("the line `fold_option` comes before the line `fold`")?;
                 let (option, value) = value.split_once(' ').unwrap_or((value, ""));
                 reducer.options.insert(option.to_owned(), value.to_owned());
             }

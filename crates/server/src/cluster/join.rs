@@ -133,7 +133,7 @@ pub(super) async fn join(
                 let identity = NodeIdentity::new(&cluster, node, address)?;
                 files.write_authority(&authority)?;
                 files.write_identity(&identity)?;
-                tracing::info!(cluster, node, "joined");
+                tracing::info!(cluster, node, "this node joined the cluster");
                 return Ok((identity, authority));
             }
             Ok(Ok(JoinReply::Refused { why }) | Err(why)) => {

@@ -267,7 +267,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let regions = body.region()?.0 as usize;
         let (regions, []) = body.bytes(regions.saturating_mul(4))?.as_chunks::<4>() else { return Ok(()) };
         let (others, []) = body.0.as_chunks::<OTHER_BYTES>() else {
-            return Err(RunnerRefusal::Frame("invalid held ids"));
+            return Err(RunnerRefusal::Frame("the list of ids is invalid"));
         };
         let Some(question) = self.ids.questions.get_mut(&number) else { return Ok(()) };
         for region in regions {
