@@ -18,7 +18,7 @@ pub enum TopicError {
     #[error("topic {0:?} already exists")]
     Exists(String),
     /// Another topic owns some of the subjects.
-    #[error("the pattern overlaps that of topic {0:?}")]
+    #[error("the pattern overlaps the pattern of topic {0:?}")]
     Overlaps(String),
     /// There is no topic of this name.
     #[error("there is no topic {0:?}")]

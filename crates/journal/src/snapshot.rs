@@ -78,7 +78,7 @@ pub(crate) fn read(disk: &dyn Disk, dir: &Path, position: Position) -> Result<Sn
 
 fn check(bytes: &[u8], position: Position) -> Result<(), String> {
     if bytes.len() < 12 || bytes[..8] != MAGIC {
-        return Err("not a snapshot: it does not begin with DUNLINS".to_owned());
+        return Err("the file is not a snapshot: it does not begin with DUNLINS".to_owned());
     }
     let version = u32_at(bytes, 8);
     if version > FORMAT_VERSION {

@@ -80,9 +80,9 @@ impl AnyRegion {
         match (min.len(), max.len()) {
             (2, 2) => empty(region, &min, &max, schema).map(AnyRegion::Plane),
             (3, 3) => empty(region, &min, &max, schema).map(AnyRegion::Space),
-            (low, high) => {
-                Err(format!("min has {low} coordinates and max {high}: a world has 2 dimensions or 3"))
-            }
+            (low, high) => Err(format!(
+                "min has {low} coordinates and max has {high}, but a world has 2 or 3 dimensions"
+            )),
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
         };
         assert!(with("depth", "3").contains("\"depth\""));
         assert!(with("region", "one").contains("\"one\""));
-        assert!(with("max", "10").contains("2 dimensions or 3"));
+        assert!(with("max", "10").contains("2 or 3 dimensions"));
         assert!(with("max", "10,0").contains("axis 1"));
         assert!(with("components", "fuel").contains("name:f32"));
     }

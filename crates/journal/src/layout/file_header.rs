@@ -50,7 +50,7 @@ pub(crate) enum HeaderError {
     Empty,
     #[error("the file ends within its header")]
     Short,
-    #[error("not a file of a log: it does not begin with DUNLINJ")]
+    #[error("the file is not part of a log: it does not begin with DUNLINJ")]
     Magic,
     #[error(
         "a newer version of Dunlin wrote the file in format {0}; this build reads formats up to {FORMAT_VERSION}"

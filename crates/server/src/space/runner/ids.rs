@@ -35,7 +35,7 @@ pub enum SpawnError {
     #[error(transparent)]
     Refused(#[from] CommandError),
     /// The owners of these regions did not respond.
-    #[error("{} owned by no process that responds, so that the id may be in use there", list(.0))]
+    #[error("no process that responds owns {}, so that the id may be in use there", list(.0))]
     NoOwner(Vec<RegionId>),
 }
 
@@ -287,6 +287,5 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
 fn list(regions: &[RegionId]) -> String {
     let numbers: Vec<String> = regions.iter().map(|region| region.0.to_string()).collect();
-    let (noun, verb) = if numbers.len() == 1 { ("region", "is") } else { ("regions", "are") };
-    format!("{noun} {} {verb}", numbers.join(", "))
+    format!("{} {}", if numbers.len() == 1 { "region" } else { "regions" }, numbers.join(", "))
 }
