@@ -97,7 +97,7 @@ choice! {
             epoch: u32, /// The present epoch.
             current: u32 } = 15,
         /// The user has as many leases as one user may have.
-        #[error("the user has {count_max} leases and may have no more at present, because one user may have a third of the free leases: end some")]
+        #[error("the user has {count_max} leases, as many as one user may have at present (a third of the free leases): end some")]
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
         /// The tenant's keys have reached the tenant's share of `state_bytes_max`.

@@ -78,7 +78,7 @@ pub enum SnapshotError {
         entry: usize,
     },
     /// An entry is not valid in this state.
-    #[error("entry {entry} of the snapshot: {error}")]
+    #[error("entry {entry} of the snapshot is invalid: {error}")]
     Entry {
         /// Number of the entry, from 1.
         entry: usize,

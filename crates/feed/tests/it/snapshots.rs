@@ -102,7 +102,10 @@ fn snapshot_refusal_names_the_defect() {
         "the snapshot has 60 bytes, but its header announces 64"
     );
     assert_eq!(refused(&|bytes| bytes[32] = 11), "entry 1 of the snapshot is out of order");
-    assert_eq!(refused(&|bytes| bytes[24] = 0), "entry 1 of the snapshot: size 0 is not above zero");
+    assert_eq!(
+        refused(&|bytes| bytes[24] = 0),
+        "entry 1 of the snapshot is invalid: size 0 is not above zero"
+    );
 }
 
 proptest! {
