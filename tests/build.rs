@@ -11,12 +11,13 @@ const GIVEN: &str = "&std::env::args().nth(1).ok_or(\"a URL is to be given\")?";
 fn main() {
     println!("cargo::rerun-if-changed={README}");
     println!("cargo::rerun-if-changed=build.rs");
-    let page = fs::read_to_string(README).expect("the README is there");
-    let chapter = page.split("## In your language").nth(1).expect("the page has this chapter");
+    let page = fs::read_to_string(README).expect("the README can be read");
+    let chapter =
+        page.split("## In your language").nth(1).expect("the README has the chapter `In your language`");
     let program = chapter.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
     let program = program.expect("the chapter has a program in Rust");
     assert!(program.contains(ADDRESS), "the example connects to {ADDRESS}");
-    let out = env::var_os("OUT_DIR").expect("cargo says where");
+    let out = env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
     fs::write(Path::new(&out).join("subscribe.rs"), program.replace(ADDRESS, GIVEN))
         .expect("the file can be written");
 }

@@ -122,7 +122,7 @@ impl Audit<'_> {
 
     fn epoch(&mut self, old: u32, last_seen: u64, new_first: (u32, u64)) -> Result<(), String> {
         if self.at.is_some_and(|at| at != (old, last_seen)) {
-            return Err(format!("the epoch ended at another position than the reader's, {:?}", self.at));
+            return Err(format!("the epoch ended at another position than the subscriber's, {:?}", self.at));
         }
         if new_first.0 <= old || new_first.1 == 0 {
             return Err("the new epoch is not higher than the previous one".to_owned());

@@ -36,7 +36,7 @@ pub fn run() -> Result<()> {
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir", &format!("/{DATA}")])
             .stdout(Stdio::piped())
             .spawn()
-            .context("cannot start the node in its root")?,
+            .context("cannot start the node in the image's root directory")?,
     );
     try_node(&root, node)?;
     println!("{}: static, and serves alone in an empty root as user {USER}", binary.display());
@@ -84,7 +84,7 @@ fn try_node(root: &Path, mut node: ContainerProcess) -> Result<()> {
     ask(&["topics", "create", "kept", "--durable"])?;
     ask(&["pub", "kept", "hello"])?;
     let read = ask(&["sub", "kept", "--from", "earliest", "--count", "1"])?;
-    ensure!(read.contains("hello"), "read back: {read:?}");
+    ensure!(read.contains("hello"), "the node did not return the published record: {read:?}");
     process::run(Command::new("kill").args(["-TERM", &node.0.id().to_string()]))?;
     let status = node.0.wait()?;
     ensure!(status.success(), "the node ended with {status}");

@@ -108,7 +108,7 @@ fn chromium() -> Result<PathBuf> {
     for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", "chromium"]] {
         let mut apt = Command::new("apt-get");
         process::run(apt.args(words).env("DEBIAN_FRONTEND", "noninteractive"))
-            .context("no Chromium; install it, or name yours in DUNLIN_CHROMIUM")?;
+            .context("cannot install Chromium: install it yourself, or set DUNLIN_CHROMIUM to its path")?;
     }
     if !browser.exists() {
         bail!("apt-get installed chromium, but {} does not exist", browser.display());

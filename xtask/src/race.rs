@@ -66,7 +66,7 @@ fn mutate() -> Result<()> {
         if outcome.held {
             survived.push(label);
         } else if !outcome.output.contains(RACE) {
-            bail!("with {label} weakened, the model fails, but not because of a race:\n{}", outcome.output);
+            bail!("the model with a weaker {label} fails, but not because of a race:\n{}", outcome.output);
         }
         println!("{label} weakened: {} models fail, {} hold", outcome.failed, outcome.passed);
     }

@@ -138,7 +138,7 @@ fn run_all(history: &History, options: &Options) -> Result<()> {
         }
     }
     println!("\n{} passed, {} failed", parts::ALL.len() - failed.len(), failed.len());
-    if failed.is_empty() { Ok(()) } else { bail!("parts failed: {}", failed.join(", ")) }
+    if failed.is_empty() { Ok(()) } else { bail!("these parts failed: {}", failed.join(", ")) }
 }
 
 fn recorded(history: &History, what: &str, options: &Options, run: impl Fn() -> Result<()>) -> Result<()> {

@@ -41,7 +41,7 @@ impl Tool {
             self.fetch(&environment)?;
             ensure!(
                 self.is_at(&fetched),
-                "{} has another version than {} {}",
+                "{} has another version than the required {} {}",
                 fetched.display(),
                 self.program,
                 self.version

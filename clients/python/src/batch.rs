@@ -95,12 +95,12 @@ impl PyBatch {
         let wanted: usize = dtype.getattr("itemsize")?.extract()?;
         match self.0.payload_bytes_each() {
             Some(bytes) if bytes == wanted => numpy.getattr("frombuffer")?.call1((self.data(py)?, dtype)),
-            Some(bytes) => {
-                Err(PyValueError::new_err(format!("payloads of {bytes} bytes, a {dtype} has {wanted}")))
-            }
-            None => {
-                Err(PyValueError::new_err("payloads of several lengths are no array: use data and offsets"))
-            }
+            Some(bytes) => Err(PyValueError::new_err(format!(
+                "each payload has {bytes} bytes, but an item of dtype {dtype} has {wanted}"
+            ))),
+            None => Err(PyValueError::new_err(
+                "the payloads have several lengths and do not form an array: use data and offsets",
+            )),
         }
     }
 
@@ -119,7 +119,7 @@ impl PyBatch {
         if (0..len).contains(&from_start) {
             return Ok(PyRecord { records: Arc::clone(&self.0), index: from_start as usize });
         }
-        Err(PyIndexError::new_err(format!("record {index} of {len}")))
+        Err(PyIndexError::new_err(format!("record {index} does not exist: the batch has {len} records")))
     }
 
     fn __repr__(&self) -> String {

@@ -113,16 +113,18 @@ impl Column {
     /// Fills in the view. The view keeps this object alive, and this object the bytes.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() {
-            return Err(PyBufferError::new_err("no view to fill in"));
+            return Err(PyBufferError::new_err("the request has no buffer view"));
         }
         if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
-            return Err(PyBufferError::new_err("these bytes are not to be written to"));
+            return Err(PyBufferError::new_err("the buffer is read-only"));
         }
         let column = slf.get();
         let row_bytes = if column.dimensions == 2 { 2 * column.item_bytes } else { column.item_bytes };
         let contiguous = column.strides[0] as usize == row_bytes;
         if flags & ffi::PyBUF_STRIDES != ffi::PyBUF_STRIDES && !contiguous {
-            return Err(PyBufferError::new_err("these numbers do not stand side by side"));
+            return Err(PyBufferError::new_err(
+                "the numbers are not contiguous: request a buffer with strides",
+            ));
         }
         let rows = column.shape[0];
         // At most one past the end, for an empty column.

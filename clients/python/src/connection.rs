@@ -175,7 +175,9 @@ impl Connection {
             "share" => GroupKind::Share,
             "work" => GroupKind::Work,
             _ => {
-                return Err(PyValueError::new_err(format!("a group is \"share\" or \"work\", not {kind:?}")));
+                return Err(PyValueError::new_err(format!(
+                    "kind must be \"share\" or \"work\", not {kind:?}"
+                )));
             }
         };
         let options = GroupOptions {

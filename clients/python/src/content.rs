@@ -29,7 +29,7 @@ impl PayloadContent {
         }
         let view = PyMemoryView::from(object).map_err(|_| {
             PyTypeError::new_err(format!(
-                "a payload is bytes, str or a buffer, not {}",
+                "a payload must be bytes, str or a buffer, not {}",
                 object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string())
             ))
         })?;

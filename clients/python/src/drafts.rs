@@ -62,12 +62,16 @@ impl OutgoingRecord {
         let tail = match (&given.subject, prefix) {
             (None, None) => String::new(),
             (None, Some(_)) => {
-                return Err(PyValueError::new_err("a publisher to a pattern is told each record's subject"));
+                return Err(PyValueError::new_err(
+                    "a publisher to a pattern needs the subject of each record",
+                ));
             }
             (Some(subject), prefix) => {
                 let tail = prefix.and_then(|prefix| subject.strip_prefix(prefix));
                 tail.filter(|tail| !tail.is_empty()).map(str::to_owned).ok_or_else(|| {
-                    PyValueError::new_err(format!("{subject:?} is no subject of the publisher's pattern"))
+                    PyValueError::new_err(format!(
+                        "subject {subject:?} does not match the publisher's pattern"
+                    ))
                 })?
             }
         };

@@ -53,7 +53,7 @@ fn compare((key, is, target, against): &Compared) -> PyResult<Compare<'_>> {
         "!=" => Comparison::NotEqual,
         "<" => Comparison::Less,
         ">" => Comparison::Greater,
-        _ => return Err(PyValueError::new_err(format!("{is:?} compares nothing"))),
+        _ => return Err(PyValueError::new_err(format!("unknown comparison {is:?}: use ==, !=, < or >"))),
     };
     let target = match (target.as_str(), against) {
         ("version", CompareValue::Number(version)) => ComparedProperty::Version { version: *version },
@@ -61,7 +61,11 @@ fn compare((key, is, target, against): &Compared) -> PyResult<Compare<'_>> {
         ("modified", CompareValue::Number(revision)) => ComparedProperty::Modified { revision: *revision },
         ("lease", CompareValue::Number(lease)) => ComparedProperty::Lease { lease: *lease },
         ("value", CompareValue::Bytes(value)) => ComparedProperty::Value { value },
-        _ => return Err(PyValueError::new_err(format!("a key's {target} is not compared with that"))),
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "a key's {target} cannot be compared with a value of this type"
+            )));
+        }
     };
     Ok(Compare { key, is, target })
 }
@@ -75,7 +79,7 @@ fn operation((what, a, b, number): &Step) -> PyResult<KeyOperation<'_>> {
         "range" => {
             KeyOperation::Range { start: a, end: b, limit: u32::try_from(*number).unwrap_or(u32::MAX) }
         }
-        _ => return Err(PyValueError::new_err(format!("{what:?} is no operation"))),
+        _ => return Err(PyValueError::new_err(format!("unknown operation {what:?}"))),
     })
 }
 
@@ -227,7 +231,7 @@ impl Keys {
     fn write(&self, py: Python<'_>, command: &ControlCommand<'_>) -> PyResult<WriteResult> {
         self.ask(py, |kv| match kv.command(command)? {
             ControlReply::Changed { revision, keys } => Ok(WriteResult { revision, keys }),
-            other => Err(Failure::Unknown(format!("the node answered {other:?}"))),
+            other => Err(Failure::Unknown(format!("the node sent the unexpected response {other:?}"))),
         })
     }
 }

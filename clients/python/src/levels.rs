@@ -63,8 +63,9 @@ impl PyLevels {
         let len = self.rows.0.len() as isize;
         let from_start = if index < 0 { index + len } else { index };
         let row = usize::try_from(from_start).ok().and_then(|at| self.rows.0.get(at));
-        row.map(|[price, size]| (*price, *size))
-            .ok_or_else(|| PyIndexError::new_err(format!("level {index} of {len}")))
+        row.map(|[price, size]| (*price, *size)).ok_or_else(|| {
+            PyIndexError::new_err(format!("level {index} does not exist: there are {len} levels"))
+        })
     }
 
     fn __repr__(&self) -> String {

@@ -147,7 +147,7 @@ impl PyPublisher {
         let shape = view.getattr("shape")?;
         let count: usize = match shape.cast::<PyTuple>() {
             Ok(shape) if !shape.is_empty() => shape.get_item(0)?.extract()?,
-            _ => return Err(PyValueError::new_err("rows are an array with at least one axis")),
+            _ => return Err(PyValueError::new_err("rows must be an array with at least one axis")),
         };
         let bytes: Vec<u8> = view.call_method0("tobytes")?.extract()?;
         if count == 0 {
@@ -223,9 +223,9 @@ impl PyPublisher {
     fn check_subject(&self) -> PyResult<()> {
         match self.prefix {
             None => Ok(()),
-            Some(_) => {
-                Err(PyValueError::new_err("a publisher to a pattern is told each record's subject: use send"))
-            }
+            Some(_) => Err(PyValueError::new_err(
+                "a publisher to a pattern needs the subject of each record: use send",
+            )),
         }
     }
 }

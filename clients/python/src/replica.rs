@@ -215,7 +215,7 @@ fn side(name: &str) -> PyResult<Side> {
     match name {
         "bid" => Ok(Side::Bid),
         "ask" => Ok(Side::Ask),
-        _ => Err(PyValueError::new_err(format!("a side is \"bid\" or \"ask\", not {name:?}"))),
+        _ => Err(PyValueError::new_err(format!("side must be \"bid\" or \"ask\", not {name:?}"))),
     }
 }
 

@@ -28,7 +28,9 @@ impl State {
             ORDERS => Ok(State::Orders(Orders::new(scale()?))),
             LAST => Ok(State::Last(LastValue::default())),
             REGION => Ok(State::Region(Box::new(AnyRegion::of(&config.options).map_err(Failure::Value)?))),
-            kind => Err(Failure::Value(format!("this version knows no state of kind {kind:?}"))),
+            kind => Err(Failure::Value(format!(
+                "this version of the client does not know states of kind {kind:?}"
+            ))),
         }
     }
 

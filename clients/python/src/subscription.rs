@@ -70,7 +70,7 @@ impl Subscription {
     #[pyo3(signature = (records_max = 4096))]
     fn batches(&self, records_max: usize) -> PyResult<Events> {
         if records_max == 0 {
-            return Err(PyValueError::new_err("records_max is at least 1"));
+            return Err(PyValueError::new_err("records_max must be at least 1"));
         }
         Ok(self.events(EventShape::Batches(records_max)))
     }
@@ -117,7 +117,7 @@ pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
         Ok("latest") => Ok(Start::Latest),
         Ok("snapshot") => Ok(Start::Snapshot),
         _ => Err(PyValueError::new_err(format!(
-            "start is \"earliest\", \"latest\", \"snapshot\", a Position or a time in ns, not {}",
+            "start must be \"earliest\", \"latest\", \"snapshot\", a Position or a time in ns, not {}",
             start.repr()?
         ))),
     }
@@ -131,7 +131,7 @@ pub fn on_gap(word: &str) -> PyResult<OnGap> {
         "snapshot" => Ok(OnGap::Snapshot),
         "fail" => Ok(OnGap::Fail),
         _ => Err(PyValueError::new_err(format!(
-            "on_gap is \"oldest\", \"newest\", \"snapshot\" or \"fail\", not {word:?}"
+            "on_gap must be \"oldest\", \"newest\", \"snapshot\" or \"fail\", not {word:?}"
         ))),
     }
 }
@@ -142,7 +142,9 @@ pub fn wait(word: &str) -> PyResult<Wait> {
         "default" => Ok(Wait::Default),
         "parked" => Ok(Wait::Parked),
         "spin" => Ok(Wait::Spin),
-        _ => Err(PyValueError::new_err(format!("wait is \"default\", \"parked\" or \"spin\", not {word:?}"))),
+        _ => Err(PyValueError::new_err(format!(
+            "wait must be \"default\", \"parked\" or \"spin\", not {word:?}"
+        ))),
     }
 }
 

@@ -317,7 +317,7 @@ impl TaskCalls {
         tenants: Vec<String>,
     ) -> PyResult<RawAttachment> {
         let ttl = Duration::try_from_secs_f64(ttl)
-            .map_err(|_| PyValueError::new_err(format!("a worker does not live for {ttl} seconds")))?;
+            .map_err(|_| PyValueError::new_err(format!("ttl={ttl} is not a valid number of seconds")))?;
         let options =
             WorkerOptions { name, kinds, queues, slots, cpu_milli, memory_bytes, ttl, labels, tenants };
         let tasks = self.connection.get().client(py)?.tasks();

@@ -45,7 +45,7 @@ impl TopicArguments {
             let on_full = match on_full.as_str() {
                 "refuse" => OnFull::Refuse,
                 "evict" => OnFull::Evict,
-                _ => return Err(PyValueError::new_err("reliable is \"refuse\" or \"evict\"")),
+                _ => return Err(PyValueError::new_err("reliable must be \"refuse\" or \"evict\"")),
             };
             let subscribers_max = self.subscribers_max.unwrap_or(plain.subscribers_max);
             Ok(Reliable {

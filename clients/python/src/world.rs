@@ -129,10 +129,14 @@ impl RawWorld {
             (None, None) => VisibilityRule::All,
             (Some(kind), None) => VisibilityRule::OfKind(kind),
             (None, Some(kind)) => VisibilityRule::NotOfKind(kind),
-            _ => return Err(PyValueError::new_err("kind= and not_kind= leave nobody to choose from")),
+            _ => {
+                return Err(PyValueError::new_err(
+                    "kind= and not_kind= exclude each other: give only one of them",
+                ));
+            }
         };
         if !(within.is_finite() && within > 0.0) {
-            return Err(PyValueError::new_err(format!("within={within}: a distance above 0")));
+            return Err(PyValueError::new_err(format!("within={within} is not a distance above 0")));
         }
         let watch =
             SurroundingsWatch { rule, bytes_per_tick, ..SurroundingsWatch::around(EntityId(entity), within) };
@@ -230,7 +234,9 @@ fn new<const D: usize>(
 fn point<const D: usize>(given: Option<Vec<f32>>) -> PyResult<Option<[f32; D]>> {
     let Some(given) = given else { return Ok(None) };
     let point = <[f32; D]>::try_from(given).ok().filter(|point| point.iter().all(|along| along.is_finite()));
-    point.map(Some).ok_or_else(|| PyValueError::new_err(format!("a point of this world is {D} numbers")))
+    point
+        .map(Some)
+        .ok_or_else(|| PyValueError::new_err(format!("a point of this world must have {D} finite numbers")))
 }
 
 #[pymethods]

@@ -56,7 +56,7 @@ def test_equal_length_payloads_are_an_array_without_a_copy(client: dunlin.Client
     assert np.array_equal(np.concatenate(arrays), sent)
     assert not arrays[0].flags.owndata and not arrays[0].flags.writeable
     assert np.shares_memory(arrays[0], np.frombuffer(found[0].data, np.uint8))
-    with pytest.raises(ValueError, match="payloads of 16 bytes"):
+    with pytest.raises(ValueError, match="each payload has 16 bytes"):
         found[0].as_array("<i8")
 
 

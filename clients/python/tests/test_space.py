@@ -84,7 +84,7 @@ def test_spawned_entity_is_visible_until_despawned(world_url: str) -> None:
             until(lambda: (viewer.next(0.1) and None) or set(viewer.visible) == {7})
         with pytest.raises(dunlin.RefusedError, match="entity 7 is in region 1 already"):
             world.spawn(7, position=(1.0, 2.0, 3.0))
-        with pytest.raises(ValueError, match="3 numbers"):
+        with pytest.raises(ValueError, match="3 finite numbers"):
             world.spawn(8, position=(1.0, 2.0))
         assert world.despawn(7).region == 1
         with pytest.raises(LookupError, match="no region of the world has entity 7"):
@@ -108,9 +108,9 @@ def test_unknown_entities_and_worlds_are_lookup_errors(world_url: str) -> None:
             world.command(5, kind=1, timeout=1e15)
         with pytest.raises(ValueError, match="nothing to change"):
             world.command(1_000_000)
-        with pytest.raises(ValueError, match="3 numbers"):
+        with pytest.raises(ValueError, match="3 finite numbers"):
             world.command(1_000_000, velocity=(1.0, 2.0))
-        with pytest.raises(ValueError, match="3 numbers"):
+        with pytest.raises(ValueError, match="3 finite numbers"):
             world.command(1_000_000, velocity=(1.0, 2.0, float("nan")))
         with pytest.raises(ValueError, match="above 0"):
             world.near(1_000_000, within=-1.0)

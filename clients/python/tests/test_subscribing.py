@@ -182,9 +182,9 @@ def test_second_thread_in_a_subscription_gets_busy_error(client: dunlin.Client, 
 
 
 def test_invalid_subscription_arguments_are_value_errors(client: dunlin.Client, topic: str) -> None:
-    with pytest.raises(ValueError, match="start is"):
+    with pytest.raises(ValueError, match="start must be"):
         client.subscribe(topic, start="begin")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="on_gap is"):
+    with pytest.raises(ValueError, match="on_gap must be"):
         client.subscribe(topic, on_gap="stop")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least 1"):
         client.subscribe(topic).batches(0)

@@ -298,7 +298,7 @@ def test_idempotency_key_gives_the_same_task_or_a_refusal(client: dunlin.Client,
     submit = client.tasks.submit
     task = submit(tenant, "mail", "x", idempotency_key="order-17", timeout=90.0, retry=7)
     assert submit(tenant, "mail", "x", idempotency_key="order-17") == task
-    with pytest.raises(errors.RefusedError, match="another queue, kind, payload or subject"):
+    with pytest.raises(errors.RefusedError, match="differs from it in queue, kind, payload or subject"):
         submit(tenant, "mail", "y", idempotency_key="order-17")
     info = client.tasks.get(task)
     assert (info.idempotency_key, info.timeout, info.retries) == (b"order-17", 90.0, 7)

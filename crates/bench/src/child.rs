@@ -113,7 +113,8 @@ impl Child {
     pub fn tell(&mut self, line: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        let stdin = self.stdin.as_mut().with_context(|| format!("{} has no standard input", self.name))?;
+        let stdin =
+            self.stdin.as_mut().with_context(|| format!("process {} has no standard input", self.name))?;
         stdin.write_all(&text).with_context(|| format!("cannot write to process {}", self.name))
     }
 
@@ -129,7 +130,7 @@ impl Child {
         match self.lines.recv_timeout(patience) {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Timeout) => {
-                bail!("{} printed nothing within {patience:?}{}", self.name, self.last_words())
+                bail!("process {} printed nothing within {patience:?}{}", self.name, self.last_words())
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.wait(Duration::from_secs(1))?;
@@ -160,7 +161,7 @@ impl Child {
                 return Ok(status);
             }
             if Instant::now() >= deadline {
-                bail!("{} did not end within {patience:?}", self.name);
+                bail!("process {} did not end within {patience:?}", self.name);
             }
             thread::sleep(Duration::from_millis(2));
         }
@@ -168,7 +169,9 @@ impl Child {
 
     /// Exit status, if the child has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.process.try_wait().with_context(|| format!("cannot read the exit status of {}", self.name))
+        self.process
+            .try_wait()
+            .with_context(|| format!("cannot read the exit status of process {}", self.name))
     }
 
     /// Kills the child and waits for its end.

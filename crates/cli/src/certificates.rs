@@ -64,7 +64,7 @@ impl Certificates {
                 certificates.are_new = true;
             }
             _ => bail!(
-                "{} has some certificates but not {}: remove the directory, and all are created again",
+                "{} has some certificates but not {}: remove the directory, so that the next start creates all of them",
                 certificates.dir,
                 missing.join(", ")
             ),

@@ -160,14 +160,14 @@ fn cluster(raw: &RawConfig) -> Result<Option<ClusterSettings>> {
     let Some(listen) = listen else {
         if join.is_some() {
             bail!(
-                "cluster.join is set, but not cluster.listen: set it to an address that the other nodes can reach"
+                "cluster.join is set, but not cluster.listen: set cluster.listen to an address that the other nodes can reach"
             );
         }
         return Ok(None);
     };
     if raw.get("data_dir").text == "off" {
         bail!(
-            "cluster.listen is set, but not data_dir: set it, because a node of a cluster stores the cluster's state"
+            "cluster.listen is set, but not data_dir: set data_dir, because a node of a cluster stores the cluster's state"
         );
     }
     let join = match (join, token_file) {

@@ -105,7 +105,8 @@ fn connect_with(global: &Global, name: &str, limits: ClientLimits) -> Result<Cli
 /// Reads the credentials from the files of the global options.
 fn credentials(global: &Global) -> Result<Credentials> {
     let read = |path: &PathBuf| {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read the secret {}", path.display()));
+        let bytes = std::fs::read(path)
+            .with_context(|| format!("cannot read the token or password file {}", path.display()));
         bytes.map(without_line_end)
     };
     match (&global.token_file, &global.user, &global.password_file) {

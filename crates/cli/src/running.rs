@@ -126,12 +126,16 @@ fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
         opened.with_context(|| format!("cannot open the data directory {}", dir.display()))?;
     for RecoveredTopic { name, records, clean, remarks, refused } in topics {
         if let Some(why) = refused {
-            tracing::error!(topic = name, why, "could not be opened; the others are served");
+            tracing::error!(topic = name, why, "this topic could not be opened; the node serves the others");
             continue;
         }
-        tracing::info!(topic = name, records, clean, "found on disk");
+        tracing::info!(topic = name, records, clean, "this topic was found on disk");
         if !clean {
-            tracing::warn!(topic = name, records, "was not closed cleanly: continues in a new epoch");
+            tracing::warn!(
+                topic = name,
+                records,
+                "this topic was not closed cleanly; it continues in a new epoch"
+            );
         }
         remarks.iter().for_each(|remark| tracing::warn!(topic = name, "{remark}"));
     }
@@ -151,7 +155,7 @@ fn cluster_config(config: &NodeConfig, stop: &StopFlag) -> Result<Option<Cluster
     let join = match &cluster.join {
         Some((at, file)) => {
             let text = std::fs::read_to_string(file)
-                .with_context(|| format!("cannot read the join token {}", file.display()))?;
+                .with_context(|| format!("cannot read the join token file {}", file.display()))?;
             Some((at.clone(), text.parse().with_context(|| file.display().to_string())?))
         }
         None => None,

@@ -236,7 +236,7 @@ pub(crate) enum ConnectionError {
     Credit { sent: u64, allowed: u64 },
     #[error("the node announced more than {0} logs")]
     Channels(usize),
-    #[error("the node sent malformed orders for workers: {0}")]
+    #[error("the node sent a malformed message to a worker: {0}")]
     Orders(#[from] dunlin_tasks::TaskDecodeError),
     #[error("the node ended the connection: {0}")]
     Error(RefusedError),

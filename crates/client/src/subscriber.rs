@@ -261,7 +261,8 @@ impl Subscribe for Subscriber {
         match self.item() {
             (InboxItem::Notice(notice, _), _) => Event::Notice(notice.clone()),
             (InboxItem::Run(run), bytes) => {
-                let (frame, _) = Frame::split(&bytes[at..]).expect("runs are checked when they are received");
+                let (frame, _) =
+                    Frame::split(&bytes[at..]).expect("batches are checked when they are received");
                 let position = Position { epoch: run.epoch, seq };
                 Event::Record(Record { position, prev_seq, frame, log: &run.log })
             }
@@ -282,7 +283,7 @@ impl Subscribe for Subscriber {
                     let mut rest = &bytes[at..run.end];
                     for seq in seq..seq + u64::from(left) {
                         let (frame, taken) =
-                            Frame::split(rest).expect("runs are checked when they are received");
+                            Frame::split(rest).expect("batches are checked when they are received");
                         rest = &rest[taken..];
                         let position = Position { epoch: run.epoch, seq };
                         each(Event::Record(Record { position, prev_seq, frame, log: &run.log }));

@@ -28,10 +28,10 @@ pub enum CallError {
     #[error(transparent)]
     Refused(#[from] RefusedError),
     /// No connection; the request was not sent.
-    #[error("not connected, nothing was sent: {0}")]
+    #[error("not connected to a node, so that nothing was sent: {0}")]
     Disconnected(String),
     /// The response was lost: the request may have been carried out.
-    #[error("outcome unknown: {0}")]
+    #[error("the outcome is unknown: {0}")]
     Unknown(String),
 }
 

@@ -22,7 +22,7 @@ pub enum DisconnectReason {
     #[error("refused by the node: {0}")]
     Refused(RefusedError),
     /// The node refuses the client for now, after an earlier connection. The client tries again.
-    #[error("refused by the node for now: {0}")]
+    #[error("the node refused the connection, and the client tries again: {0}")]
     Later(RefusedError),
     /// The caller interrupted its wait ([`interruptible`](crate::interruptible)).
     #[error("interrupted")]

@@ -55,7 +55,7 @@ choice! {
             count: u64, /// The limit.
             count_max: u64 } = 5,
         /// Another revision last wrote the key.
-        #[error("revision {modified} last wrote the key, not the expected one (0: the key does not exist)")]
+        #[error("the key has revision {modified}, not the expected one (revision 0: the key does not exist)")]
         Mismatch { /// The revision that last wrote it; 0 if it does not exist.
             modified: u64 } = 6,
         /// The lease does not exist, or has ended.
@@ -63,7 +63,7 @@ choice! {
         NoLease { /// The lease.
             lease: u64 } = 7,
         /// There are `leases_max` leases already.
-        #[error("{count_max} leases already exist, the limit leases_max")]
+        #[error("too many leases exist: the limit leases_max = {count_max} is reached")]
         TooManyLeases { /// The limit.
             count_max: u64 } = 8,
         /// The time to live is 0, or more than `lease_ttl_ms_max`.
@@ -80,7 +80,7 @@ choice! {
         NotHeld { /// The lease.
             lease: u64 } = 11,
         /// Too many leases wait for the lock.
-        #[error("{count_max} leases already wait for the lock, the limit waiters_max")]
+        #[error("too many leases wait for the lock: the limit waiters_max = {count_max} is reached")]
         TooManyWaiters { /// The limit.
             count_max: u64 } = 12,
         /// Keys have reached `state_bytes_max`, which nodes set as `kv.bytes_max`.
@@ -97,11 +97,11 @@ choice! {
             epoch: u32, /// The present epoch.
             current: u32 } = 15,
         /// The user has as many leases as one user may have.
-        #[error("the user has {count_max} leases, the most that one user may have now (a third of the free ones): end some")]
+        #[error("the user has {count_max} leases, as many as one user may have at present (a third of the free leases): end some")]
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
         /// The tenant's keys have reached the tenant's share of `state_bytes_max`.
-        #[error("the tenant's keys and values would take {bytes} bytes, more than {bytes_max}, three times what is free of kv.bytes_max: delete keys, or raise kv.bytes_max")]
+        #[error("the tenant's keys and values would take {bytes} bytes, but may take {bytes_max} at present, three times the free part of kv.bytes_max: delete keys, or raise kv.bytes_max")]
         NoShare { /// The tenant's bytes with the command.
             bytes: u64, /// The tenant's limit.
             bytes_max: u64 } = 17,
@@ -112,7 +112,7 @@ choice! {
         #[error("another topic owns some of these subjects")]
         PatternOverlaps = 21,
         /// The topic's records are on its owner's disk. The topic can therefore not be moved.
-        #[error("the topic's records are on the disk of node {owner}: it cannot be moved")]
+        #[error("the topic's records are on the disk of node {owner}: the topic cannot be moved")]
         Immovable { /// The owner.
             owner: u64 } = 22,
         /// The node is not a member at present.

@@ -15,16 +15,18 @@ pub enum TopicError {
     #[error("{0}")]
     Config(ConfigError),
     /// A topic of this name exists, with another configuration or without `or_same`.
-    #[error("topic {0:?} exists")]
+    #[error("topic {0:?} already exists")]
     Exists(String),
     /// Another topic owns some of the subjects.
-    #[error("the pattern overlaps that of topic {0:?}")]
+    #[error("the pattern overlaps the pattern of topic {0:?}")]
     Overlaps(String),
     /// There is no topic of this name.
     #[error("there is no topic {0:?}")]
     Unknown(String),
     /// The name is reserved for the system or for sessions.
-    #[error("the name {0:?} is reserved: $… for the system, _INBOX.… for sessions")]
+    #[error(
+        "the name {0:?} is reserved: names that begin with $ are for the system, with _INBOX. for sessions"
+    )]
     Reserved(String),
     /// The topic is durable, and the node has no data directory.
     #[error("a durable topic needs a data directory: start the node with --data-dir DIR")]

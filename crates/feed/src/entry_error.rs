@@ -60,7 +60,7 @@ pub enum EntryError {
         id: u64,
     },
     /// The book is at its limit of orders.
-    #[error("there would be more than {orders_max} orders")]
+    #[error("the state would have more than {orders_max} orders")]
     TooManyOrders {
         /// The limit.
         orders_max: u32,
@@ -75,7 +75,7 @@ pub enum EntryError {
         bytes_max: u32,
     },
     /// The state is at its limit of keys.
-    #[error("there would be more than {keys_max} keys")]
+    #[error("the state would have more than {keys_max} keys")]
     TooManyKeys {
         /// The limit.
         keys_max: u32,

@@ -47,7 +47,7 @@ pub(crate) enum StateKind {
 #[non_exhaustive]
 pub enum SnapshotError {
     /// The length differs from the header's.
-    #[error("the snapshot has {bytes} bytes, its header announces {wanted}")]
+    #[error("the snapshot has {bytes} bytes, but its header announces {wanted}")]
     Length {
         /// Actual length.
         bytes: usize,
@@ -63,7 +63,7 @@ pub enum SnapshotError {
         wanted: u8,
     },
     /// A newer version of Dunlin wrote the snapshot.
-    #[error("the snapshot has version {version}; this reads version {VERSION}")]
+    #[error("the snapshot has version {version}; this build reads version {VERSION}")]
     Version {
         /// Second byte of the snapshot.
         version: u8,
@@ -78,7 +78,7 @@ pub enum SnapshotError {
         entry: usize,
     },
     /// An entry is not valid in this state.
-    #[error("entry {entry} of the snapshot: {error}")]
+    #[error("entry {entry} of the snapshot is invalid: {error}")]
     Entry {
         /// Number of the entry, from 1.
         entry: usize,

@@ -78,7 +78,7 @@ impl BatchHeader {
             return Err(FrameError::Batch("the bytes do not match the record count"));
         }
         if batch.first_seq.checked_add(u64::from(batch.count)).is_none() {
-            return Err(FrameError::Batch("the sequence overflows"));
+            return Err(FrameError::Batch("the sequence number overflows"));
         }
         if batch.prev_seq >= batch.first_seq && batch.first_seq != 0 {
             return Err(FrameError::Batch("prev_seq is not before first_seq"));

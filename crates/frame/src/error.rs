@@ -21,7 +21,7 @@ pub enum FrameError {
         bytes_max: usize,
     },
     /// The length field is smaller than the header and meta lengths require.
-    #[error("frame length {len} is less than the {head} bytes of its header and meta")]
+    #[error("frame length {len} is less than the {head} bytes of its header and metadata")]
     ShortLength {
         /// The length field.
         len: usize,
@@ -35,7 +35,7 @@ pub enum FrameError {
     #[error("frame flags {0:#010b} are not allowed here")]
     ForbiddenFlags(u8),
     /// The meta does not hold the fields that its flags announce.
-    #[error("frame meta is malformed at its {0} field")]
+    #[error("the frame's metadata is malformed at field {0}")]
     Meta(&'static str),
     /// A field is too long for the layout.
     #[error("{field} of {bytes} bytes exceeds the limit of {bytes_max} bytes")]

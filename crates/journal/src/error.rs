@@ -55,7 +55,7 @@ pub enum OpenError {
         found: String,
     },
     /// A newer version wrote the file.
-    #[error("{}: recording made by a newer version {version}; this build reads up to {reads}", file.display())]
+    #[error("a newer version of Dunlin wrote {} in format {version}; this build reads formats up to {reads}", file.display())]
     Newer {
         /// The file.
         file: PathBuf,
@@ -65,7 +65,7 @@ pub enum OpenError {
         reads: u32,
     },
     /// A file's content does not match its name: it was renamed or replaced.
-    #[error("{}: its content does not match its name: was it renamed?", .0.display())]
+    #[error("the content of {} does not match the file's name: was the file renamed?", .0.display())]
     Misnamed(PathBuf),
     /// The log's name is too long or empty.
     #[error("a log's name is 1 to {bytes_max} bytes, not {bytes}")]
@@ -76,7 +76,7 @@ pub enum OpenError {
         bytes_max: usize,
     },
     /// The directory holds more files than a log may have.
-    #[error("{} holds {files} files, more than the {files_max} of a log", dir.display())]
+    #[error("{} holds {files} files, but a log may have at most {files_max}", dir.display())]
     TooManyFiles {
         /// The directory.
         dir: PathBuf,
@@ -112,7 +112,7 @@ pub enum AppendError {
         expected: Position,
     },
     /// The log was not closed properly, and continues only in a higher epoch.
-    #[error("epoch {got} cannot continue after an unclean end: use {least} or higher")]
+    #[error("the log was not closed cleanly and cannot continue in epoch {got}: use epoch {least} or higher")]
     Epoch {
         /// The given value.
         got: u32,
@@ -120,7 +120,7 @@ pub enum AppendError {
         least: u32,
     },
     /// The batch is larger than a block may be.
-    #[error("{bytes} bytes exceed the limit of {bytes_max} bytes")]
+    #[error("a batch of {bytes} bytes exceeds the limit of {bytes_max} bytes")]
     TooLarge {
         /// Its size, bytes.
         bytes: u64,
@@ -128,10 +128,10 @@ pub enum AppendError {
         bytes_max: u64,
     },
     /// Count, times and bytes of the batch contradict each other.
-    #[error("not a batch of frames: {0}")]
+    #[error("the bytes are not a batch of frames: {0}")]
     Batch(&'static str),
     /// The disk failed earlier, and this log accepts no more records. Synced records are kept.
-    #[error("the log ended when the disk failed: {0}")]
+    #[error("the log accepts no more records, because the disk failed: {0}")]
     Ended(String),
     /// The disk failed. This log accepts no more records.
     #[error(transparent)]

@@ -57,7 +57,7 @@ impl CommitMeasurement {
 #[non_exhaustive]
 pub enum MeasureError {
     /// The directory is in memory. A measurement there shows nothing about a disk.
-    #[error("{0} is in memory only: durability is not measured there")]
+    #[error("{0} is on a file system in memory, where durability cannot be measured")]
     NotADisk(String),
     /// The log could not be opened.
     #[error(transparent)]

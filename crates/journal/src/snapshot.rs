@@ -78,12 +78,12 @@ pub(crate) fn read(disk: &dyn Disk, dir: &Path, position: Position) -> Result<Sn
 
 fn check(bytes: &[u8], position: Position) -> Result<(), String> {
     if bytes.len() < 12 || bytes[..8] != MAGIC {
-        return Err("not a snapshot: it does not begin with DUNLINS".to_owned());
+        return Err("the file is not a snapshot: it does not begin with DUNLINS".to_owned());
     }
     let version = u32_at(bytes, 8);
     if version > FORMAT_VERSION {
         return Err(format!(
-            "snapshot made by a newer version {version}; this build reads up to {FORMAT_VERSION}"
+            "a newer version of Dunlin wrote the snapshot in format {version}; this build reads formats up to {FORMAT_VERSION}"
         ));
     }
     if bytes.len() < HEADER_BYTES || u64_at(bytes, 32) != (bytes.len() - HEADER_BYTES) as u64 {
@@ -93,7 +93,7 @@ fn check(bytes: &[u8], position: Position) -> Result<(), String> {
         return Err("the snapshot's checksum is wrong".to_owned());
     }
     if Position::new(u32_at(bytes, 16), u64_at(bytes, 24)) != position {
-        return Err("its content does not match its name: was it renamed?".to_owned());
+        return Err("the snapshot does not match its file's name: was the file renamed?".to_owned());
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::vocabulary::Types;
 #[non_exhaustive]
 pub enum RaftGroupError {
     /// This node does not lead; nothing changed. Send the request to the leader.
-    #[error("this node does not lead{}", .leader.as_ref().map_or_else(String::new, |leader| format!("; node {} at {} does", leader.id, leader.address)))]
+    #[error("this node is not the leader{}", .leader.as_ref().map_or_else(String::new, |leader| format!("; node {} at {} is", leader.id, leader.address)))]
     NotLeader {
         /// The leader, if known.
         leader: Option<RaftMember>,
@@ -24,7 +24,7 @@ pub enum RaftGroupError {
     #[error("no majority of the nodes responds: {0}")]
     NoQuorum(String),
     /// Too many commands wait already.
-    #[error("{0} commands already wait, the limit waiting_max; retry later")]
+    #[error("too many commands wait: the limit waiting_max = {0} is reached; retry later")]
     Busy(usize),
     /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]
@@ -36,7 +36,7 @@ pub enum RaftGroupError {
     },
     /// The leader's disk is nearly full; nothing changed. Retry later. Commands that make the state smaller are
     /// accepted.
-    #[error("no room for commands that make the state larger: {0}")]
+    #[error("the disk has no room for commands that make the state larger: {0}")]
     NoRoom(String),
     /// The group cannot execute the request at present.
     #[error("{0}")]

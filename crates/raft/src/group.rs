@@ -138,7 +138,11 @@ impl<M: StateMachine> GroupHandle<M> {
     pub fn with<R>(&self, look: impl FnOnce(&M) -> R) -> R {
         self.part.machines.with(|machine| {
             let machine: &dyn Any = machine;
-            look(machine.downcast_ref().expect("the machine has the type with which the group was started"))
+            look(
+                machine
+                    .downcast_ref()
+                    .expect("the state machine has the type with which the group was started"),
+            )
         })
     }
 }

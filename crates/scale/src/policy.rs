@@ -124,7 +124,7 @@ pub struct Spot {
 pub enum PolicyError {
     /// The bounds are in the wrong order, or too high.
     #[error(
-        "workers_min {workers_min} and workers_max {workers_max}: the first must not exceed the second, which must be 1 to {most}"
+        "workers_min is {workers_min} and workers_max is {workers_max}: workers_max must be 1 to {most}, and workers_min not more than workers_max"
     )]
     Bounds {
         /// The lower bound.

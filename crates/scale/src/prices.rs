@@ -52,7 +52,7 @@ pub enum PricesError {
         what: String,
     },
     /// There is no machine, too many, or one twice.
-    #[error("the table of prices has {count} machines: at least 1, at most {most}, each once")]
+    #[error("the table of prices has {count} machines: it must list 1 to {most} machines, each only once")]
     Machines {
         /// Number of machines.
         count: usize,

@@ -188,7 +188,7 @@ impl Cluster {
         if is_new {
             if !handle.block_on(control.is_begun())? {
                 handle.block_on(control.begin(&[member]))?;
-                tracing::info!(cluster = seat.identity.cluster, "began a cluster");
+                tracing::info!(cluster = seat.identity.cluster, "this node began a new cluster");
             }
             seat.files.write_identity(&seat.identity.clone().settled())?;
         }
@@ -294,7 +294,7 @@ async fn hand_over_lead(seat: &ClusterMember) {
         && control.status().is_ok_and(|status| status.leader == Some(status.id) && status.voters.len() > 1)
     {
         match admin::hand_over(control, None).await {
-            Ok(Some(leader)) => tracing::info!(leader, "another node leads now"),
+            Ok(Some(leader)) => tracing::info!(leader, "another node is the leader now"),
             Ok(None) => tracing::warn!(
                 "no other node became the leader; the cluster elects one after this node has ended"
             ),
@@ -362,7 +362,7 @@ async fn place(
             && token.fingerprint != authority.fingerprint()?
         {
             return Err(ClusterError::Refused(format!(
-                "{dir} belongs to node {} of cluster {}, but the token to another cluster: leave --join out to continue in the first, or give an empty directory",
+                "{dir} belongs to node {} of cluster {}, but the join token is for another cluster: start the node without --join, or give an empty directory",
                 identity.node, identity.cluster
             )));
         }

@@ -13,7 +13,7 @@ use crate::tls::TlsFilesError;
 pub enum StartError {
     /// Other machines can reach the address, and the configuration does not allow this.
     #[error(
-        "other machines can reach {0}, but this listener has no encryption, or does not authenticate clients: listen on 127.0.0.1, configure tls with a client_ca, or set anyone_on_the_network_may_connect"
+        "other machines can reach {0} without encryption or without authentication: listen on 127.0.0.1, configure tls with a client_ca, or set anyone_on_the_network_may_connect"
     )]
     OffLoopback(SocketAddr),
     /// The TLS files are invalid.

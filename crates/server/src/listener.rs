@@ -107,7 +107,7 @@ pub(crate) async fn accept(listener: Listener, shared: Arc<SharedServer>, cores:
     };
     let accepting = match accepting {
         Ok(accepting) => accepting,
-        Err(error) => return tracing::error!(%error, "cannot listen"),
+        Err(error) => return tracing::error!(%error, "cannot accept connections at a listener"),
     };
     let mut resting = false;
     loop {

@@ -83,12 +83,10 @@ impl Reloads {
             entry.seen = stamps(&*entry.what);
             let what = entry.what.what();
             match entry.what.reload() {
-                Ok(()) => tracing::info!("{what}: read again"),
+                Ok(()) => tracing::info!("{what}: reloaded"),
                 Err(error) => {
                     sound = false;
-                    tracing::error!(
-                        "cannot reload {what}, so that the previous content stays in force: {error}"
-                    );
+                    tracing::error!("cannot reload {what}; the previous content stays in force: {error}");
                 }
             }
         }

@@ -51,7 +51,7 @@ fn main() {
 }
 
 fn world() -> WorldBox<3> {
-    WorldBox::cube(EDGE).expect("the world's edge is above zero")
+    WorldBox::cube(EDGE).expect("the world's edge length is above 0")
 }
 
 fn entity(nth: u64, speed: f32, plane: bool) -> Entity<'static, 3> {

@@ -72,7 +72,7 @@ impl AnyRegion {
     pub fn of(options: &BTreeMap<String, String>) -> Result<AnyRegion, String> {
         let known = ["region", "min", "max", "components"];
         if let Some(option) = options.keys().find(|option| !known.contains(&option.as_str())) {
-            return Err(format!("regions have no option {option:?}: {} are known", known.join(", ")));
+            return Err(format!("regions have no option {option:?}: the options are {}", known.join(", ")));
         }
         let region = RegionId(number(options, "region")?);
         let (min, max) = (floats(options, "min")?, floats(options, "max")?);
@@ -80,9 +80,9 @@ impl AnyRegion {
         match (min.len(), max.len()) {
             (2, 2) => empty(region, &min, &max, schema).map(AnyRegion::Plane),
             (3, 3) => empty(region, &min, &max, schema).map(AnyRegion::Space),
-            (low, high) => {
-                Err(format!("min has {low} coordinates and max {high}: a world has 2 dimensions or 3"))
-            }
+            (low, high) => Err(format!(
+                "min has {low} coordinates and max has {high}, but a world has 2 or 3 dimensions"
+            )),
         }
     }
 
@@ -137,13 +137,13 @@ fn text<'a>(options: &'a BTreeMap<String, String>, name: &str) -> Result<&'a str
 
 fn number(options: &BTreeMap<String, String>, name: &str) -> Result<u32, String> {
     let value = text(options, name)?;
-    value.parse().map_err(|_| format!("{name} is a number, not {value:?}"))
+    value.parse().map_err(|_| format!("{name} must be a number, not {value:?}"))
 }
 
 fn floats(options: &BTreeMap<String, String>, name: &str) -> Result<Vec<f32>, String> {
     let value = text(options, name)?;
     let parsed: Result<Vec<f32>, _> = value.split(',').map(|along| along.trim().parse()).collect();
-    parsed.map_err(|_| format!("{name} is coordinates with commas between, not {value:?}"))
+    parsed.map_err(|_| format!("{name} must be coordinates separated by commas, not {value:?}"))
 }
 
 fn schema(components: &str) -> Result<Schema, String> {
@@ -187,7 +187,7 @@ mod tests {
         };
         assert!(with("depth", "3").contains("\"depth\""));
         assert!(with("region", "one").contains("\"one\""));
-        assert!(with("max", "10").contains("2 dimensions or 3"));
+        assert!(with("max", "10").contains("2 or 3 dimensions"));
         assert!(with("max", "10,0").contains("axis 1"));
         assert!(with("components", "fuel").contains("name:f32"));
     }

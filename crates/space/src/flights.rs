@@ -44,7 +44,7 @@ pub struct Flights {
 #[non_exhaustive]
 pub enum FlightsError {
     /// The bytes are not JSON of the expected form.
-    #[error("not a recording of flights: {0}")]
+    #[error("the file is not a recording of flights: {0}")]
     Json(#[from] serde_json::Error),
     /// The recording has no track.
     #[error("the recording contains no aircraft with a position")]

@@ -52,7 +52,7 @@ pub struct Interests<const D: usize> {
 #[non_exhaustive]
 pub enum InterestError {
     /// The limit of viewers is reached.
-    #[error("the region already has {max} viewers, the limit")]
+    #[error("the region has reached its limit of {max} viewers")]
     TooMany {
         /// The limit.
         max: u32,

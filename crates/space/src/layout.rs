@@ -13,7 +13,7 @@ pub const VERSION: u8 = 1;
 #[non_exhaustive]
 pub enum SpaceDecodeError {
     /// The bytes end too early, or announce more than there is.
-    #[error("the bytes are cut short: they announce more than follows")]
+    #[error("the bytes end too early")]
     Short,
     /// Bytes follow after the end.
     #[error("{0} unexpected bytes follow after the end")]

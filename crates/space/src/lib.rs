@@ -10,7 +10,7 @@
 //! use dunlin_space::behaviour::Walk;
 //! use dunlin_space::{Entity, Lockstep, RegionId, RegionSetup, WorldBox};
 //!
-//! let world = WorldBox::<3>::cube(100.0).expect("the edge is above zero");
+//! let world = WorldBox::<3>::cube(100.0).expect("the edge length is above 0");
 //! let walk = Walk { speed_max: 5.0, turn: 0.1 };
 //! let mut regions = Lockstep::new(&RegionSetup::new(RegionId(0), world, 1.0), &walk, 2);
 //! regions.spawn(&Entity::at(7, [1.0, 2.0, 3.0])).expect("the position is in the world");

@@ -32,13 +32,13 @@ pub struct RegionLoad {
 #[non_exhaustive]
 pub enum PartitionError {
     /// The region is not in the partition.
-    #[error("region {} is not in the partition", .0.0)]
+    #[error("region {} is not one of the world's regions", .0.0)]
     Unknown(RegionId),
     /// The region is already in the partition.
-    #[error("region {} is already in the partition", .0.0)]
+    #[error("region {} is already one of the world's regions", .0.0)]
     Known(RegionId),
     /// A region would have no key.
-    #[error("a cut at key {at} leaves a region without keys")]
+    #[error("a cut at key {at} of the space-filling curve leaves a region without keys")]
     Empty {
         /// Key of the cut.
         at: u64,
@@ -47,7 +47,7 @@ pub enum PartitionError {
     #[error(transparent)]
     Decode(#[from] SpaceDecodeError),
     /// The regions are not adjacent.
-    #[error("regions {} and {} are not neighbours on the curve", .0.0, .1.0)]
+    #[error("regions {} and {} are not neighbours on the space-filling curve", .0.0, .1.0)]
     Apart(RegionId, RegionId),
 }
 

@@ -77,7 +77,9 @@ pub enum StepError {
         now_ns: u64,
     },
     /// The standby does not know the tick before the last.
-    #[error("the standby knows tick {known}: tick {next} waits until the standby is at most one tick behind")]
+    #[error(
+        "the standby has received tick {known}: tick {next} waits until the standby is at most one tick behind"
+    )]
     StandbyBehind {
         /// Last tick that the standby knows.
         known: u64,

@@ -81,7 +81,7 @@ pub enum StoreError {
     #[error("there is no entity {0}")]
     Unknown(EntityId),
     /// The limit of entities is reached.
-    #[error("the region already has {max} entities, the limit")]
+    #[error("the region has reached its limit of {max} entities")]
     Full {
         /// The limit.
         max: u32,
@@ -98,7 +98,7 @@ pub enum StoreError {
     #[error("entity {0} is outside of the world")]
     Outside(EntityId),
     /// The position belongs to a region of another process.
-    #[error("entity {id}: its position is in region {}, which another process owns: spawn it in that process", .region.0)]
+    #[error("entity {id} cannot be spawned by this process: another process owns region {}, which contains the entity's position", .region.0)]
     Elsewhere {
         /// Id of the entity.
         id: EntityId,
@@ -107,7 +107,7 @@ pub enum StoreError {
     },
     /// The velocity is too small to change the position.
     #[error(
-        "entity {id} would not move: at its position two coordinates are {apart} apart, more than its distance in a tick; give it {slowest} a second or more, or a position nearer to 0"
+        "entity {id} would not move: neighbouring coordinates at its position are {apart} apart, more than its distance in a tick; use a speed of at least {slowest} a second, or a position nearer to 0"
     )]
     StandsStill {
         /// Id of the entity.

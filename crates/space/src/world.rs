@@ -42,7 +42,7 @@ pub enum WorldError {
     },
     /// An axis has no extent, or is too small for distinct coordinates.
     #[error(
-        "axis {axis} goes from {min} to {max}: use two finite ends, the lower one first, with distinct coordinates between them"
+        "axis {axis} goes from {min} to {max}: use two finite numbers, the lower one first, that are neither equal nor too close to each other"
     )]
     Axis {
         /// The axis, from 0.

@@ -72,7 +72,7 @@ impl SchedulerState {
         Ok(held)
     }
 
-    /// Time at which a worker counts as dead, ms; each sign of life moves it.
+    /// Time at which a worker counts as dead, ms; each renewal moves it.
     pub fn lease_end_ms(&self, worker: u64) -> Result<u64, TaskRefusal> {
         Ok(self.workers[self.find_worker(worker)?].end_ms)
     }

@@ -269,7 +269,7 @@ layout! {
         pub cpu_milli: u32,
         /// Memory bytes of the worker; 0 if not stated.
         pub memory_bytes: u64,
-        /// Time without a sign of life after which the worker counts as dead, ms.
+        /// Time without a renewal after which the worker counts as dead, ms.
         pub ttl_ms: u64,
         /// Tasks that the worker takes at once.
         pub credit: u32,

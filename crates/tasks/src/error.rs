@@ -7,7 +7,7 @@ use crate::layout::{choice, decode, encode};
 #[non_exhaustive]
 pub enum TaskDecodeError {
     /// The bytes end too early.
-    #[error("the bytes are cut short: they announce more than follows")]
+    #[error("the bytes end too early")]
     Short,
     /// Bytes are left over.
     #[error("{0} unexpected bytes follow after the end")]
@@ -40,11 +40,11 @@ choice! {
         #[error("the tenant does not exist")]
         NoTenant = 1,
         /// The task does not exist, or is no longer known.
-        #[error("task {task:x} does not exist, or is no longer known")]
+        #[error("task {task:x} does not exist, or ended too long ago")]
         NoTask { /// Id of the task.
             task: u64 } = 2,
         /// The worker does not exist, or is no longer known.
-        #[error("worker {worker:x} does not exist: it left, or gave no sign of life for too long, and its tasks went to others")]
+        #[error("worker {worker:x} does not exist: it left, or was not renewed within its time to live; its tasks went to other workers")]
         NoWorker { /// Id of the worker.
             worker: u64 } = 3,
         /// A required name is empty.
@@ -99,10 +99,10 @@ choice! {
             queued_max: u64, /// Time until room is expected, ms.
             retry_after_ms: u64 } = 14,
         /// The parts of a quota contradict each other.
-        #[error("a quota needs reserved ≤ soft ≤ hard, and burst only together with hard")]
+        #[error("a quota needs reserved ≤ soft ≤ hard, and a burst needs hard")]
         Quota = 15,
         /// The weight is out of range.
-        #[error("a tenant's weight is 1 to 10,000")]
+        #[error("a tenant's weight must be 1 to 10,000")]
         Weight = 16,
         /// A worker names no kind.
         #[error("a worker must name at least one kind")]
@@ -112,7 +112,7 @@ choice! {
         WorkerTtl { /// The limit.
             ttl_ms_max: u64 } = 18,
         /// The report is late: the task has another token now.
-        #[error("token {token} of task {task:x} is not valid any more: the task timed out, was cancelled, or went to another worker")]
+        #[error("token {token} of task {task:x} is not valid: the task timed out, was cancelled, or went to another worker")]
         StaleToken { /// Id of the task.
             task: u64, /// Token of the report.
             token: u64 } = 19,
@@ -122,7 +122,7 @@ choice! {
             worker: u64, /// Id of the task.
             task: u64 } = 20,
         /// The task has ended.
-        #[error("task {task:x} is already over")]
+        #[error("task {task:x} has already ended")]
         Over { /// Id of the task.
             task: u64 } = 21,
         /// The task is not a dead letter.
@@ -136,14 +136,14 @@ choice! {
         #[error("the cron expression is not valid, or never matches a time")]
         Cron = 24,
         /// The subject is missing, or not allowed for this kind.
-        #[error("tasks of kind `publish`, and only they, need a subject")]
+        #[error("a task of kind `publish` needs a subject, and a task of another kind must not have one")]
         Subject = 25,
         /// The task of a schedule waits for others, or has times or a key of its own.
-        #[error("a schedule's task has no dependencies, times or idempotency key of its own")]
+        #[error("a schedule's task must not have dependencies, times or an idempotency key")]
         ScheduledTask = 26,
         /// Tasks take `state_bytes_max`, which nodes set from `tasks.bytes_max`, in equal parts for each
         /// shard.
-        #[error("tasks would take {bytes} bytes, more than the {bytes_max} of tasks.bytes_max: try again when some are done, cancel tasks, discard dead letters, or raise tasks.bytes_max")]
+        #[error("tasks would take {bytes} bytes, more than tasks.bytes_max = {bytes_max}: wait for tasks to end, discard dead letters, or raise tasks.bytes_max")]
         NoRoom { /// Bytes that tasks would take.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 27,
@@ -156,22 +156,22 @@ choice! {
         #[error("the count, time and burst of a rate must be at least 1")]
         Rate = 29,
         /// A task of a batch waits for a task of another shard.
-        #[error("task {index} of the batch waits for task {task:x}, which lives in another shard: where tasks.shards > 1, tasks wait for those of their own tenant")]
+        #[error("task {index} of the batch waits for task {task:x} of another shard: if tasks.shards is above 1, a task can wait only for tasks of its own tenant")]
         DependencyElsewhere { /// Index of the waiting task.
             index: u32, /// Id of the task in the other shard.
             task: u64 } = 30,
         /// The idempotency key belongs to a different task.
-        #[error("task {index} of the batch has the idempotency key of task {task:x}, which has another queue, kind, payload or subject: use another key")]
+        #[error("task {index} of the batch has the idempotency key of task {task:x}, but differs from it in queue, kind, payload or subject: use another key")]
         KeyReused { /// Index of the refused task.
             index: u32, /// Id of the task with the key.
             task: u64 } = 31,
         /// The idempotency key belongs to a cancelled task.
-        #[error("task {index} of the batch has the idempotency key of task {task:x}, which was cancelled: use another key to have it done")]
+        #[error("task {index} of the batch has the idempotency key of task {task:x}, which was cancelled: use another key to submit it again")]
         KeyCancelled { /// Index of the refused task.
             index: u32, /// Id of the task with the key.
             task: u64 } = 32,
         /// Two different tasks of a batch have the same key.
-        #[error("tasks {before} and {index} of the batch have the same idempotency key, but another queue, kind, payload or subject")]
+        #[error("tasks {before} and {index} of the batch have the same idempotency key, but differ in queue, kind, payload or subject: use different keys")]
         KeyInBatch { /// Index of the second task.
             index: u32, /// Index of the first task.
             before: u32 } = 33,
@@ -181,12 +181,12 @@ choice! {
             at_ms: u64, /// The cluster's time.
             now_ms: u64 } = 34,
         /// The tenant's tasks take as much as one tenant may.
-        #[error("the tenant's tasks would take {bytes} bytes, more than {bytes_max}, three times what is free of tasks.bytes_max: try again when some are done, cancel tasks, discard dead letters, or raise tasks.bytes_max")]
+        #[error("the tenant's tasks would take {bytes} bytes, but may take {bytes_max} at present, three times the free part of tasks.bytes_max: wait for tasks to end, or raise tasks.bytes_max")]
         NoShare { /// Bytes that its tasks would take.
             bytes: u64, /// Bytes that they may take.
             bytes_max: u64 } = 35,
         /// A task of a batch waits for an unknown task.
-        #[error("task {index} of the batch waits for task {task:x}, which is not known: the tenant never had it, or it was over too long ago")]
+        #[error("task {index} of the batch waits for task {task:x}, which is not known: the tenant never had it, or it ended too long ago")]
         DependencyUnknown { /// Index of the waiting task.
             index: u32, /// Id of the unknown task.
             task: u64 } = 36,

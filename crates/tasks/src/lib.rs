@@ -7,7 +7,7 @@
 //! use dunlin_tasks::{CommandReply, NewTask, SchedulerLimits, SchedulerState, TaskCommand, TaskEffects, TenantSettings};
 //!
 //! let (mut state, mut effects) = (SchedulerState::new(SchedulerLimits::default()), TaskEffects::default());
-//! state.apply(&TaskCommand::Tenant { tenant: TenantSettings::new(b"shop") }, &mut effects).expect("a valid tenant");
+//! state.apply(&TaskCommand::Tenant { tenant: TenantSettings::new(b"shop") }, &mut effects).expect("the tenant is valid");
 //! let tasks = vec![NewTask::new(b"resize", b"image 7")];
 //! let reply = state.apply(&TaskCommand::Submit { tenant: b"shop", tasks }, &mut effects).expect("a valid task");
 //! assert!(matches!(reply, CommandReply::Submitted { .. }));

@@ -46,7 +46,7 @@ layout! {
         pub finished_ms: u64,
         /// Maximum number of dead letters of one tenant; the oldest are dropped.
         pub dead_max: u64,
-        /// Longest time to live of a worker without a sign of life, ms.
+        /// Longest time to live of a worker without a renewal, ms.
         pub worker_ttl_ms_max: u64,
         /// Timeout of a task without its own, ms.
         pub timeout_ms_default: u32,

@@ -276,7 +276,7 @@ struct Lent<'s, T>(&'s T);
 
 impl<'l, T: Layout<'l>> Layout<'l> for Lent<'_, T> {
     fn read(_: &mut Fields<'l>) -> Result<Self, TaskDecodeError> {
-        Err(TaskDecodeError::Inconsistent("what is only lent"))
+        Err(TaskDecodeError::Inconsistent("entries that can only be written"))
     }
 
     fn write(&self, out: &mut Vec<u8>) {

@@ -156,7 +156,7 @@ layout! {
         pub done: u64,
         /// Whether the worker takes no new tasks.
         pub is_draining: bool,
-        /// Remaining time to live without a sign of life, ms.
+        /// Remaining time to live without a renewal, ms.
         pub left_ms: u64,
         /// Labels that tasks may need.
         pub labels: Vec<StoredLabel>,

@@ -127,7 +127,7 @@ pub enum ConfigError {
     #[error("{0}")]
     Subject(#[from] SubjectError),
     /// A value is outside its range.
-    #[error("{name} of {value} is outside {min} … {max}")]
+    #[error("{name} is {value}, but must be {min} to {max}")]
     Range {
         /// The value's name.
         name: &'static str,

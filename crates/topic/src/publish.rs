@@ -177,7 +177,7 @@ pub enum PublishError {
     #[error("batch refused: {0}")]
     Batch(&'static str),
     /// The log's last sequence is not the expected one.
-    #[error("the log's last sequence is {last_seq}, not {expected}")]
+    #[error("the log's last sequence number is {last_seq}, not {expected}")]
     SeqMoved {
         /// The expected sequence.
         expected: u64,
@@ -284,7 +284,7 @@ pub enum PublishError {
     #[error("the topic is closed")]
     Closed,
     /// The response was lost: the record may or may not have been appended. A retry with the same producer is safe.
-    #[error("outcome unknown: {0}")]
+    #[error("the outcome is unknown: {0}")]
     Unknown(String),
     /// An earlier record was refused. All other records that were sent are appended, including the one of this call.
     #[error("record {record} of this publisher was refused: {why}{}; all others were sent", and_more(*more))]

@@ -195,7 +195,7 @@ pub enum SubscribeError {
     #[error("no topic owns the subject {0:?}")]
     NoTopic(String),
     /// [`Start::After`] needs a single log, but the pattern spans several.
-    #[error("a start position needs a single log, but the pattern {pattern:?} spans at least {logs}")]
+    #[error("a start position needs a single log, but the pattern {pattern:?} matches at least {logs} logs")]
     ManyLogs {
         /// The pattern.
         pattern: String,

@@ -262,7 +262,7 @@ impl Subscribe for Subscriber {
         }
         self.taken = std::mem::take(&mut self.found);
         let record = self.current().and_then(|cursor| cursor.under()).map(|(record, _)| record);
-        Event::Record(record.expect("`ready` returned true"))
+        Event::Record(record.expect("an event is available after `ready` has returned true"))
     }
 
     #[inline(always)]

@@ -11,7 +11,7 @@ pub enum WireError {
     #[error("the peer does not use Dunlin's protocol: its first bytes are {0:02x?}")]
     Magic([u8; 8]),
     /// A preamble whose lowest version is above the highest.
-    #[error("preamble offers the empty range of versions {min} to {max}")]
+    #[error("the peer offers the protocol versions {min} to {max}, which is an empty range")]
     VersionRange {
         /// The lowest offered.
         min: u8,
@@ -78,7 +78,7 @@ pub enum WireError {
         error: FrameError,
     },
     /// The number of frames differs from the header's.
-    #[error("{kind:?} holds {found} records, its header says {count}")]
+    #[error("{kind:?} holds {found} records, but its header says {count}")]
     Count {
         /// The message.
         kind: MessageKind,

@@ -71,9 +71,10 @@ pub fn run(order: Order) -> RunReport {
 
 impl Agent for Bird {
     fn step(&mut self, state: &mut dyn State) {
-        let world = state.as_any_mut().downcast_mut::<World>().expect("there is no other");
+        let world = state.as_any_mut().downcast_mut::<World>().expect("the state is a World");
         let order = &world.order;
-        let (mut apart, mut alike, mut together, mut count) = ([0.0_f32; 2], [0.0_f32; 2], [0.0_f32; 2], 0_u32);
+        let (mut apart, mut alike, mut together, mut count) =
+            ([0.0_f32; 2], [0.0_f32; 2], [0.0_f32; 2], 0_u32);
         for other in world.field.get_neighbors_within_relax_distance(self.at, order.sight) {
             let offset = [other.at.x - self.at.x, other.at.y - self.at.y];
             let distance_sq = offset[0] * offset[0] + offset[1] * offset[1];

@@ -21,14 +21,15 @@ type Found = Vec<f32>;
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("an order");
+    std::io::stdin().read_line(&mut line).expect("standard input can be read");
     if arguments[1] == "flock" {
-        let told = flock::run(serde_json::from_str(&line).expect("a flock"));
-        println!("{}", serde_json::to_string(&told).expect("they are numbers"));
+        let told = flock::run(serde_json::from_str(&line).expect("standard input describes a flock"));
+        println!("{}", serde_json::to_string(&told).expect("the report can be encoded as JSON"));
         return;
     }
-    let time_ms: u128 = arguments[4].parse().expect("a time");
-    let mut points: Vec<[f32; 3]> = serde_json::from_str(&line).expect("points are triples");
+    let time_ms: u128 = arguments[4].parse().expect("the fourth argument is a time in milliseconds");
+    let mut points: Vec<[f32; 3]> =
+        serde_json::from_str(&line).expect("standard input has points of three numbers");
     let tick: fn(&[[f32; 3]], &mut Found) = match arguments[2].as_str() {
         "rstar" => rstar_tick,
         "kiddo" => kiddo_tick,
@@ -87,11 +88,13 @@ fn rstar_tick(points: &[[f32; 3]], found: &mut Found) {
 
 fn kiddo_tick(points: &[[f32; 3]], found: &mut Found) {
     use std::num::NonZero;
-    let tree = kiddo::ImmutableKdTree::new_from_slice(points).expect("its points are numbers");
-    let count = NonZero::new(NEAREST + 1).expect("it is more than none");
+    let tree = kiddo::ImmutableKdTree::new_from_slice(points).expect("all coordinates are numbers");
+    let count = NonZero::new(NEAREST + 1).expect("the count is above 0");
     for (nth, at) in points.iter().enumerate() {
         let near = tree.query(at).nearest_n::<kiddo::SquaredEuclidean<f32>>(count).execute();
-        found.extend(near.iter().filter(|near| near.item as usize != nth).take(NEAREST).map(|near| near.distance));
+        found.extend(
+            near.iter().filter(|near| near.item as usize != nth).take(NEAREST).map(|near| near.distance),
+        );
     }
 }
 

@@ -123,7 +123,7 @@ impl Cluster {
             return Ok(());
         };
         let right_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() as i64;
-        let it_is = status["time_of_day_s"].as_i64().context("the status has no time of day")?;
+        let it_is = status["time_of_day_s"].as_i64().context("the status has no field `time_of_day_s`")?;
         if (it_is - right_s - off_s).abs() > CLOCK_OFF_S_MAX {
             bail!("the clock of node {id} was shifted by {off_s} s, but is off by {} s", it_is - right_s);
         }

@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let find = |key: &str| {
         arguments.iter().find_map(|argument| argument.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned)
     };
-    let given = |key: &'static str| find(key).with_context(|| format!("{key}= is missing"));
+    let given = |key: &'static str| find(key).with_context(|| format!("argument {key}= is missing"));
     let number = |key: &str, otherwise: u64| find(key).map_or(Ok(otherwise), |number| number.parse());
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let (first, seeds, dir) = (number("first", 1)?, number("seeds", 1)?, given("dir")?.into());

@@ -57,7 +57,8 @@ impl StateMachine for Replica {
     }
 
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
-        let command = ControlCommand::decode(command).expect("the listener refuses what is none");
+        let command =
+            ControlCommand::decode(command).expect("the listener refuses bytes that are not a command");
         let mut answer = Vec::new();
         match self.state.apply(&command, &mut self.effects) {
             Ok(reply) => {

@@ -73,13 +73,13 @@ async fn change(command: Vec<u8>, group: &GroupHandle<Replica>) -> ReplicaRespon
         Err(RaftGroupError::Unknown | RaftGroupError::Stopped(_)) => return ReplicaResponse::Unknown,
         Err(error) => return not_done(error),
     };
-    let (done, rest) = answered.split_first().expect("the machine answers");
+    let (done, rest) = answered.split_first().expect("the state machine's response is not empty");
     let decoded = if *done == 1 {
         ControlReply::decode(rest).map(ReplicaResponse::Done)
     } else {
         ControlRefusal::decode(rest).map(ReplicaResponse::Refused)
     };
-    decoded.expect("the machine's answers are read")
+    decoded.expect("the state machine's response can be decoded")
 }
 
 fn not_done(error: RaftGroupError) -> ReplicaResponse {

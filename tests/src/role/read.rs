@@ -33,8 +33,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
         let limits = ClientLimits { credit_bytes, ..ClientLimits::default() };
         let client = Client::connect(&arguments[0], ClientOptions { limits, ..ClientOptions::default() })?;
         for asked in asked.split(',') {
-            let (name, rest) = asked.split_once('=').context("NAME=KIND@PATTERN")?;
-            let (kind, pattern) = rest.split_once('@').context("KIND@PATTERN")?;
+            let (name, rest) = asked.split_once('=').context("expected NAME=KIND@PATTERN")?;
+            let (kind, pattern) = rest.split_once('@').context("expected KIND@PATTERN")?;
             let mut reader = Reader::begin(&client, name, kind, pattern, sender.clone())?;
             std::thread::spawn(move || reader.read());
         }

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The setup of all regions in the tests' world.
 pub fn setup(standby: bool) -> RegionSetup<3> {
-    let world = WorldBox::<3>::cube(EDGE).expect("the world has an extent");
+    let world = WorldBox::<3>::cube(EDGE).expect("the edge length is above 0");
     let mut setup = RegionSetup::new(RegionId(0), world, 2.0);
     setup.sort_every = 7;
     if standby {
@@ -40,7 +40,7 @@ pub fn setup(standby: bool) -> RegionSetup<3> {
 
 /// A random entity of a seed, with a velocity.
 pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
-    let world = WorldBox::<3>::cube(EDGE).expect("the world has an extent");
+    let world = WorldBox::<3>::cube(EDGE).expect("the edge length is above 0");
     let moment = TickContext { tick: 0, seconds: 0.0, world, seed };
     let swing = |which| moment.swing(dunlin::space::EntityId(id), which);
     let place = std::array::from_fn(|axis| (swing(axis as u64) + 1.0) * EDGE / 2.0);
@@ -91,7 +91,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
 }
 
 fn obey(space: &Process, words: &[&str], number: u32) -> Result<()> {
-    let word = |at: usize| words.get(at).copied().context("the order has too few words");
+    let word = |at: usize| words.get(at).copied().context("the command has too few words");
     let region = |at: usize| -> Result<RegionId> { Ok(RegionId(word(at)?.parse()?)) };
     match words[0] {
         "spawn" => spawn(space, word(1)?.parse()?, word(2)?.parse()?, RegionId(number))?,
@@ -158,7 +158,7 @@ fn obey(space: &Process, words: &[&str], number: u32) -> Result<()> {
             })?;
             println!("refused {}", refusals[0].1);
         }
-        other => bail!("unknown order {other}"),
+        other => bail!("unknown command {other}"),
     }
     Ok(())
 }

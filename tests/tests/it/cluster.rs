@@ -196,7 +196,7 @@ fn node_of_another_cluster_is_refused_with_advice() {
     let node = other.kill(0);
     let through = one.members[0].address.clone();
     let refused = start(&node.dir, &node.address, Some((&through, &token))).err().expect("refused");
-    assert!(refused.contains("but the token to another cluster"), "{refused}");
+    assert!(refused.contains("but the join token is for another cluster"), "{refused}");
     // The address of a running node.
     other.restart(&node);
     let taken = &one.members[0].address;

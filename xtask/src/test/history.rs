@@ -95,13 +95,13 @@ impl Row {
     fn parse(line: &str) -> Result<Row> {
         let fields: Vec<&str> = line.split('\t').collect();
         let [date, commit, what, busy, minutes, verdict] = fields[..] else {
-            bail!("{PATH}: six fields expected, separated by tabs: {line}");
+            bail!("{PATH}: expected six fields, separated by tabs: {line}");
         };
         Ok(Row {
             date: date.to_owned(),
             commit: commit.to_owned(),
             what: what.to_owned(),
-            busy: busy.parse().with_context(|| format!("{PATH}: {line}"))?,
+            busy: busy.parse().with_context(|| format!("{PATH}: cannot parse the line {line}"))?,
             minutes: minutes.to_owned(),
             verdict: verdict.to_owned(),
         })

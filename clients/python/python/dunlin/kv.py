@@ -528,7 +528,7 @@ class Kv:
             raise ValueError(f"revision {start} needs its epoch, as `revision()` returns it: start=(epoch, {start})")
         epoch, revision = start
         if revision < 1:
-            raise ValueError(f"revisions begin with 1, not {revision}")
+            raise ValueError(f"revision {revision} does not exist: revisions begin with 1")
         return Watch(self._keys.watch(_bytes(prefix), (epoch, revision)))
 
     def lease(self, ttl: float, *, keep: bool = True) -> Lease:

@@ -177,7 +177,7 @@ class Worker:
 
         def decorate(function: Function) -> Function:
             if kind in self._functions:
-                raise ValueError(f"two functions for tasks of kind {kind!r}")
+                raise ValueError(f"two functions are registered for tasks of kind {kind!r}")
             self._functions[kind] = function
             return function
 

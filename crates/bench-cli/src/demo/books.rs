@@ -88,7 +88,7 @@ impl Books {
             self.stage.half.store(true, Ordering::Release);
         }
         let market = &mut self.markets[recording];
-        market.oracle.line(line).context("the comparison books could not be computed")?;
+        market.oracle.line(line).context("the oracle's order books could not be computed")?;
         market.push(&self.node, &[line, b"\n"])
     }
 
@@ -189,6 +189,7 @@ fn open_topic(node: &Node, book: &RecordedBook) -> Result<Publisher> {
     let reducer = ReducerConfig { kind: book.kind.to_owned(), options: book.scale.options() };
     let retention = Retention { bytes: RETENTION_BYTES, ..Retention::default() };
     let config = TopicConfig { reducer: Some(reducer), retention, ..TopicConfig::default() };
-    node.create_topic(&book.topic, config, false).with_context(|| format!("cannot create {}", book.topic))?;
+    node.create_topic(&book.topic, config, false)
+        .with_context(|| format!("cannot create topic {}", book.topic))?;
     Ok(node.publisher(&book.topic)?)
 }

@@ -27,14 +27,14 @@ pub fn run<S: Subscribe + Send + 'static>(
     let mut reporter = Reporter::default();
     loop {
         let (pattern, start) =
-            match orders.recv().context("standard input ended before the parent sent an order")? {
+            match orders.recv().context("standard input ended before the parent sent a command")? {
                 ChildOrder::Read { pattern } => (pattern, Start::Earliest),
                 ChildOrder::Resume { topic, standing } => {
                     resume(&reader, &mut reporter, &topic, &standing);
                     (topic, Start::After(standing.through))
                 }
                 ChildOrder::Go => break,
-                ChildOrder::End { .. } => bail!("received order End before Read or Resume"),
+                ChildOrder::End { .. } => bail!("received command End before Read or Resume"),
             };
         // A reader that cannot keep up continues at the newest record, because few large gaps are easier to
         // read than many small ones.
@@ -65,7 +65,7 @@ fn report(reader: &DemoReader, reporter: &mut Reporter, orders: &Receiver<ChildO
     loop {
         match orders.recv_timeout(REPORTS_EVERY) {
             Ok(ChildOrder::End { topic, last }) => drop(ends.insert(topic, last)),
-            Ok(other) => bail!("unexpected order after Go: {other}"),
+            Ok(other) => bail!("unexpected command after Go: {other}"),
             Err(RecvTimeoutError::Timeout) => {}
             // The channel closed without an end, because the parent process has ended.
             Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),

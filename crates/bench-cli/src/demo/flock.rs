@@ -262,7 +262,7 @@ impl ClusterDemoResult {
             (0, 0) => Ok(()),
             (lines, books) => {
                 bail!(
-                    "{lines} copies of lines differ from the recording, and the books of {books} nodes from the oracle's"
+                    "the lines of {lines} copies differ from the recording, and the order books of {books} nodes differ from the oracle's"
                 )
             }
         }
@@ -312,7 +312,7 @@ fn wait_for(what: &str, stop: &StopFlag, is_so: impl Fn() -> bool, moves: impl F
             (last, since) = (moves(), Instant::now());
         }
         if since.elapsed() > PATIENCE {
-            bail!("{PATIENCE:?} passed without {what}");
+            bail!("no further {what} within {PATIENCE:?}");
         }
         std::thread::sleep(LOOK);
     }

@@ -51,7 +51,7 @@ impl<'a> LineLedger<'a> {
     /// # Panics
     /// If the topic was not added, or all its lines were published.
     pub fn published(&mut self, topic: &str) -> u64 {
-        let entry = self.topics.get_mut(topic).expect("the topic was opened before");
+        let entry = self.topics.get_mut(topic).expect("`open` has added the topic");
         entry.published += 1;
         assert!(entry.published <= entry.recording.len() as u64, "more lines than were recorded");
         entry.published

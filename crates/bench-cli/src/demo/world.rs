@@ -200,7 +200,7 @@ impl DemoWorld<'_> {
             grouped(all - self.flock),
             grouped(self.flock)
         ))?;
-        show.until("all regions are owned and followed", |show| show.whole() == PROCESSES)?;
+        show.until("all regions had an owner and a subscriber", |show| show.whole() == PROCESSES)?;
         Ok(show)
     }
 
@@ -267,10 +267,10 @@ impl WorldDemo<'_> {
                 return Ok(());
             }
             if self.stop.is_set() {
-                bail!("the process ended before {what}");
+                bail!("the demo was stopped before {what}");
             }
             if Instant::now() > deadline {
-                bail!("{what} took more than {PATIENCE:?}\n{}", self.stands());
+                bail!("{PATIENCE:?} passed before {what}\n{}", self.stands());
             }
             self.stop.sleep(LOOK);
         }
@@ -353,7 +353,7 @@ impl WorldDemo<'_> {
         };
         let chosen =
             (first..self.members.len()).find_map(|nth| Some((nth, owned(self.members[nth].process, self)?)));
-        let (nth, (region, before)) = chosen.context("only the first process owns regions")?;
+        let (nth, (region, before)) = chosen.context("no process other than the first owns a region")?;
         let epoch = |show: &Self| {
             let owned = show.watcher.owned.iter().find(|owned| owned.region == region);
             owned.and_then(|owned| owned.owner)
@@ -378,7 +378,7 @@ impl WorldDemo<'_> {
         let process = back.process;
         self.members.push(back);
         (self.say)("it comes back")?;
-        self.until("it owns a region again", |show| owned(process, show).is_some())?;
+        self.until("the process owned a region again", |show| owned(process, show).is_some())?;
         (self.say)("it owns a region again")
     }
 

@@ -98,12 +98,12 @@ pub fn receive(sink: &mut dyn Sink, count: u64, mut time: impl FnMut(u64)) -> Re
     while next < count {
         sink.read(&mut |payload| {
             let carried = SequencePayload::time(payload, next)
-                .with_context(|| format!("line {next} was lost or damaged"))?;
+                .with_context(|| format!("record {next} was lost or damaged"))?;
             next += 1;
             time(carried);
             Ok(())
         })?;
     }
-    ensure!(next == count, "{next} of {count} lines arrived");
+    ensure!(next == count, "{next} of {count} records arrived");
     Ok(monotonic_ns())
 }

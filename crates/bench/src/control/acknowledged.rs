@@ -113,7 +113,7 @@ impl ExpectedValues {
             Some(pair) => seq > 0 && ReadExtent::All.check(&pair.item.value, seq) && pair.item.version == seq,
             None => seq == 0,
         };
-        ensure!(right, "key {key} does not hold write {seq}, the last acknowledged one");
+        ensure!(right, "key {key} does not have the value of write {seq}, the last acknowledged write");
         Ok(())
     }
 

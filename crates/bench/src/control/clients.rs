@@ -26,8 +26,8 @@ const BEHIND_MAX: u64 = 1_000;
 
 /// Main function of the clients' process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
-    let work: ControlWork =
-        serde_json::from_str(args.text("work")?).context("cannot read the order from the parent process")?;
+    let work: ControlWork = serde_json::from_str(args.text("work")?)
+        .context("cannot parse the workload from the parent process")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
@@ -150,7 +150,9 @@ async fn round_trips(work: &ControlWork, nodes: &[StoreConnection]) -> Result<Co
     let begun_ns = monotonic_ns();
     for _ in 0..work.keys {
         let took = follower.line.ask(frame::ROUND_TRIP, Bytes::new()).await?;
-        latencies.record(u64::from_le_bytes(took.as_ref().try_into().context("the value has eight bytes")?));
+        latencies.record(u64::from_le_bytes(
+            took.as_ref().try_into().context("the response does not have eight bytes")?,
+        ));
     }
     Ok(ControlReport {
         ops: work.keys as u64,

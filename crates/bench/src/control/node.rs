@@ -80,7 +80,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         address => Some((address.to_owned(), args.text("token")?.parse()?)),
     };
     if join.is_none() && !data_dir.join("cluster").exists() {
-        init(&data_dir, &between.to_string()).context("cannot begin a cluster")?;
+        init(&data_dir, &between.to_string()).context("cannot start a new cluster")?;
     }
     let limits = NodeLimits::with_memory(MEMORY_BYTES_MAX);
     let (control, tasks) = (limits.control, limits.tasks);
@@ -100,7 +100,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let cluster = Cluster::start(&node, cluster).context("cannot take part in the cluster")?;
     let listeners = ServerConfig { tcp: vec![listeners], ..ServerConfig::default() };
     let server = Server::start(node.clone(), listeners).context("cannot open the listener")?;
-    server.take_part(&cluster).context("cannot take part in the cluster's topics")?;
+    server.take_part(&cluster).context("cannot own topics of the cluster")?;
     let listener = *server.tcp_addresses().first().context("the node has no open listener")?;
     let control = Arc::clone(node.control()?);
     let serving = ControlNodeState { control, node, listener, cluster, before: Mutex::default() };

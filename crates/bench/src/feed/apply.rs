@@ -46,9 +46,9 @@ pub fn measure(recording: &str) -> Result<RunSample> {
     let records = read(recording)?;
     let by_order = recording == "orders.csv";
     let (taken_ns, events) = if by_order {
-        orders(&records).context("a state of kind orders")?
+        orders(&records).context("cannot measure a state of kind orders")?
     } else {
-        levels(&records).context("a state of kind book")?
+        levels(&records).context("cannot measure a state of kind book")?
     };
     Ok(RunSample::new()
         .with("event_ns", taken_ns as f64 / events as f64)
@@ -94,7 +94,7 @@ fn levels(records: &RecordedUpdates) -> Result<(u64, u64)> {
         }
     }
     for (nth, book) in books.iter().enumerate() {
-        compare(book, &plain[nth]).with_context(|| format!("book {nth} is wrong"))?;
+        compare(book, &plain[nth]).with_context(|| format!("order book {nth} is wrong"))?;
     }
     Ok((taken_ns, (records.bytes.len() / BOOK_ENTRY_BYTES) as u64))
 }

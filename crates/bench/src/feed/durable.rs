@@ -68,7 +68,7 @@ fn publish(publisher: &mut impl Publish, commits: u64) -> Result<(u64, Vec<u64>)
     let mut before_ns = start_ns;
     for commit in 0..commits {
         for nth in 0..IN_FLIGHT {
-            publisher.send(payload.of(commit * IN_FLIGHT + nth)).context("sending")?;
+            publisher.send(payload.of(commit * IN_FLIGHT + nth)).context("cannot send a record")?;
         }
         let receipt = publisher
             .flush()

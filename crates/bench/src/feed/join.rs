@@ -83,7 +83,7 @@ fn scenario(readers: usize) -> FeedScenario {
 fn subscribe(client: &Client) -> Result<Replica<Book, Subscriber>> {
     let options =
         SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
-    let subscriber = client.subscribe(TOPIC, options).context("subscribing")?;
+    let subscriber = client.subscribe(TOPIC, options).context("cannot subscribe")?;
     Ok(Replica::new(subscriber, |_| Book::new(Scale::default())))
 }
 
@@ -105,7 +105,7 @@ impl ResidentReader {
             }
             ensure!(
                 replica.is_whole() && replica.states().next().is_some(),
-                "the first subscriber has no book"
+                "the first subscriber has no order book"
             );
             Ok(())
         });
@@ -130,10 +130,12 @@ fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
             }
             Ok::<_, anyhow::Error>(())
         };
-        tokio::time::timeout(PATIENCE, all).await.context("not all subscribers had their book in time")?
+        tokio::time::timeout(PATIENCE, all)
+            .await
+            .context("not all subscribers received the order book in time")?
     })?;
     for replica in &replicas {
-        let Some((_, _, book)) = replica.states().next() else { bail!("a subscriber has no book") };
+        let Some((_, _, book)) = replica.states().next() else { bail!("a subscriber has no order book") };
         let levels = [dunlin_feed::Side::Bid, dunlin_feed::Side::Ask]
             .map(|side| dunlin_feed::PriceLevels::level_count(book, side));
         ensure!(

@@ -123,7 +123,7 @@ impl<S: Subscribe> FeedSubscriber<S> {
 
     /// Results, after the books are compared with those of their owner.
     pub fn finish(self, ends: &PublishedTotals) -> Result<DeliveryTally> {
-        let lines = ends.get().context("the source reported no totals")?;
+        let lines = ends.get().context("the publisher reported no totals")?;
         let mut tally = self.notes.tally;
         let counts = self.replica.counts();
         for (log, _, book) in self.replica.states() {

@@ -151,7 +151,7 @@ fn subscribe(
     let client =
         Client::connect(url, options_of_client).with_context(|| format!("cannot connect to {url}"))?;
     let [pattern] = patterns else { anyhow::bail!("over TCP, a subscriber reads one instrument or all") };
-    client.subscribe(pattern, options.clone()).context("subscribing")
+    client.subscribe(pattern, options.clone()).context("cannot subscribe")
 }
 
 fn subscribe_options(scenario: &FeedScenario) -> SubscribeOptions {

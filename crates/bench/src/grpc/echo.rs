@@ -45,7 +45,8 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = cores::Pin::parse(args.text("pin")?)?.side(1)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("listening")?;
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on a local port")?;
         say(&ServerReady { address: listener.local_addr()? })?;
         let connections = TcpListenerStream::new(listener);
         let connections = tokio_stream::StreamExt::map(connections, |stream| {

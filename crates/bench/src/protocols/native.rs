@@ -29,15 +29,15 @@ impl Native<dunlin_client::Publisher> {
 
 impl<P: Publish + Send> Source for Native<P> {
     fn publish(&mut self, payload: &[u8]) -> Result<()> {
-        self.publisher.publish(payload).map(drop).context("publishing")
+        self.publisher.publish(payload).map(drop).context("cannot publish")
     }
 
     fn send(&mut self, payload: &[u8]) -> Result<()> {
-        self.publisher.send(payload).context("publishing")
+        self.publisher.send(payload).context("cannot publish")
     }
 
     fn push(&mut self) -> Result<()> {
-        (self.hand_over)(&mut self.publisher).context("publishing")
+        (self.hand_over)(&mut self.publisher).context("cannot publish")
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -143,7 +143,7 @@ fn ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>, Box
             (Box::new(GrpcPublisher::open(address, TOPIC)?), Box::new(sink))
         }
         _ => {
-            let sink = client(node)?.subscribe(TOPIC, registered()).context("subscribing")?;
+            let sink = client(node)?.subscribe(TOPIC, registered()).context("cannot subscribe")?;
             let publisher = client(node)?.publisher(TOPIC).context("cannot open a publisher")?;
             (Box::new(Native::remote(publisher)), Box::new(NativeReader(sink)))
         }
@@ -179,7 +179,7 @@ impl IntermediateProcess {
         Ok(match self {
             Self::Here(node) => Box::new(NativeReader(node.subscribe(TOPIC, &options)?)),
             Self::There(node) => Box::new(NativeReader(client(node)?.subscribe(TOPIC, options)?)),
-            Self::Rival { .. } => anyhow::bail!("the rival stores no records that could be read back"),
+            Self::Rival { .. } => anyhow::bail!("only a node of Dunlin stores records that can be read back"),
         })
     }
 }

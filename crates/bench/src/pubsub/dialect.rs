@@ -155,7 +155,7 @@ fn sized(size: usize, bytes: &[u8], after: usize, at: usize) -> Result<Option<(R
     if bytes.len() < end {
         return Ok(None);
     }
-    ensure!(&bytes[after + size..end] == b"\r\n", "a payload longer than its size");
+    ensure!(&bytes[after + size..end] == b"\r\n", "the broker sent a payload longer than the announced size");
     Ok(Some((at + after..at + after + size, end)))
 }
 

@@ -40,7 +40,7 @@ pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) ->
 fn subscribe(node: &NodeProcess) -> Result<Subscriber> {
     let client = node.client(Wait::Parked)?;
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
-    client.subscribe(TOPIC, options).context("subscribing")
+    client.subscribe(TOPIC, options).context("cannot subscribe")
 }
 
 fn read_all(readers: Vec<Subscriber>, unmeasured: u64, count: u64) -> Result<Latencies> {

@@ -246,7 +246,7 @@ fn respond(stand: &LocalNode) -> Result<Responder> {
         // If a reply cannot be published, the requester misses it, and the run fails.
         let _ = request.reply(payload);
     };
-    stand.node().respond(ASK, answer).context("answering")
+    stand.node().respond(ASK, answer).context("cannot register the responder")
 }
 
 /// Publishes on a schedule without skipping records when it is late; each carries its intended time.

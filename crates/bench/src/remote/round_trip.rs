@@ -89,7 +89,7 @@ fn answer_all(replies: &mut Responder, asked: &mut Subscriber, rounds: u64) -> R
         match asked.next_timeout(PATIENCE)? {
             Some(Event::Record(request)) => {
                 let to = request.frame.reply().context("a request has no reply subject")?;
-                replies.reply(to, request.payload()).context("answering")?;
+                replies.reply(to, request.payload()).context("cannot publish a reply")?;
             }
             Some(notice) => bail!("expected a request, received: {}", describe(&notice)),
             None => bail!("no request arrived within {PATIENCE:?}"),

@@ -48,5 +48,5 @@ pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<RunSample> {
 
 /// Subscribes without ever driving the connection, so that nothing is read from it.
 fn stall(node: &NodeProcess) -> Result<Subscriber> {
-    node.client(Wait::Parked)?.subscribe(TOPIC, SubscribeOptions::default()).context("subscribing")
+    node.client(Wait::Parked)?.subscribe(TOPIC, SubscribeOptions::default()).context("cannot subscribe")
 }

@@ -80,7 +80,7 @@ impl WorldSetting {
 
     /// The world.
     pub fn world(&self) -> WorldBox<3> {
-        WorldBox::cube(self.edge).expect("the world's edge is a number above zero")
+        WorldBox::cube(self.edge).expect("the world's edge length is a number above 0")
     }
 
     /// The setup of a region.

@@ -73,7 +73,7 @@ impl WorldProcesses {
 
     /// Sends an order to one worker, and reads its response.
     pub fn one<T: DeserializeOwned>(&mut self, worker: usize, order: &WorldCommand) -> Result<T> {
-        let child = self.children.get_mut(worker).context("message from an unknown worker")?;
+        let child = self.children.get_mut(worker).with_context(|| format!("there is no worker {worker}"))?;
         child.tell(order)?;
         child.line(PATIENCE * 10)
     }

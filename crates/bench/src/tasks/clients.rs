@@ -20,8 +20,8 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// Main function of the clients' process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
-    let work: TaskWork =
-        serde_json::from_str(args.text("work")?).context("cannot read the order from the parent process")?;
+    let work: TaskWork = serde_json::from_str(args.text("work")?)
+        .context("cannot parse the workload from the parent process")?;
     say(&if work.ours.bare { bare(&work)? } else { asked(&work)? })
 }
 

@@ -76,7 +76,7 @@ impl Crew {
     pub fn kill_next(&mut self, ledger: &mut TaskLedger) -> Result<usize> {
         let number = self.next;
         self.next += 1;
-        let mut child = self.workers[number].take().context("the worker was killed before")?;
+        let mut child = self.workers[number].take().context("the worker to kill has been killed already")?;
         child.kill()?;
         for line in child.rest() {
             // The last line may be cut off. The task of that line was not started.

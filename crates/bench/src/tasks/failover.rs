@@ -99,7 +99,7 @@ impl<'b> FailoverSetup<'b> {
         self.until("tasks that begin without their leader", |ledger| {
             ledger.first_after(killed_ns).is_some()
         })?;
-        let began_ns = self.ledger.first_after(killed_ns).context("a task has begun")?;
+        let began_ns = self.ledger.first_after(killed_ns).context("no task began after the kill")?;
         self.nodes.restart(self.bench, leader)?;
         Ok(began_ns - killed_ns)
     }

@@ -148,7 +148,7 @@ pub struct SubmitterThreads {
 impl SubmitterThreads {
     /// Starts both, with nodes any of which may be killed.
     pub fn start(url: &str) -> Result<Self> {
-        let connect = || Client::connect(url, ClientOptions::default()).context("connecting");
+        let connect = || Client::connect(url, ClientOptions::default()).context("cannot connect to the node");
         let tasks = connect()?.tasks();
         let (over, watched) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let ((sender, acknowledged), (telling, ended)) = (channel(), channel());
@@ -171,7 +171,7 @@ impl SubmitterThreads {
                 && let Some(ended) = thread.take_if(|thread| thread.is_finished())
             {
                 joined(ended)?;
-                bail!("the process that submits or watches tasks ended unexpectedly");
+                bail!("the thread that submits or watches tasks ended unexpectedly");
             }
         }
         Ok(())
@@ -221,7 +221,7 @@ fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Resul
                 {
                     thread::sleep(AGAIN);
                 }
-                Err(error) => return Err(error).context("submitting"),
+                Err(error) => return Err(error).context("cannot submit tasks"),
             }
         };
         for taken in taken {
@@ -274,7 +274,7 @@ fn heard(event: &Event<'_>, ended: &Sender<u64>) -> Result<Option<Position>> {
         }
         Event::Notice(Notice::Gap(gap)) => bail!("the watcher missed events: {gap:?}"),
         Event::Notice(Notice::EpochChanged(changed)) => {
-            bail!("unexpected change of the tasks' shard: {changed:?}")
+            bail!("the topic of the tasks' events began another epoch: {changed:?}")
         }
         Event::Notice(_) => Ok(None),
     }

@@ -128,7 +128,7 @@ impl LocalSetup {
         let server = Server::start(node.clone(), config).context("cannot open the node's listener")?;
         let address = *server.tcp_addresses().first().context("the node has no open listener")?;
         let url = format!("dunlin://{address}");
-        let client = Client::connect(&url, ClientOptions::default()).context("connecting")?;
+        let client = Client::connect(&url, ClientOptions::default()).context("cannot connect to the node")?;
         let loading = if matches!(phase, "cold" | "warm") { LOADING } else { Duration::ZERO };
         let command = WorkerCommand {
             words: bench.child.words("tasks-local-worker"),
@@ -162,7 +162,7 @@ impl LocalSetup {
 
     fn submit(&mut self, count: u64) -> Result<()> {
         let tasks = (0..count).map(|_| NewTask::new(KIND.as_bytes(), b"")).collect();
-        self.tasks.submit_all(TENANT, tasks).context("submitting")?;
+        self.tasks.submit_all(TENANT, tasks).context("cannot submit tasks")?;
         self.submitted += count;
         Ok(())
     }
@@ -259,7 +259,7 @@ impl LocalSetup {
         let is_ready =
             |decided: &ScalingDecisions| decided.out.iter().find(is_it).is_some_and(|out| out.missing == 0);
         let decided = self.until("the forecast workers", is_ready)?;
-        let out = decided.out.iter().find(is_it).context("the decision exists")?;
+        let out = decided.out.iter().find(is_it).context("the decision is missing")?;
         let ready = self.at(out.ready_ms);
         let ahead_s = match rise.checked_duration_since(ready) {
             Some(ahead) => ahead.as_secs_f64(),
@@ -300,13 +300,13 @@ impl LocalSetup {
 pub(crate) fn work() -> Result<()> {
     let url = std::env::var("DUNLIN_URL").context("DUNLIN_URL")?;
     let started = WorkerLaunch::from_env();
-    let name = started.name().context("a worker without a name")?.to_owned();
+    let name = started.name().context("the worker has no name")?.to_owned();
     let loading = std::env::var(LOADING_VARIABLE).context(LOADING_VARIABLE)?;
     thread::sleep(Duration::from_millis(loading.parse().context(LOADING_VARIABLE)?));
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))
         .context("cannot listen for SIGTERM")?;
-    let client = Client::connect(&url, ClientOptions::default()).context("connecting")?;
+    let client = Client::connect(&url, ClientOptions::default()).context("cannot connect to the node")?;
     if !started.wait_for_work(&stop).context("the worker did not receive a task")? {
         return Ok(());
     }
@@ -315,7 +315,7 @@ pub(crate) fn work() -> Result<()> {
         Ok("")
     };
     let worker = Worker::new(&client).handle_blocking(KIND, nap).name(&name).stop_when(Arc::clone(&stop));
-    worker.run().context("working")?;
+    worker.run().context("the worker failed")?;
     ensure!(stop.load(Ordering::Acquire), "the worker ended before it received SIGTERM");
     Ok(())
 }

@@ -131,7 +131,7 @@ async fn agreed(nodes: &[StoreConnection]) -> Result<(usize, String)> {
         leaders = Some(leads);
     }
     let leaders = leaders.context("the cluster has no node")?;
-    let leader = *leaders.first().context("the tasks have no shard")? as usize - 1;
+    let leader = *leaders.first().context("the node reports no shard of the tasks")? as usize - 1;
     let node = nodes.get(leader).context("the leader is not a node of this benchmark")?;
     Ok((leader, format!("dunlin://{}", node.seen().await?.listener)))
 }

@@ -86,7 +86,9 @@ enum Verb {
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let Some(dir) = &arguments.data_dir else {
-        bail!("no data directory: set --data-dir or DUNLIN_DATA_DIR to that of a node of the cluster");
+        bail!(
+            "no data directory: set --data-dir or DUNLIN_DATA_DIR to the data directory of a node of the cluster"
+        );
     };
     run_verb(&arguments.verb, dir, console).map_err(|error| match error.downcast::<ClusterError>() {
         Ok(ClusterError::Refused(why)) => CommandRefusal(why).into(),

@@ -92,7 +92,7 @@ impl FromStr for Speed {
         }
         match humantime::parse_duration(text) {
             Ok(within) if !within.is_zero() => Ok(Speed::Within(within)),
-            _ => Err("expected a factor like 1x or 10x, the time it may take like 1m, or max".into()),
+            _ => Err("expected a speed like 1x or 10x, a total time like 1m, or max".into()),
         }
     }
 }

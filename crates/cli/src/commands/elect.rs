@@ -53,14 +53,14 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         return tell(&holder.value, holder.created, console);
     }
     let mut lease = kv.lease(arguments.ttl)?;
-    lease.keep().context("cannot start a thread")?;
+    lease.keep().context("cannot start the thread that renews the lease")?;
     let value = ourselves(arguments.value.as_deref());
     let lock = kv.lock(&arguments.name, &lease, value.as_bytes())?;
     let stop = StopFlag::on_signal()?;
     tell(value.as_bytes(), lock.token(), console)?;
     while !stop.is_set() {
         if let Some(lost) = lease.wait_lost(LOOK) {
-            return Err(anyhow::Error::from(lost).context("no longer elected"));
+            return Err(anyhow::Error::from(lost).context("this candidate has lost the election"));
         }
     }
     Ok(lock.release()?)

@@ -78,7 +78,7 @@ pub fn ourselves(value: Option<&str>) -> String {
 pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result<()> {
     let kv = connect(global, "dunlin lock")?.kv();
     let mut lease = kv.lease(arguments.ttl)?;
-    lease.keep().context("cannot start a thread")?;
+    lease.keep().context("cannot start the thread that renews the lease")?;
     let value = ourselves(arguments.value.as_deref());
     let lock = match arguments.no_wait {
         true => kv

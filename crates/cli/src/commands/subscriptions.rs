@@ -100,7 +100,7 @@ fn find(client: &Client, pattern: &str) -> Result<SubscriptionsFound> {
         let described = match client.describe_topic(&topic.name) {
             // The topic was deleted in the meantime.
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => continue,
-            described => described.with_context(|| format!("cannot describe {}", topic.name))?,
+            described => described.with_context(|| format!("cannot describe topic {}", topic.name))?,
         };
         let of_groups = described.groups.len() * described.logs.len();
         let all = (described.subscribers_total.unwrap_or(0) as usize).saturating_sub(of_groups);

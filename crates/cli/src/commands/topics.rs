@@ -72,20 +72,20 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Delete { names } => {
             for name in names {
                 let deleted = client.delete_topic(name).map_err(not_there);
-                deleted.with_context(|| format!("cannot delete {name}"))?;
+                deleted.with_context(|| format!("cannot delete topic {name}"))?;
                 done("deleted", name, console)?;
             }
             Ok(())
         }
         Verb::Move { name, node } => {
             let moved_to = client.move_topic(name, *node).map_err(not_movable);
-            let epoch = moved_to.with_context(|| format!("cannot move {name}"))?;
+            let epoch = moved_to.with_context(|| format!("cannot move topic {name}"))?;
             moved(name, *node, epoch, console)
         }
         Verb::Describe { names } => {
             for name in names {
                 let topic = client.describe_topic(name).map_err(not_there);
-                let topic = topic.with_context(|| format!("cannot describe {name}"))?;
+                let topic = topic.with_context(|| format!("cannot describe topic {name}"))?;
                 describe::write(&topic, console)?;
             }
             Ok(())

@@ -291,7 +291,10 @@ fn token(file: &Path, name: &str) -> Result<()> {
     let user = user_of(&mut document, name)?;
     let (token, kept) = new_token()?;
     let tokens = user.entry("tokens").or_insert_with(|| value(Array::new()));
-    tokens.as_array_mut().context("`tokens` of the user is not a list in the users file")?.push(kept);
+    tokens
+        .as_array_mut()
+        .with_context(|| format!("in the users file, `tokens` of user {name:?} is not a list"))?
+        .push(kept);
     write(file, &document)?;
     // The token is printed only here, alone on its line so that it can be redirected to a file.
     Ok(writeln!(std::io::stdout(), "{token}")?)
@@ -355,7 +358,7 @@ fn table<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml> 
         table.set_implicit(true);
         Item::Table(table)
     });
-    item.as_table_mut().with_context(|| format!("`{name}` is not a table in the users file"))
+    item.as_table_mut().with_context(|| format!("in the users file, `{name}` is not a table"))
 }
 
 fn user_of<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Toml> {

@@ -104,7 +104,7 @@ fn expect_seq_is_refused_when_the_topic_moved_on() {
     node.run(&["pub", "config", "v1", "--expect-seq", "0"]).done();
     let outcome = node.run(&["pub", "config", "v2", "--expect-seq", "0"]);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.err.contains("last sequence is 1"), "{outcome:?}");
+    assert!(outcome.err.contains("last sequence number is 1"), "{outcome:?}");
 }
 
 #[test]

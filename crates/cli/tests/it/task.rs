@@ -323,7 +323,7 @@ fn repeated_task_key_is_reported_and_refused_for_other_work() {
     assert!(again.err.contains("with this key already exists; it is waiting"), "{again:?}");
     let other = submit("y");
     assert!(
-        other.code == Some(1) && other.err.contains("another queue, kind, payload or subject"),
+        other.code == Some(1) && other.err.contains("differs from it in queue, kind, payload or subject"),
         "{other:?}"
     );
     let shown = node.run(&["task", "get", first.trim()]).done();

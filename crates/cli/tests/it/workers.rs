@@ -146,7 +146,7 @@ fn failing_worker_command_is_restarted_at_a_limited_rate() {
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts"),
     );
     let mut lines = BufReader::new(node.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
-    let has_failed = |line: &String| line.contains("ended before it was a worker");
+    let has_failed = |line: &String| line.contains("ended before the worker was ready");
     assert_eq!(lines.by_ref().filter(has_failed).take(2).count(), 2, "each time it is said");
     assert!(node.try_wait().expect("wait for the program").is_none(), "the node goes on");
     signal("TERM", node.id());

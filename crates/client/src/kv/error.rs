@@ -12,7 +12,7 @@ use crate::topics::CallError;
 #[non_exhaustive]
 pub enum KvError {
     /// The key's last revision is not the expected one.
-    #[error("revision {modified} last wrote the key, not the expected one (0: the key does not exist)")]
+    #[error("the key has revision {modified}, not the expected one (revision 0: the key does not exist)")]
     Moved {
         /// The revision of the last write; 0 if the key does not exist.
         modified: u64,
@@ -41,10 +41,10 @@ pub enum KvError {
     #[error(transparent)]
     Refused(RefusedError),
     /// No connection; the request was not sent.
-    #[error("not connected, nothing was sent: {0}")]
+    #[error("not connected to a node, so that nothing was sent: {0}")]
     Disconnected(String),
     /// The response was lost: the request may have been carried out.
-    #[error("outcome unknown: {0}")]
+    #[error("the outcome is unknown: {0}")]
     Unknown(String),
 }
 

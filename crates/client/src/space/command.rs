@@ -38,7 +38,7 @@ pub enum CommandError {
     Unknown(EntityId),
     /// The entity may be in a region without an owner.
     #[error(
-        "no process has entity {id}; the entity may be in {}, without an owner at present: retry when the region has an owner",
+        "entity {id} was not found; it may be in {}, which no process owns at present: retry when the region has an owner",
         list(.regions)
     )]
     NoOwner {
@@ -59,14 +59,14 @@ pub enum CommandError {
     #[error("refused: {0}")]
     Refused(String),
     /// For the whole timeout, the entity is being handed over, or its process is overloaded.
-    #[error("not done within {0:?}: {1}")]
+    #[error("the request was not carried out within {0:?}: {1}")]
     Busy(Duration, String),
     /// No process can be reached.
     #[error("none of the world's processes can be reached: {0}")]
     Disconnected(String),
     /// The response was lost: the request may have been carried out. Repeating it is safe, because commands
     /// set values, and spawns and despawns happen once for an id.
-    #[error("outcome unknown: {0}")]
+    #[error("the outcome is unknown: {0}")]
     Lost(String),
     /// The map of the world is not known.
     #[error(transparent)]
@@ -204,7 +204,7 @@ impl World {
 
 fn without_an_owner(regions: &[RegionId]) -> String {
     match regions {
-        [] => "the region is changing hands: try again".to_owned(),
+        [] => "the region is moving to another owner: try again".to_owned(),
         [_] => format!("{} has no owner now", list(regions)),
         _ => format!("{} have no owner now", list(regions)),
     }

@@ -47,7 +47,7 @@ pub struct WorkerOptions {
     pub cpu_milli: u32,
     /// Bytes of memory that the worker has; 0 for unknown.
     pub memory_bytes: u64,
-    /// The time without a sign of life after which the worker counts as dead and its tasks go to others.
+    /// The time without a renewal after which the worker counts as dead and its tasks go to others.
     pub ttl: Duration,
     /// Labels that tasks may require, by key and value.
     pub labels: Vec<(String, String)>,

@@ -211,7 +211,7 @@ impl Worker {
         self
     }
 
-    /// Sets the time without a sign of life after which the worker counts as dead; 10 s by default.
+    /// Sets the time without a renewal after which the worker counts as dead; 10 s by default.
     pub fn ttl(mut self, ttl: Duration) -> Worker {
         self.options.ttl = ttl;
         self

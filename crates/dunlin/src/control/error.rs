@@ -22,13 +22,13 @@ pub enum ControlError {
     #[error("the outcome is unknown: the leader changed, or a response was lost")]
     Unknown,
     /// Too many commands wait already.
-    #[error("{waiting_max} commands already wait, the limit waiting_max; retry later")]
+    #[error("too many commands wait: the limit waiting_max = {waiting_max} is reached; retry later")]
     Busy {
         /// The limit.
         waiting_max: usize,
     },
     /// The leader's disk is nearly full; nothing changed. Commands that make the state smaller are accepted.
-    #[error("no room for commands that make the state larger: {0}")]
+    #[error("the disk has no room for commands that make the state larger: {0}")]
     DiskFull(String),
     /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]

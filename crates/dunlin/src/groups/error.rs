@@ -47,9 +47,9 @@ pub enum JoinError {
     },
 }
 
-/// A claim that has ended: its deadline passed, or it was settled before.
+/// A claim that has ended: its deadline passed, or it is already settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("claim {token} has ended: its deadline passed, or it was settled before")]
+#[error("claim {token} has ended: its deadline passed, or it is already settled")]
 pub struct StaleClaim {
     /// Its token.
     pub token: u64,

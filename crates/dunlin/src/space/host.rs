@@ -50,13 +50,13 @@ pub struct WorldTopics {
 #[non_exhaustive]
 pub enum HostError {
     /// The region runs here already.
-    #[error("region {} is here already", .0.0)]
+    #[error("this process already runs region {}", .0.0)]
     Here(RegionId),
     /// The region is not in the partition of this world.
-    #[error("region {} is not in the partition of this world", .0.0)]
+    #[error("region {} is not one of the regions of this world", .0.0)]
     Unknown(RegionId),
     /// The topic of the region cannot be created.
-    #[error("the topic of region {}: {why}", .region.0)]
+    #[error("cannot create the topic of region {}: {why}", .region.0)]
     Topic {
         /// The region.
         region: RegionId,
@@ -64,7 +64,7 @@ pub enum HostError {
         why: TopicError,
     },
     /// The topic of the region refused its state.
-    #[error("the topic of region {}: {why}", .region.0)]
+    #[error("the topic of region {} refused the region's state: {why}", .region.0)]
     Publish {
         /// The region.
         region: RegionId,

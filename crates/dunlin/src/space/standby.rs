@@ -19,7 +19,7 @@ pub enum StandbyError {
     #[error("this process has no copy of region {}", .0.0)]
     Unknown(RegionId),
     /// A record does not follow the previous one.
-    #[error("region {}: {why}", .region.0)]
+    #[error("cannot apply a record of region {}: {why}", .region.0)]
     Record {
         /// The region.
         region: RegionId,

@@ -248,7 +248,9 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
     match lines.next() {
         Some(FIRST_LINE) => {}
         Some(other) if other.starts_with("dunlin topic ") => {
-            return Err(format!("written by a newer version ({other:?}); this build reads {FIRST_LINE:?}"));
+            return Err(format!(
+                "a newer version of Dunlin wrote this file ({other:?}); this build reads {FIRST_LINE:?}"
+            ));
         }
         _ => return Err("the file does not describe a topic".to_owned()),
     }
@@ -281,7 +283,8 @@ fn parse(text: &str) -> Result<(String, TopicConfig, Option<u32>), String> {
                 config.reducer = Some(ReducerConfig { kind: value.to_owned(), options: BTreeMap::new() })
             }
             "fold_option" => {
-                let reducer = config.reducer.as_mut().ok_or("fold_option comes before reducer")?;
+                let reducer =
+                    config.reducer.as_mut().ok_or("the line `fold_option` comes before the line `fold`")?;
                 let (option, value) = value.split_once(' ').unwrap_or((value, ""));
                 reducer.options.insert(option.to_owned(), value.to_owned());
             }

@@ -200,7 +200,7 @@ fn parse(text: &str) -> Result<StoredPosition, String> {
     checksum::check(text)?;
     let mut lines = text.lines();
     if lines.next() != Some(FIRST_LINE) {
-        return Err("the first line is not that of this kind of file".to_owned());
+        return Err(format!("the first line is not {FIRST_LINE:?}"));
     }
     let mut value = |key: &str| {
         let line = lines.next().unwrap_or_default();
@@ -225,7 +225,7 @@ fn parse(text: &str) -> Result<StoredPosition, String> {
             Some(line) if line.starts_with("origin ") => {
                 let numbers: Result<Vec<u64>, _> = line[7..].split(' ').map(str::parse).collect();
                 let [topic_ns, lock_ns, file] = numbers.map_err(wrong)?[..] else {
-                    return Err("the origin is not three numbers".to_owned());
+                    return Err("the line `origin` does not have three numbers".to_owned());
                 };
                 origin = Some(FileOrigin { topic_ns, lock_ns, file });
             }

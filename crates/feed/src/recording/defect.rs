@@ -60,7 +60,7 @@ pub enum DefectKind {
         missing: Vec<&'static str>,
     },
     /// The row has more or fewer columns than the heading, as after a cut.
-    #[error("{found} columns, the heading has {wanted}")]
+    #[error("the row has {found} columns, but the heading has {wanted}")]
     Columns {
         /// Columns of the row.
         found: usize,

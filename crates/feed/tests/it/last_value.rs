@@ -106,7 +106,7 @@ fn full_state_accepts_new_values_but_no_new_key() {
     let mut values = LastValue::with_limits(limits);
     append(&mut values, 1, &Record::keyed(b"a", b"1")).unwrap();
     let refused = check(&values, &[Record::keyed(b"b", b"1")]).unwrap_err();
-    assert_eq!(refused.0, "there would be more than 1 keys");
+    assert_eq!(refused.0, "the state would have more than 1 keys");
     append(&mut values, 2, &Record::keyed(b"a", b"2")).unwrap();
 }
 

@@ -226,7 +226,7 @@ fn full_book_takes_no_new_order() {
     let mut orders = Orders::with_limits(Scale::default(), limits);
     append(&mut orders, 1, &record(&[add(Side::Bid, 1, 10, 1), add(Side::Bid, 2, 10, 1)])).unwrap();
     let refused = check(&orders, &[record(&[add(Side::Bid, 3, 10, 1)])]).unwrap_err();
-    assert_eq!(refused.0, "there would be more than 2 orders");
+    assert_eq!(refused.0, "the state would have more than 2 orders");
 }
 
 #[test]

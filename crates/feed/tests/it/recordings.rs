@@ -230,8 +230,8 @@ fn row_defects_are_reported_by_line_and_skipped() {
             "line 8: action: `moved` is not created, changed or deleted",
             "line 9: id: `x` is not a decimal number",
             "line 10: direction: `bi` is not bid or ask",
-            "line 11: 6 columns, the heading has 7",
-            "line 13: 6 columns, the heading has 7",
+            "line 11: the row has 6 columns, but the heading has 7",
+            "line 13: the row has 6 columns, but the heading has 7",
         ]
     );
 }

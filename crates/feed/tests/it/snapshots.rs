@@ -96,10 +96,16 @@ fn snapshot_refusal_names_the_defect() {
         make_reducer("book", &BTreeMap::new()).unwrap().restore(1, &bytes).unwrap_err().0
     };
     assert_eq!(refused(&|bytes| bytes[0] = 2), "the snapshot is of kind 2, not 1");
-    assert_eq!(refused(&|bytes| bytes[1] = 2), "the snapshot has version 2; this reads version 1");
-    assert_eq!(refused(&|bytes| bytes.truncate(60)), "the snapshot has 60 bytes, its header announces 64");
+    assert_eq!(refused(&|bytes| bytes[1] = 2), "the snapshot has version 2; this build reads version 1");
+    assert_eq!(
+        refused(&|bytes| bytes.truncate(60)),
+        "the snapshot has 60 bytes, but its header announces 64"
+    );
     assert_eq!(refused(&|bytes| bytes[32] = 11), "entry 1 of the snapshot is out of order");
-    assert_eq!(refused(&|bytes| bytes[24] = 0), "entry 1 of the snapshot: size 0 is not above zero");
+    assert_eq!(
+        refused(&|bytes| bytes[24] = 0),
+        "entry 1 of the snapshot is invalid: size 0 is not above zero"
+    );
 }
 
 proptest! {

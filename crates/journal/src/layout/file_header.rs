@@ -50,9 +50,11 @@ pub(crate) enum HeaderError {
     Empty,
     #[error("the file ends within its header")]
     Short,
-    #[error("not a file of a log: it does not begin with DUNLINJ")]
+    #[error("the file is not part of a log: it does not begin with DUNLINJ")]
     Magic,
-    #[error("recording made by a newer version {0}; this build reads up to {FORMAT_VERSION}")]
+    #[error(
+        "a newer version of Dunlin wrote the file in format {0}; this build reads formats up to {FORMAT_VERSION}"
+    )]
     Newer(u32),
     #[error("the file header's checksum is wrong")]
     Checksum,

@@ -104,7 +104,7 @@ impl Tail {
             || batch.first_time_ns < self.last_time_ns
             || !bytes.is_multiple_of(BLOCK_ALIGN as u64)
         {
-            return Err(AppendError::Batch("its count, times and bytes contradict each other or the log"));
+            return Err(AppendError::Batch("the count, times and bytes contradict each other or the log"));
         }
         Ok(bytes)
     }

@@ -16,7 +16,7 @@ pub enum SeriesError {
     #[error("the text contains no list of numbers from `[` to `]`")]
     NoList,
     /// An element is not a number above 0.
-    #[error("{text:?}, the {place}th in the list, is not a number above 0")]
+    #[error("element {place} of the list, {text:?}, is not a number above 0")]
     NoNumber {
         /// The element.
         text: String,
@@ -24,7 +24,7 @@ pub enum SeriesError {
         place: usize,
     },
     /// The list is too short or too long.
-    #[error("{count} values: at least 2 and at most {most}")]
+    #[error("the list has {count} values: it must have 2 to {most}")]
     Count {
         /// Number of values.
         count: usize,

@@ -66,7 +66,7 @@ fn contradictory_policy_is_refused() {
     assert_eq!(refused(document()), None);
     assert_eq!(
         refused(Policy::document(11, 10)).unwrap(),
-        "workers_min 11 and workers_max 10: the first must not exceed the second, which must be 1 to 1000000"
+        "workers_min is 11 and workers_max is 10: workers_max must be 1 to 1000000, and workers_min not more than workers_max"
     );
     assert_eq!(refused(Policy::document(0, 10)), None);
     assert!(refused(Policy::document(0, 0)).is_some());

@@ -135,7 +135,11 @@ impl Tenancy {
                 made.by_itself && idle_max.is_some_and(|max| is_idle(&topic, made.at_ns, now_ns, max));
             if is_over && self.node.delete_topic(name).is_ok() {
                 self.expired.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(topic = name, tenant = self.name, "deleted: nobody used it");
+                tracing::info!(
+                    topic = name,
+                    tenant = self.name,
+                    "this topic was deleted, because nobody used it"
+                );
                 return false;
             }
             true

@@ -52,7 +52,7 @@ impl AccessFixture {
     }
 
     fn log_in(&self) -> Arc<Login> {
-        self.pending().take().expect("a token is known at once").unwrap()
+        self.pending().take().expect("a token is checked at once").unwrap()
     }
 }
 

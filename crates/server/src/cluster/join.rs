@@ -88,7 +88,7 @@ impl Complaint {
         let is_new =
             !matches!(&self.said, Some((before, when)) if before == why && when.elapsed() < SAY_AGAIN);
         if is_new {
-            tracing::warn!("still trying to reach {at}: {why}");
+            tracing::warn!("this node still tries to join the cluster through {at}: {why}");
             self.said = Some((why.to_owned(), Instant::now()));
         }
     }
@@ -133,7 +133,7 @@ pub(super) async fn join(
                 let identity = NodeIdentity::new(&cluster, node, address)?;
                 files.write_authority(&authority)?;
                 files.write_identity(&identity)?;
-                tracing::info!(cluster, node, "joined");
+                tracing::info!(cluster, node, "this node joined the cluster");
                 return Ok((identity, authority));
             }
             Ok(Ok(JoinReply::Refused { why }) | Err(why)) => {

@@ -78,7 +78,7 @@ async fn serve(seat: Arc<ClusterMember>, socket: TcpStream) -> io::Result<()> {
     let welcome = ClusterWelcome { version, release, node: identity.node, now, before, refused };
     say(&mut write, 0, ClusterFrameKind::Hello, &super::text(&welcome)).await?;
     if let Err(refused) = checked {
-        tracing::warn!(node = caller.node, "another node was refused: {}", refused.why);
+        tracing::warn!(node = caller.node, "this node refused a connection of another node: {}", refused.why);
         let _ = timeout(FAREWELL, frames.next()).await;
         return Ok(());
     }

@@ -95,7 +95,7 @@ impl ClusterTopics {
     pub(super) fn own(&self) {
         let (known, of) = (Arc::clone(&self.shared), Arc::downgrade(&self.ownership));
         if let Err(error) = spawn("dunlin-topics-begin", move || known.own(&of)) {
-            tracing::error!("this node owns no topics: {error}");
+            tracing::error!("this node cannot own topics: {error}");
         }
     }
 
@@ -234,7 +234,7 @@ impl OwnershipFollower {
                     let listeners = self.seat.upgrade().map(|seat| seat.listeners()).unwrap_or_default();
                     let address = listeners.get("tcp").cloned().unwrap_or_default();
                     if let Err(error) = ownership.take_part(address.into_bytes()) {
-                        tracing::error!("this node owns no topics: {error}");
+                        tracing::error!("this node cannot own topics: {error}");
                     }
                     return;
                 }

@@ -52,7 +52,7 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, passage: Op
         connection.as_mut().poll(cx)
     });
     if let Err(error) = served.await {
-        tracing::debug!(protocol = "http", peer = %shown(peer), %error, "connection ended");
+        tracing::debug!(protocol = "http", peer = %shown(peer), %error, "an HTTP connection ended");
         if let Some((fate, why)) = complaint(&error, &shared.limits) {
             shared.departures.note(ClientDeparture::new(Protocol::Http, fate, &why).of("", peer));
         }

@@ -129,14 +129,14 @@ async fn route(context: Context, request: Request<Incoming>) -> Response<Body> {
 /// The node's number, which a restart changes.
 fn node_number(context: &Context) -> axum::http::HeaderValue {
     let text = format!("{:016x}", context.node().id());
-    axum::http::HeaderValue::try_from(text).expect("hexadecimal digits are a header's value")
+    axum::http::HeaderValue::try_from(text).expect("hexadecimal digits are valid in a header's value")
 }
 
 fn note(context: &Context, method: &Method, uri: &Uri, status: StatusCode, began: Instant) {
     let took = began.elapsed();
     context.shared().traffic.answered(method.as_str(), status.as_u16());
     let (status, us) = (status.as_u16(), took.as_micros() as u64);
-    tracing::debug!(protocol = "http", peer = %context.peer(), %method, path = uri.path(), status, us, "answered");
+    tracing::debug!(protocol = "http", peer = %context.peer(), %method, path = uri.path(), status, us, "the node answered a request");
 }
 
 async fn nothing_here(method: Method, uri: Uri, headers: HeaderMap) -> Response<Body> {

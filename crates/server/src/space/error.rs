@@ -16,7 +16,7 @@ pub enum SpaceError {
     #[error(transparent)]
     Name(#[from] WorldNameError),
     /// The lease's time to live is too short to be renewed, or longer than a cluster allows.
-    #[error("a process's lease lasts {} ms to 366 days, not {} ms", TTL_MIN.as_millis(), .0.as_millis())]
+    #[error("the time to live of a process's lease must be {} ms to 366 days, not {} ms", TTL_MIN.as_millis(), .0.as_millis())]
     Ttl(Duration),
     /// Listening failed.
     #[error("cannot listen on {address} for other processes of this world: {why}")]
@@ -33,13 +33,13 @@ pub enum SpaceError {
     )]
     Exposed(SocketAddr),
     /// The system returned no random numbers.
-    #[error("the system has no random numbers: {0}")]
+    #[error("the system returned no random numbers: {0}")]
     Random(String),
     /// Two processes have the same number.
     #[error("two processes have number {0}")]
     Number(u64),
     /// The process's number is 0.
-    #[error("a process's number is above 0")]
+    #[error("a process's number must be above 0")]
     NumberZero,
     /// Too many processes.
     #[error("{count} other processes exceed the limit of {max}")]
@@ -61,13 +61,15 @@ pub enum SpaceError {
         why: String,
     },
     /// The runner's thread cannot be started.
-    #[error("cannot start the runner: {0}")]
+    #[error("cannot start the thread that runs the regions: {0}")]
     Thread(io::Error),
     /// The runner has ended.
-    #[error("the runner has ended{}", .0.as_deref().map(|why| format!(": {why}")).unwrap_or_default())]
+    #[error("the thread that runs the regions has ended{}", .0.as_deref().map(|why| format!(": {why}")).unwrap_or_default())]
     Ended(Option<String>),
     /// Too many orders wait for the runner.
-    #[error("{max} orders wait for the runner, which is the limit: retry later")]
+    #[error(
+        "too many requests wait for the thread that runs the regions: the limit orders_max = {max} is reached; retry later"
+    )]
     Busy {
         /// The limit.
         max: usize,
@@ -96,7 +98,7 @@ pub enum RunnerRefusal {
         ours: u16,
     },
     /// The peer runs another world.
-    #[error("the peer runs world {theirs:?}, this process runs {ours:?}")]
+    #[error("the peer runs world {theirs:?}, but this process runs world {ours:?}")]
     World {
         /// The peer's world.
         theirs: String,
@@ -113,7 +115,7 @@ pub enum RunnerRefusal {
     #[error("the peer has number {0}, which is this process's number")]
     Number(u64),
     /// The peer claims a region of this process.
-    #[error("the peer claims region {} in epoch {epoch}, which runs here in epoch {ours}", .region.0)]
+    #[error("the peer claims region {} in epoch {epoch}, but this process runs the region in epoch {ours}", .region.0)]
     Region {
         /// The region.
         region: RegionId,

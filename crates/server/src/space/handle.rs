@@ -103,7 +103,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
 
     fn join(&self) -> Option<Result<(), String>> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(thread.join().unwrap_or_else(|_| Err("the runner's thread panicked".to_owned())))
+        Some(thread.join().unwrap_or_else(|_| Err("the thread that runs the regions panicked".to_owned())))
     }
 
     fn why(&self) -> SpaceError {

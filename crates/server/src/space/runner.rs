@@ -182,7 +182,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let refusals = self.links.take_refusals();
         let room = self.config.limits.reports_max.saturating_sub(self.refusals.len());
         for (process, refused) in refusals.into_iter().take(room) {
-            tracing::warn!(process, "another process of this world is refused: {refused}");
+            tracing::warn!(process, "cannot connect to another process of this world: {refused}");
             self.refusals.push((process, refused));
         }
     }

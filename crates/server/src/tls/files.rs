@@ -187,8 +187,8 @@ fn warn_of_time(path: &Path, certificate: &CertificateDer<'_>) {
             validity.not_before
         );
     } else if now > until.timestamp() {
-        tracing::warn!("the certificate {path} has expired, {until}: clients refuse it");
+        tracing::warn!("the certificate {path} expired on {until}: clients refuse it");
     } else if now + SOON.as_secs() as i64 > until.timestamp() {
-        tracing::warn!("the certificate {path} expires soon, {until}");
+        tracing::warn!("the certificate {path} expires soon, on {until}");
     }
 }

@@ -79,7 +79,7 @@ pub(crate) async fn let_in(
             let stream = Stream::Tls(tls);
             if let Some(certificate) = stream.client_certificate() {
                 let ClientCertificate { subject, names, .. } = certificate;
-                tracing::debug!(%protocol, session, subject, ?names, "let in by certificate");
+                tracing::debug!(%protocol, session, subject, ?names, "a client authenticated itself with a certificate");
             }
             Some(TlsConnection { stream, told: greets.then_some(session) })
         }

@@ -94,7 +94,11 @@ impl LocalWorkers {
                 );
                 process.carry_out(ProcessSignal::Kill);
             } else {
-                tracing::info!(worker = *instance, pid = process.child.id(), "works");
+                tracing::info!(
+                    worker = *instance,
+                    pid = process.child.id(),
+                    "a worker is attached to the node"
+                );
             }
             self.said.push(event(said, *instance));
         }
@@ -126,7 +130,7 @@ impl LocalWorkers {
         };
         match started {
             Ok((child, line)) => {
-                tracing::debug!(worker = instance, pid = child.id(), is_warm, "starts");
+                tracing::debug!(worker = instance, pid = child.id(), is_warm, "a worker's process starts");
                 let until_ms = now_ms.saturating_add(self.limits.ready_ms_max);
                 let lifecycle = if is_warm {
                     WorkerLifecycle::for_pool(until_ms)
@@ -137,7 +141,7 @@ impl LocalWorkers {
             }
             Err(error) => {
                 let program = self.command.words.first().map_or("", String::as_str);
-                tracing::error!(worker = instance, program, %error, "cannot be started");
+                tracing::error!(worker = instance, program, %error, "cannot start a worker");
                 self.said.push(ProviderEvent::Failed { instance, is_capacity: false });
             }
         }
@@ -180,7 +184,7 @@ impl LocalWorkers {
                 continue;
             }
             if process.lifecycle.is_preparing() && process.has_spoken() {
-                tracing::debug!(worker = instance, pid = process.child.id(), "is prepared");
+                tracing::debug!(worker = instance, pid = process.child.id(), "a warm worker is prepared");
                 process.lifecycle.prepared();
                 self.said.push(event(LifecycleEvent::Prepared, instance));
             }
@@ -203,10 +207,12 @@ impl LocalWorkers {
 fn told(instance: Instance, said: &[LifecycleEvent], status: ExitStatus) {
     match said {
         [LifecycleEvent::Failed] => {
-            tracing::error!(worker = instance, %status, "ended before it was a worker")
+            tracing::error!(worker = instance, %status, "a worker's process ended before the worker was ready")
         }
-        [LifecycleEvent::Gone] if !status.success() => tracing::warn!(worker = instance, %status, "ended"),
-        _ => tracing::info!(worker = instance, %status, "ended"),
+        [LifecycleEvent::Gone] if !status.success() => {
+            tracing::warn!(worker = instance, %status, "a worker's process ended")
+        }
+        _ => tracing::info!(worker = instance, %status, "a worker's process ended"),
     }
 }
 
@@ -248,7 +254,7 @@ impl Process {
         };
         // The process may have ended just now.
         if let Err(error) = done {
-            tracing::debug!(pid = self.child.id(), %error, "cannot be signalled");
+            tracing::debug!(pid = self.child.id(), %error, "cannot send a signal to a worker's process");
         }
     }
 }

@@ -243,7 +243,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     let refused = world.command(&nobody, PATIENCE).unwrap_err();
     assert_eq!(refused, CommandError::NoOwner { id: EntityId(ENTITIES), regions: vec![RegionId(3)] });
     assert!(
-        refused.to_string().contains("the entity may be in region 3, without an owner at present"),
+        refused.to_string().contains("it may be in region 3, which no process owns at present"),
         "{refused}"
     );
 

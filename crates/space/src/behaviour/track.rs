@@ -21,7 +21,7 @@ pub enum TrackError {
     #[error("a track needs at least one fix")]
     Empty,
     /// A time is not finite, or not later than the one before.
-    #[error("fix {at} has a value that is not finite, or a time that is not after the fix before")]
+    #[error("fix {at} has a value that is not finite, or is not later than the previous fix")]
     Order {
         /// Index of the fix, from 0.
         at: usize,

@@ -61,10 +61,10 @@ pub enum RecordError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A section `whole` is not alone in its append.
-    #[error("a record that replaces the whole region must be the only one of its append")]
+    #[error("a record that replaces a region's whole state must be published alone")]
     NotAlone,
     /// The record moves more or fewer rows than exist, or sorts rows that do not exist.
-    #[error("the record is for {rows} entities, the region has {held}")]
+    #[error("the record is for {rows} entities, but the region has {held}")]
     Rows {
         /// Rows in the record.
         rows: usize,

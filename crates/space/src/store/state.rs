@@ -46,7 +46,7 @@ pub enum StateError {
     #[error(transparent)]
     Decode(#[from] SpaceDecodeError),
     /// The state has another number of dimensions.
-    #[error("the entity has {dimensions} dimensions, its world has {wanted}")]
+    #[error("the entity has {dimensions} dimensions, but its world has {wanted}")]
     Dimensions {
         /// Dimensions of the state.
         dimensions: u8,
@@ -57,7 +57,7 @@ pub enum StateError {
     #[error("the entity has other components than those registered here: register the same on both sides")]
     Schema,
     /// The components have another size.
-    #[error("the components have {bytes} bytes, the registered ones {wanted}")]
+    #[error("the components have {bytes} bytes, but the registered ones have {wanted}")]
     Components {
         /// Bytes that were given.
         bytes: usize,
@@ -65,7 +65,7 @@ pub enum StateError {
         wanted: usize,
     },
     /// A coordinate is NaN or infinite.
-    #[error("its position or velocity is not finite")]
+    #[error("the entity's position or velocity is not finite")]
     NotFinite,
 }
 

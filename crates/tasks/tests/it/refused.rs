@@ -60,16 +60,19 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ),
         (
             submit(NewTask { after: vec![TaskDependency::Task { task: 99 }], ..work() }),
-            "task 1 of the batch waits for task 63, which is not known: the tenant never had it, or it was over too long ago",
+            "task 1 of the batch waits for task 63, which is not known: the tenant never had it, or it ended too long ago",
         ),
         (
             submit(NewTask { after: vec![TaskDependency::Task { task: cancelled }], ..work() }),
             "task 1 of the batch waits for task 100000000, which was cancelled",
         ),
-        (submit(publish), "tasks of kind `publish`, and only they, need a subject"),
+        (
+            submit(publish),
+            "a task of kind `publish` needs a subject, and a task of another kind must not have one",
+        ),
         (
             submit(NewTask { subject: b"s", ..work() }),
-            "tasks of kind `publish`, and only they, need a subject",
+            "a task of kind `publish` needs a subject, and a task of another kind must not have one",
         ),
         (
             submit(NewTask { labels: vec![Label { key: b"k", value: b"" }; 65], ..work() }),
@@ -79,11 +82,11 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
             TaskCommand::Tenant {
                 tenant: TenantSettings { concurrency: quota, ..TenantSettings::new(b"b") },
             },
-            "a quota needs reserved ≤ soft ≤ hard, and burst only together with hard",
+            "a quota needs reserved ≤ soft ≤ hard, and a burst needs hard",
         ),
         (
             TaskCommand::Tenant { tenant: TenantSettings { weight: 0, ..TenantSettings::new(b"b") } },
-            "a tenant's weight is 1 to 10,000",
+            "a tenant's weight must be 1 to 10,000",
         ),
         (
             TaskCommand::Tenant {
@@ -108,9 +111,9 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
         ),
         (
             TaskCommand::Pull { worker: 7, credit: 1 },
-            "worker 7 does not exist: it left, or gave no sign of life for too long, and its tasks went to others",
+            "worker 7 does not exist: it left, or was not renewed within its time to live; its tasks went to other workers",
         ),
-        (TaskCommand::Cancel { task: 7 }, "task 7 does not exist, or is no longer known"),
+        (TaskCommand::Cancel { task: 7 }, "task 7 does not exist, or ended too long ago"),
         (TaskCommand::Retry { task: cancelled }, "task 100000000 is not a dead letter"),
         (TaskCommand::Unschedule { tenant: b"a", name: b"n" }, "the schedule does not exist"),
         (
@@ -128,7 +131,7 @@ fn invalid_commands_are_refused_with_a_reason_and_no_effect() {
                 cron: b"* * * * *",
                 task: NewTask { not_before_ms: 1, ..work() },
             },
-            "a schedule's task has no dependencies, times or idempotency key of its own",
+            "a schedule's task must not have dependencies, times or an idempotency key",
         ),
     ];
     scene.effects.clear();

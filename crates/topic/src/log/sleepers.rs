@@ -69,7 +69,7 @@ impl Sleepers {
             None => {
                 self.slots.push(Slot { armed: None, previous: None, next: None });
                 let number = u32::try_from(self.slots.len()).ok().and_then(NonZeroU32::new);
-                SleeperId(number.expect("a log has fewer than 2^32 sleepers"))
+                SleeperId(number.expect("a log has fewer than 2^32 sleeping cursors"))
             }
         };
         self.slots[id.index()].armed = Some(armed);

@@ -82,7 +82,7 @@ impl Writer {
         let mut config = TopicConfig { durable: is_durable.then(Durable::default), ..TopicConfig::default() };
         // The retention is large enough for every subscriber.
         config.retention.bytes = 64 << 20;
-        client.create_topic(topic, &config, true).with_context(|| format!("cannot create {topic}"))?;
+        client.create_topic(topic, &config, true).with_context(|| format!("cannot create topic {topic}"))?;
         let identity = is_durable.then_some(Identity { producer: seed | 1, epoch: 1 });
         let publisher =
             client.publisher_with(topic, PublisherOptions { identity, ..PublisherOptions::default() })?;

@@ -79,10 +79,11 @@ impl CombinedDemo<'_> {
             let markets = or_all(self.markets(&mut nodes, voice, closing, stop));
             // In a single round, tasks run while the nodes are no longer killed.
             let tasks = tasks.map(|tasks| {
-                tasks.join().unwrap_or_else(|_| Err(anyhow!("the thread of the tasks panicked")))
+                tasks.join().unwrap_or_else(|_| Err(anyhow!("the thread that runs the tasks panicked")))
             });
             is_over.store(true, Ordering::Release);
-            let space = space.join().unwrap_or_else(|_| Err(anyhow!("the thread of the world panicked")));
+            let space =
+                space.join().unwrap_or_else(|_| Err(anyhow!("the thread that runs the world panicked")));
             markets.and(tasks.unwrap_or(Ok(()))).and(space)
         });
         drop(nodes);

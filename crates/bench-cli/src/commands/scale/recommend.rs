@@ -70,7 +70,8 @@ fn need(arguments: &RecommendArguments) -> Result<WorkerNeed> {
         Some(path) => {
             let (cpus, memory_gib) =
                 used(&read(path)?).with_context(|| format!("cannot read {}", path.display()))?;
-            WorkerNeed::of(&cpus, &memory_gib).context("expected at least 20 measurements, none below 0")?
+            WorkerNeed::of(&cpus, &memory_gib)
+                .context("a worker's use needs at least 20 measurements, none of them below 0")?
         }
         None => WorkerNeed {
             cpus: arguments.cpus.unwrap_or_default(),

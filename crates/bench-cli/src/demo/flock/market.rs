@@ -114,7 +114,7 @@ impl<'a> PublishedMarket<'a> {
         lines
             .iter()
             .try_for_each(|line| self.oracle.line(line))
-            .context("the comparison books could not be computed")?;
+            .context("the oracle's order books could not be computed")?;
         let made = self.make(|parsed, take| {
             lines.iter().for_each(|line| {
                 parsed.push(line, take);
@@ -169,7 +169,7 @@ impl Topic {
             Err(error @ CallError::Refused(_)) => Err(anyhow::Error::from(error)),
             Err(error) => Err(anyhow::Error::from(error)),
         })
-        .with_context(|| format!("cannot create {name}"))?;
+        .with_context(|| format!("cannot create topic {name}"))?;
         let publisher =
             patiently(|| Ok(client.publisher(name)?)).with_context(|| format!("cannot publish to {name}"))?;
         Ok(Topic { name: name.to_owned(), publisher, records: 0 })
@@ -198,7 +198,7 @@ impl Topic {
         match receipt {
             // No other publisher exists, so a wrong number of records shows.
             Some(receipt) if receipt.position.seq != self.records => bail!(
-                "{} records were published to {}, but its last sequence is {}",
+                "{} records were published to {}, but the position of the last record is {}",
                 self.records,
                 self.name,
                 receipt.position

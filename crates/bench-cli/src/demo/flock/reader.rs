@@ -42,9 +42,13 @@ impl NodeReaders {
     }
 
     pub fn join(self) -> Result<(TopicCopies, ReplicaResult)> {
-        let lines = self.lines.join().map_err(|_| anyhow!("a subscriber that reads lines panicked"))?;
+        let lines =
+            self.lines.join().map_err(|_| anyhow!("a subscriber of the recordings' lines panicked"))?;
         let books = self.books.join().map_err(|_| anyhow!("a replica of the order books panicked"))?;
-        Ok((lines.context("a subscriber of lines failed")?, books.context("a replica of books failed")?))
+        Ok((
+            lines.context("a subscriber of the recordings' lines failed")?,
+            books.context("a replica of the order books failed")?,
+        ))
     }
 }
 

@@ -141,11 +141,11 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start the node's process")?;
-    let out = child.stdout.take().context("cannot read its standard output")?;
+    let out = child.stdout.take().context("cannot read the node's standard output")?;
     let mut member = Member { child, dir: dir.to_owned(), ready: String::new() };
     BufReader::new(out).read_line(&mut member.ready)?;
     if !member.ready.starts_with("READY ") {
-        bail!("its first line is {:?} instead of READY", member.ready.trim());
+        bail!("the node's first line is {:?} instead of READY", member.ready.trim());
     }
     let _ = std::fs::remove_file(dir.with_extension("token"));
     Ok(member)

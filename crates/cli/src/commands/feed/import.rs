@@ -146,7 +146,7 @@ fn import(
     let mut told = FileReport { file, paint: console.errors, defects: 0, progress: &progress };
     take_in(outlet, &mut told, |sink| recording.push(&beginning, sink))?;
     progress.add(beginning.len() as u64);
-    while let Chunk::Bytes(bytes) = input.next().context("cannot read the rest")? {
+    while let Chunk::Bytes(bytes) = input.next().context("cannot read the rest of the file")? {
         take_in(outlet, &mut told, |sink| recording.push(&bytes, sink))?;
         progress.add(bytes.len() as u64);
     }

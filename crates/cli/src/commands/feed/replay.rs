@@ -60,7 +60,7 @@ fn speed(text: &str) -> Result<Speed, String> {
     let factor = factor.filter(|factor: &f64| factor.is_finite() && *factor >= 1e-3);
     factor
         .map(|factor| Speed(Some(factor)))
-        .ok_or_else(|| "expected a factor like 1x or 10x, or max".to_owned())
+        .ok_or_else(|| "expected a speed like 1x or 10x, or max".to_owned())
 }
 
 /// The retention of a region's topic, and its largest record, in bytes.
@@ -99,7 +99,7 @@ fn see_that_it_is_ours(client: &Client, dir: &Path, console: &Console) -> Result
     let topic = reader.name();
     let described = match client.describe_topic(topic) {
         Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => return Ok(()),
-        described => described.with_context(|| format!("cannot describe {topic}"))?,
+        described => described.with_context(|| format!("cannot describe topic {topic}"))?,
     };
     let Some(publishers) = described.publishers else {
         let said = format!(
@@ -206,7 +206,7 @@ impl Track {
         if is_region {
             (config.record_bytes_max, config.retention.bytes) = (REGION_BYTES, REGION_BYTES.into());
         }
-        client.create_topic(&topic, &config, true).with_context(|| format!("cannot create {topic}"))?;
+        client.create_topic(&topic, &config, true).with_context(|| format!("cannot create topic {topic}"))?;
         let publisher = client.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))?;
         let reader = reader.scan(Position::default());
         let (goes_on_elsewhere, frames) = (false, Vec::new());
@@ -244,7 +244,7 @@ impl Track {
                 if self.is_region && !self.goes_on_elsewhere && self.next_time()?.is_none() {
                     client
                         .delete_topic(&self.topic)
-                        .with_context(|| format!("cannot delete {}", self.topic))?;
+                        .with_context(|| format!("cannot delete topic {}", self.topic))?;
                 }
                 return Ok(nothing);
             }

@@ -121,7 +121,7 @@ fn on_its_own_node(
     for instrument in instruments.list() {
         let topic = instrument.topic();
         let created = running.node.create_topic(&topic, arguments.topic_config(instrument), false);
-        created.with_context(|| format!("cannot create {topic}"))?;
+        created.with_context(|| format!("cannot create topic {topic}"))?;
     }
     let publisher = |instrument: &Instrument| {
         let topic = instrument.topic();
@@ -145,7 +145,7 @@ fn with_port_advice(error: anyhow::Error, config: &NodeConfig) -> anyhow::Error 
     });
     match config.listen.filter(|_| is_taken) {
         Some(address) => error.context(format!(
-            "another program listens on {address}: --url dunlin://{address} publishes to a node there, --listen 127.0.0.1:0 selects a free port"
+            "another program listens on {address}: use --url dunlin://{address} to publish to a node there, or --listen 127.0.0.1:0 to take a free port"
         )),
         None => error,
     }
@@ -162,7 +162,7 @@ fn into_a_running_node(
     for instrument in instruments.list() {
         let topic = instrument.topic();
         let created = client.create_topic(&topic, &arguments.topic_config(instrument), true);
-        created.with_context(|| format!("cannot create {topic}"))?;
+        created.with_context(|| format!("cannot create topic {topic}"))?;
     }
     let publisher = |instrument: &Instrument| {
         let topic = instrument.topic();

@@ -214,7 +214,7 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Veri
             found.points += 1;
             let own = state.checksum();
             if own != sum {
-                bail!("the state's checksum is {own:016x}, but its owner sent {sum:016x}");
+                bail!("the state's checksum is {own:016x}, but the topic's owner sent {sum:016x}");
             }
             found.points_equal += 1;
         }

@@ -84,7 +84,10 @@ impl SnapshotThread {
             // An unreachable node must not delay the end.
             move || interruptible(move || ends.load(Ordering::Relaxed), || maker.run(&stop))
         });
-        Ok(SnapshotThread { stop, thread: Some(thread.context("cannot start the thread of the map")?) })
+        Ok(SnapshotThread {
+            stop,
+            thread: Some(thread.context("cannot start the thread that draws the map")?),
+        })
     }
 }
 

@@ -78,7 +78,7 @@ impl WorldSpec {
             bail!("unknown version {} of the world's description", value["version"]);
         }
         let number = |field: &str| value[field].as_u64().with_context(|| format!("field {field} is missing"));
-        let real = |field: &str| value[field].as_f64().with_context(|| format!("{field} is missing"));
+        let real = |field: &str| value[field].as_f64().with_context(|| format!("field {field} is missing"));
         Ok(WorldSpec {
             name: name.to_owned(),
             edge: real("edge")? as f32,

@@ -274,7 +274,7 @@ impl Watcher {
         };
         let id = RegionId(region as u32);
         let topic = topic_of(&self.name, id);
-        let subscriber = client.subscribe(&topic, options).context("cannot follow a region")?;
+        let subscriber = client.subscribe(&topic, options).context("cannot subscribe to a region's topic")?;
         // Subscribers share snapshots, so that one may be old.
         let newest = newest(&client, &topic)?;
         let (world, schema) = (self.world, self.schema.clone());

@@ -106,7 +106,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     if !started.wait_for_work(&stop.flag()).context("cannot read standard input")? {
         return Ok(());
     }
-    let attachment = client.tasks().attach(options).context("cannot start a thread")?;
+    let attachment = client
+        .tasks()
+        .attach(options)
+        .context("cannot start the thread that connects the worker to the node")?;
     let running = CommandRunner { command: &arguments.command, warden: &warden, orphaned: &orphaned };
     thread::scope(|scope| {
         for _ in 0..arguments.slots {

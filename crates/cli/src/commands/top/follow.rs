@@ -50,7 +50,9 @@ impl StatusFollower {
         let (sender, heard) = channel();
         let global = global.clone();
         let thread = thread::Builder::new().name("top".to_owned());
-        thread.spawn(move || follow(opened, &global, &sender)).context("cannot start a thread")?;
+        thread
+            .spawn(move || follow(opened, &global, &sender))
+            .context("cannot start the thread that reads the node's status")?;
         Ok(StatusFollower { heard })
     }
 

@@ -93,12 +93,12 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
     {
         let (other, pattern) = (&refused.text, arguments.pattern.as_deref().unwrap_or(name));
         let with_advice = format!(
-            "cannot create {name}: topic {other} already owns subjects of {pattern}. Use another pattern, or delete that topic \
+            "cannot create topic {name}: topic {other} already owns subjects of {pattern}. Use another pattern, or delete that topic \
              with its records (`dunlin topics delete {other}`) and try again"
         );
         return created.context(with_advice);
     }
-    created.with_context(|| format!("cannot create {name}"))?;
+    created.with_context(|| format!("cannot create topic {name}"))?;
     super::done("created", name, console)
 }
 

@@ -12,7 +12,7 @@ pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
     let password = match file {
         Some(file) => {
             let bytes = std::fs::read(file)
-                .with_context(|| format!("cannot read the password {}", file.display()))?;
+                .with_context(|| format!("cannot read the password file {}", file.display()))?;
             without_line_end(bytes)
         }
         None if std::io::stdin().is_terminal() => {

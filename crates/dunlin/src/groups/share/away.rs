@@ -79,7 +79,7 @@ impl RemoteMember {
     }
 
     pub(super) fn take(&mut self) -> Event<'_> {
-        match self.next.take().expect("`ready` returned true") {
+        match self.next.take().expect("an event is available after `ready` has returned true") {
             RemoteEvent::Notice(notice) => {
                 if let Notice::Gap(gap) = &notice {
                     self.lost += gap.records();

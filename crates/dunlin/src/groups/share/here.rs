@@ -183,7 +183,9 @@ impl Here {
             return Event::Notice(notice);
         }
         let Some(taken) = self.taken.pop_front() else {
-            return Event::Notice(self.membership.pop_end().expect("`ready` returned true"));
+            return Event::Notice(
+                self.membership.pop_end().expect("an event is available after `ready` has returned true"),
+            );
         };
         if self.confirms == ConsumptionMode::Reads {
             self.given = Some((taken.part, taken.position.seq));

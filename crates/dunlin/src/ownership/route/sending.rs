@@ -24,7 +24,7 @@ impl Route {
         let _in_order = lock(&self.sending);
         let owner = self.owner().0;
         if owner == ownership.id && !ownership.has_lease() {
-            return Err(self.away("this node owns the topic, but its lease has lapsed"));
+            return Err(self.away("this node owns the topic, but its lease has expired"));
         }
         if self.kind != TopicKind::Volatile && !ownership.is_alive(owner) {
             return Err(self.away("the owner is not a member of the cluster at present"));

@@ -170,7 +170,7 @@ pub(super) enum OwnershipError {
     Lease(#[from] LeaseLostError),
     #[error(transparent)]
     Space(#[from] SpaceError),
-    #[error("cannot keep the lease: {0}")]
+    #[error("cannot start the thread that renews the lease: {0}")]
     Thread(#[from] std::io::Error),
     #[error("the copy of region {0} was dropped before the takeover")]
     NoCopy(u32),
@@ -449,7 +449,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 }
                 None => tracing::error!(
                     ?held,
-                    "another process runs region {}: this process's state of it is lost",
+                    "another process runs region {}; the state that this process had of the region is lost",
                     region.0
                 ),
             }

@@ -35,7 +35,7 @@ pub enum SpawnError {
     #[error(transparent)]
     Refused(#[from] CommandError),
     /// The owners of these regions did not respond.
-    #[error("{} owned by no process that responds: the id may be in use", list(.0))]
+    #[error("no process that responds owns {}, so that the id may be in use there", list(.0))]
     NoOwner(Vec<RegionId>),
 }
 
@@ -167,7 +167,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             }
             let (id, region) = (other.id, other.region);
             self.host.take_back(id, region);
-            tracing::warn!("entity {id} of region {} is removed: region {} has the same id", own.0, region.0);
+            tracing::warn!(
+                "entity {id} of region {} is removed: region {} has an entity with the same id",
+                own.0,
+                region.0
+            );
             if let Some((reply, _)) = self.ids.waiting.remove(&id) {
                 reply(Err(CommandError::from(StoreError::Taken { id, region }).into()));
             }
@@ -263,7 +267,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let regions = body.region()?.0 as usize;
         let (regions, []) = body.bytes(regions.saturating_mul(4))?.as_chunks::<4>() else { return Ok(()) };
         let (others, []) = body.0.as_chunks::<OTHER_BYTES>() else {
-            return Err(RunnerRefusal::Frame("invalid held ids"));
+            return Err(RunnerRefusal::Frame("the list of ids is invalid"));
         };
         let Some(question) = self.ids.questions.get_mut(&number) else { return Ok(()) };
         for region in regions {
@@ -283,6 +287,5 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
 fn list(regions: &[RegionId]) -> String {
     let numbers: Vec<String> = regions.iter().map(|region| region.0.to_string()).collect();
-    let (noun, verb) = if numbers.len() == 1 { ("region", "is") } else { ("regions", "are") };
-    format!("{noun} {} {verb}", numbers.join(", "))
+    format!("{} {}", if numbers.len() == 1 { "region" } else { "regions" }, numbers.join(", "))
 }

@@ -52,7 +52,7 @@ fn watching_and_commanding_a_world_are_separate_permissions() {
     let reply = requester.request("space.seen.process.1.spawn", &bytes[..], PATIENCE).unwrap();
     let answer = WorldResponse::decode(&reply.payload).unwrap();
     assert!(
-        matches!(answer, WorldResponse::Refused { why: Denial::NoOwner, text } if text.starts_with("region 2 is owned by no process")),
+        matches!(answer, WorldResponse::Refused { why: Denial::NoOwner, text } if text.starts_with("no process that responds owns region 2")),
         "{answer:?}"
     );
     assert_eq!(maker.despawn(EntityId(0), PATIENCE).unwrap().region, RegionId(1));

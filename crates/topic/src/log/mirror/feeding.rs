@@ -17,13 +17,13 @@ pub enum FeedError {
     #[error("the log is not a mirror")]
     Own,
     /// The subscriber of a private mirror has to make room first.
-    #[error("the subscriber of the mirror has not read its history yet")]
+    #[error("the subscriber of the mirror has not read the mirror's history yet")]
     Full,
     /// Memory is exhausted, or the reducer refuses the batch.
     #[error("{0}")]
     Refused(PublishError),
     /// Records between the state here and the batch are missing; the mirror needs a snapshot.
-    #[error("the state of the mirror differs from its owner's")]
+    #[error("the state of the mirror differs from the owner's")]
     StateLost,
 }
 

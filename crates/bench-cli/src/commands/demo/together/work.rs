@@ -40,7 +40,8 @@ impl WorkProgram {
     pub fn workers(&self) -> Result<String> {
         let worker = self.directory.join("recordings_worker.py");
         let words = [self.python.to_str(), worker.to_str()];
-        let words = words.map(|word| word.context("the path is not valid UTF-8"));
+        let words = words
+            .map(|word| word.context("the path of Python or of the workers' program is not valid UTF-8"));
         let words = words.into_iter().collect::<Result<Vec<_>>>()?;
         Ok(shlex::try_join(words)?)
     }
@@ -91,7 +92,7 @@ impl WorkProcess {
             }
         }
         let status = self.child.wait()?;
-        ensure!(status.success(), "the tasks' program ended with {status}\n{closing}");
+        ensure!(status.success(), "the program that runs the tasks ended with {status}\n{closing}");
         Ok(Some(closing))
     }
 }

@@ -202,7 +202,7 @@ impl ImportTarget for NodeTarget<'_> {
         let retention = Retention { bytes: self.retention_bytes, ..Retention::default() };
         let config = TopicConfig { reducer: Some(reducer), retention, ..node_defaults() };
         let created = self.client.create_topic(&topic, &config, true);
-        created.with_context(|| format!("cannot create {topic}"))?;
+        created.with_context(|| format!("cannot create topic {topic}"))?;
         let publisher =
             self.client.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))?;
         self.topics.push((topic, publisher));

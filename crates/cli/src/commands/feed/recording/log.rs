@@ -33,7 +33,8 @@ impl RecordedLog {
     pub fn create(recording: &Path, topic: &str) -> Result<RecordedLog> {
         let dir = folder(recording, topic);
         let opened = Journal::open(Arc::new(RealDisk), &dir, topic, JournalConfig::default());
-        let (journal, _) = opened.with_context(|| format!("cannot record to {}", dir.display()))?;
+        let (journal, _) =
+            opened.with_context(|| format!("cannot create the recorded log in {}", dir.display()))?;
         let topic = topic.to_owned();
         let frames = Vec::new();
         let counted = RecordCounts::default();
@@ -149,7 +150,7 @@ impl RecordedLog {
 
 /// Appends a frame to `out`.
 pub fn encode(meta: &Meta<'_>, append_time_ns: u64, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    let measured = meta.measure(payload.len()).context("cannot decode a record of the recording")?;
+    let measured = meta.measure(payload.len()).context("cannot encode a record of the recording")?;
     let at = out.len();
     out.resize(at + measured.padded(), 0);
     meta.encode(measured, append_time_ns, payload, &mut out[at..]);
@@ -158,6 +159,6 @@ pub fn encode(meta: &Meta<'_>, append_time_ns: u64, payload: &[u8], out: &mut Ve
 
 fn refused(topic: &str, error: AppendError) -> anyhow::Error {
     let full = matches!(error, AppendError::Full { .. });
-    let error = anyhow::Error::from(error).context(format!("recording {topic}"));
-    if full { error.context("the disk is full; what was recorded before stays readable") } else { error }
+    let error = anyhow::Error::from(error).context(format!("cannot record topic {topic}"));
+    if full { error.context("the disk is full; the records written so far stay readable") } else { error }
 }
