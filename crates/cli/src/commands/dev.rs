@@ -28,7 +28,7 @@ Examples:
   dunlin dev --workers 'python3 worker.py' --scale 1..8
                                              with as many task workers as the waiting tasks need
 
-The node is that of `dunlin serve` with the same options, but with all listeners open and with more output.")]
+The node is the same as that of `dunlin serve` with these options, but it opens all listeners and prints more.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigFlags,

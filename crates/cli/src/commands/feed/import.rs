@@ -37,8 +37,8 @@ The first line of a file shows its format:
   Betfair Exchange Stream   JSON lines; each runner becomes topic md.<market>.<runner>
   Bitstamp orders           comma-separated values; topic md.bitstamp.<market>
 
-The command leaves out unusable lines and prints a warning with their numbers. Records keep the exchange's time as their
-event time. See docs/feeds.md.")]
+The command skips unusable lines and prints a warning with their numbers. The event time of each record is the exchange's
+time. See docs/feeds.md.")]
 pub struct Arguments {
     /// Recordings to import; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
@@ -49,11 +49,11 @@ pub struct Arguments {
     /// Market name for files that contain none
     #[arg(long, default_value = "btcusd", value_name = "NAME")]
     market: String,
-    /// Directory to create for a recording, which `verify`, `replay` and `dunlin log dump` read; nothing is
-    /// published
+    /// Write a recording to this new directory instead of publishing; `dunlin feed verify`, `dunlin feed replay` and
+    /// `dunlin log dump` read it
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "check")]
     out: Option<PathBuf>,
-    /// Delete phantom orders from the books: orders that the exchange provably no longer has
+    /// Delete phantom orders from the books: orders that the exchange cannot have any more, according to later lines
     #[arg(long)]
     evict_phantoms: bool,
     /// History of each topic in bytes, such as 64MiB [default: the node's]

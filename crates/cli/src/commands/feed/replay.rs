@@ -34,8 +34,8 @@ Examples:
 The command creates each topic with its recorded configuration and publishes its records in order. The records of
 several topics keep their order in time.
 
-A recording with a hole is refused; `dunlin feed verify` shows where it is. A topic that has another publisher is refused
-too, unless --force is given.")]
+The command refuses a recording with a gap; `dunlin feed verify` shows where the gap is. It also refuses a topic that has
+another publisher, unless --force is given.")]
 pub struct Arguments {
     /// Directory of a recording; several are replayed together, by the times of their records
     #[arg(required = true, value_name = "DIRECTORY")]
@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Speed of the replay: a factor such as 1x (as recorded) or 10x, or max (without pauses)
     #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = speed)]
     speed: Speed,
-    /// Publish also to topics that have another publisher; their state then mixes both
+    /// Publish even to topics that have another publisher; their states then mix the records of both
     #[arg(long)]
     force: bool,
 }

@@ -26,24 +26,24 @@ Examples:
   dunlin space near 1000000 --within 40 --once      print a table of the entities that are near now
   dunlin space near 17 sky --within 5 --kind 1 --json
 
-The node sends only entities of the requested kinds. In a world with several regions, entities of other regions are
-visible only within the world's strip beyond a region's border.")]
+The node sends only entities of the requested kinds. Beyond a region's border, only entities within the width of the
+world's ghost strip are visible; docs/space.md explains it.")]
 pub struct Arguments {
     /// Number of the entity at the centre
     entity: u64,
     /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
-    /// Distance up to which entities are shown, in units of the world
+    /// Maximum distance of the entities to show, in units of the world
     #[arg(long, value_name = "DISTANCE", value_parser = parse::distance, allow_negative_numbers = true)]
     within: f32,
     /// Kind of the entities to show [default: all]
     #[arg(long, value_name = "NUMBER", conflicts_with = "not_kind")]
     kind: Option<u32>,
-    /// Kind of the entities to leave out [default: none]
+    /// Kind of the entities not to show [default: none]
     #[arg(long, value_name = "NUMBER")]
     not_kind: Option<u32>,
-    /// Maximum bytes per tick and process for movements; entities that come and go are sent in addition
+    /// Maximum bytes of movements that each process sends per tick; entities that come and go are sent in addition
     #[arg(long, value_name = "BYTES", default_value_t = 16_384)]
     bytes: u32,
     /// Print the entities that are near now, and end

@@ -65,11 +65,11 @@ pub struct Arguments {
     /// Maximum number of retries after the first attempt [default: 3]
     #[arg(long, value_name = "COUNT")]
     retries: Option<u16>,
-    /// Idempotency key: a second submission with this key returns the first task, or is refused if the tasks
-    /// differ or the first was cancelled
+    /// Idempotency key: if a task with this key exists, the command prints that task instead of submitting another;
+    /// it fails if the two tasks differ or the existing one was cancelled
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     key: Option<String>,
-    /// Number of a task that must be done first; may be given several times
+    /// Number of a task that must be completed first; may be given several times
     #[arg(long, value_name = "TASK", value_parser = show::id)]
     after: Vec<u64>,
     /// Label to find the task by; may be given several times
