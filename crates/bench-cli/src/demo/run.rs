@@ -198,12 +198,12 @@ impl Member {
         let pid = process.pid();
         self.process = Some(process);
         let told = grouped(self.told());
-        self.remark = if resumes { "came back" } else { "" };
+        self.remark = if resumes { "restarted" } else { "" };
         Ok(match resumes {
             true => format!(
                 "process {pid} continues after the {told} records that the killed process had reported"
             ),
-            false => format!("process {pid} joins, and reads from the first record on"),
+            false => format!("process {pid} starts and reads from the first record"),
         })
     }
 
@@ -236,7 +236,7 @@ impl Member {
     }
 
     fn kill(&mut self) -> String {
-        let Some(process) = self.process.take() else { return "was not there to be killed".to_owned() };
+        let Some(process) = self.process.take() else { return "was not running".to_owned() };
         let pid = process.pid();
         process.kill();
         self.remark = "killed";
@@ -263,7 +263,7 @@ impl Member {
         }
         let remark = match gaps {
             0 => self.remark.to_owned(),
-            _ => format!("{} gaps, {} records missed and reported", grouped(gaps), grouped(missed)),
+            _ => format!("{} gaps, {} records reported as missed", grouped(gaps), grouped(missed)),
         };
         let of = published.iter().filter(|recording| mine(&recording.1)).map(|recording| recording.0).sum();
         ProgressLine { name: self.plan.name, done, of, remark }

@@ -93,7 +93,7 @@ impl FromStr for Speed {
         }
         match humantime::parse_duration(text) {
             Ok(within) if !within.is_zero() => Ok(Speed::Within(within)),
-            _ => Err("expected a factor like 1x or 10x, the time it may take like 1m, or max".into()),
+            _ => Err("expected a factor such as 10x, a duration such as 1m, or max".into()),
         }
     }
 }

@@ -243,7 +243,13 @@ fn wait_for_votes(members: &[Member], stop: &StopFlag) {
 fn greet(members: &[Member], console: &Console) -> Result<()> {
     let paint = console.paint;
     let mut out = console.out();
-    writeln!(out, "{} {}: a cluster of {}", paint.good("dunlin"), env!("CARGO_PKG_VERSION"), members.len())?;
+    writeln!(
+        out,
+        "{} {}: a cluster of {} nodes",
+        paint.good("dunlin"),
+        env!("CARGO_PKG_VERSION"),
+        members.len()
+    )?;
     let mut table = TextTable::new(&["NODE", "PID", "DUNLIN", "NATS", "HTTP", "GRPC", "CLUSTER"]);
     for member in members {
         table.row(
@@ -271,7 +277,7 @@ fn greet(members: &[Member], console: &Console) -> Result<()> {
     ] {
         writeln!(out, "  {}  {}", paint.command(&command), paint.faint(about))?;
     }
-    writeln!(out, "\nCtrl-C stops them.")?;
+    writeln!(out, "\nCtrl-C stops the nodes.")?;
     Ok(out.flush()?)
 }
 

@@ -91,7 +91,7 @@ impl WorkProcess {
             }
         }
         let status = self.child.wait()?;
-        ensure!(status.success(), "the tasks' program ended with {status}\n{closing}");
+        ensure!(status.success(), "the program that submits the tasks ended with {status}\n{closing}");
         Ok(Some(closing))
     }
 }
