@@ -70,12 +70,12 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     table.write(&mut out, console.paint)?;
     let more = total.saturating_sub(shown.len());
     if more > 0 {
-        writeln!(out, "and {} more", grouped(more as u64))?;
+        writeln!(out, "and {} more subscriptions", grouped(more as u64))?;
     }
     if groups > 0 {
         let what = if groups == 1 { "group" } else { "groups" };
         let hint = console.paint.command("dunlin topics describe TOPIC");
-        writeln!(out, "and {} {what}, which {hint} shows", grouped(groups as u64))?;
+        writeln!(out, "and {} {what}; {hint} shows them", grouped(groups as u64))?;
     }
     Ok(out.flush()?)
 }

@@ -244,7 +244,9 @@ impl FileReport<'_> {
         self.defects += 1;
         match self.defects {
             1..=DEFECTS_TOLD => self.say(&format!("{text}; left out")),
-            more if more == DEFECTS_TOLD + 1 => self.say("further lines are left out without a warning each"),
+            more if more == DEFECTS_TOLD + 1 => {
+                self.say("more lines are left out; only their number is printed at the end")
+            }
             _ => Ok(()),
         }
     }

@@ -121,7 +121,7 @@ fn sentence(all: &VerifyReport, topics: usize, console: &Console) -> String {
     };
     let unended = match all.unended {
         0 => String::new(),
-        logs => format!("; {logs} were not closed, which --strict refuses"),
+        logs => format!("; logs not closed: {logs} (an error with --strict)"),
     };
     format!(
         "{mark} {}, {} gaps, book checksum equal at {} of {} points{unended}",

@@ -220,7 +220,7 @@ pub fn instrument_is_there(client: &Client, subject: &str) -> Result<()> {
         *sixth = "…".to_owned();
     }
     let there = match names.as_slice() {
-        [] => "; this node has none (`dunlin feed serve` makes some)".to_owned(),
+        [] => "; this node has none (`dunlin feed serve` publishes some)".to_owned(),
         names => format!("; there are {}", names.join(", ")),
     };
     Err(CommandRefusal(format!("unknown instrument {subject}{there}")).into())

@@ -254,7 +254,7 @@ fn say(what: &WorldEvent, console: &Console) -> Result<()> {
         ),
         WorldEvent::Cut(version) => (
             json!({"event": "cut", "version": version}),
-            format!("the regions' loads differed too much: their borders are changed, partition {version}"),
+            format!("the borders of the regions were moved, because their loads differed too much (partition {version})"),
         ),
         WorldEvent::LeaseLost(why) => {
             (json!({"event": "lease_lost", "why": why}), format!("the lease is lost, and is requested again: {why}"))

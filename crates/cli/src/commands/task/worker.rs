@@ -135,7 +135,7 @@ fn said(load: &AttachmentLoad, console: &Console) -> Result<()> {
     }
     let AttachmentLoad { answered, stale, lost, .. } = load;
     let late = if *stale + *lost > 0 {
-        format!(", {stale} results too late, {lost} given to other workers")
+        format!("; {stale} results came too late, {lost} tasks went to other workers")
     } else {
         String::new()
     };

@@ -140,7 +140,7 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
         };
         vec![
             whole(&node["node"]),
-            if is_leader { format!("{state}, leads") } else { state.to_owned() },
+            if is_leader { format!("{state}, leader") } else { state.to_owned() },
             whole(&node["topics_owned"]),
             text(&node["listeners"]["tcp"]),
             text(&node["listeners"]["http"]),
@@ -149,7 +149,7 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
     let missing =
         cluster["missing"].as_str().map_or_else(String::new, |missing| format!(": {}", plain(missing)));
     let title = match cluster["cluster"].is_null() {
-        true => "one node, of no cluster".to_owned(),
+        true => "single node, without a cluster".to_owned(),
         false => format!("cluster, term {}{}{missing}", whole(&cluster["term"]), led(cluster)),
     };
     StatusTable {
@@ -186,7 +186,7 @@ pub fn work(report: &NodeReport) -> StatusTable {
     let jain = work["jain"].as_f64().map_or_else(String::new, |jain| format!(", Jain's index {jain:.3}"));
     StatusTable {
         title: format!(
-            "work: {} tasks, {} running, {} workers{jain}",
+            "tasks: {} total, {} running, {} workers{jain}",
             whole(&work["known"]),
             whole(&work["held"]),
             whole(&work["workers_up"])
@@ -303,7 +303,7 @@ mod tests {
             json!({"cluster": "c", "leader": 2, "term": 4, "nodes": [node(1, false), node(2, true)]}),
         );
         let nodes = nodes(&report);
-        assert_eq!(nodes.rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["DOWN", "up, leads"]);
+        assert_eq!(nodes.rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["DOWN", "up, leader"]);
         assert_eq!(nodes.title, "cluster, term 4");
     }
 

@@ -34,7 +34,10 @@ pub fn draw(report: &NodeReport, frame: &mut Frame<'_>) {
     draw_chart(report, frame, chart);
     draw_tables(report, frame, tables);
     frame.render_widget(
-        Paragraph::new(" q quits   dunlin top --once prints it   more in a browser: the HTTP listener").dim(),
+        Paragraph::new(
+            " q: quit   dunlin top --once: print as text   dashboard: the node's HTTP address, in a browser",
+        )
+        .dim(),
         keys,
     );
 }
@@ -47,7 +50,7 @@ fn draw_head(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn draw_chart(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
-    let block = Block::bordered().title(" records a second ").border_style(Style::new().dim());
+    let block = Block::bordered().title(" records per second ").border_style(Style::new().dim());
     let history = report.history(block.inner(area).width.into());
     frame.render_widget(Sparkline::default().block(block).data(history).style(Style::new().green()), area);
 }
