@@ -34,5 +34,5 @@ function Said({ text }: { text: string }) {
 }
 
 export function Waiting({ what }: { what: string }) {
-  return <p class="empty soft" role="status">Asking for {what} …</p>;
+  return <p class="empty soft" role="status">Loading {what} …</p>;
 }

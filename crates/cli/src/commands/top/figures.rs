@@ -186,7 +186,7 @@ pub fn work(report: &NodeReport) -> StatusTable {
     let jain = work["jain"].as_f64().map_or_else(String::new, |jain| format!(", Jain's index {jain:.3}"));
     StatusTable {
         title: format!(
-            "tasks: {} total, {} running, {} workers{jain}",
+            "tasks: {} stored, {} running, {} workers{jain}",
             whole(&work["known"]),
             whole(&work["held"]),
             whole(&work["workers_up"])
