@@ -59,7 +59,7 @@ pub struct LogAccount {
 pub type LogAccounts = BTreeMap<String, LogAccount>;
 
 /// Adds an event to its account.
-pub fn book(accounts: &mut LogAccounts, event: &Event<'_>) {
+pub fn add_event(accounts: &mut LogAccounts, event: &Event<'_>) {
     let topic = match event {
         Event::Record(record) => &record.log.topic,
         Event::Notice(notice) => match notice {

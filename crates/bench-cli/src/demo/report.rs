@@ -52,13 +52,13 @@ pub struct AccountLine {
 
 impl AccountLine {
     /// The part of `account` after the reported gaps.
-    pub fn of(account: &LogAccount, gaps_told: usize) -> AccountLine {
+    pub fn of(account: &LogAccount, gaps_reported: usize) -> AccountLine {
         AccountLine {
             through: account.through,
             seen: account.seen,
             content: account.content,
             warnings: account.warnings,
-            missed: account.missed[gaps_told..].to_vec(),
+            missed: account.missed[gaps_reported..].to_vec(),
         }
     }
 

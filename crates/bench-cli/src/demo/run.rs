@@ -126,7 +126,7 @@ impl DemoRun {
         }
         let (mut last_read, mut moved) = (0, Instant::now());
         while !self.members.iter().all(|member| member.reader.is_through(&member.ends(&ends))) {
-            let read = self.members.iter().map(Member::told).sum();
+            let read = self.members.iter().map(Member::accounted_for).sum();
             if read != last_read {
                 (last_read, moved) = (read, Instant::now());
             }
@@ -197,11 +197,11 @@ impl Member {
         let process = DemoProcess::start(url, self.plan.name, &orders, &self.reader)?;
         let pid = process.pid();
         self.process = Some(process);
-        let told = grouped(self.told());
+        let accounted_for = grouped(self.accounted_for());
         self.remark = if resumes { "restarted" } else { "" };
         Ok(match resumes {
             true => format!(
-                "process {pid} continues after the {told} records that the killed process had reported"
+                "process {pid} continues after the {accounted_for} records that the killed process had reported"
             ),
             false => format!("process {pid} starts and reads from the first record"),
         })
@@ -240,7 +240,10 @@ impl Member {
         let pid = process.pid();
         process.kill();
         self.remark = "killed";
-        format!("SIGKILL to process {pid}; the process had reported {} records", grouped(self.told()))
+        format!(
+            "SIGKILL to process {pid}; the process had reported {} records",
+            grouped(self.accounted_for())
+        )
     }
 
     fn ends(&self, ends: &BTreeMap<String, Position>) -> BTreeMap<String, Position> {
@@ -249,7 +252,7 @@ impl Member {
     }
 
     /// The number of records that were received or reported missing.
-    fn told(&self) -> u64 {
+    fn accounted_for(&self) -> u64 {
         self.reader.accounts().values().map(|account| account.seen + account.missed_records()).sum()
     }
 

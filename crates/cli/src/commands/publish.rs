@@ -109,7 +109,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let tally = feed.tally();
     let nothing_done = tally.sent == 0 && outcome.is_err();
     if !nothing_done && (!arguments.quiet || tally.acknowledged < tally.sent) {
-        tell(&tally, arguments, console)?;
+        print_counts(&tally, arguments, console)?;
     }
     outcome
 }
@@ -178,7 +178,7 @@ fn whole(path: &Path, stop: &StopFlag) -> Result<Option<Vec<u8>>> {
 }
 
 /// Prints the acknowledged records, and those whose outcome is unknown.
-fn tell(tally: &SendCounts, arguments: &Arguments, console: &Console) -> Result<()> {
+fn print_counts(tally: &SendCounts, arguments: &Arguments, console: &Console) -> Result<()> {
     let open = tally.sent - tally.acknowledged;
     if console.json {
         let last = tally.last.map(|receipt| receipt.position);

@@ -23,7 +23,7 @@ use crate::signals::StopFlag;
 use outlet::{CheckOnly, ImportTarget, NodeTarget, RecordingFolder};
 
 /// Number of a file's defects that are printed; the rest are counted.
-const DEFECTS_TOLD: u64 = 20;
+const DEFECTS_PRINTED: u64 = 20;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -102,7 +102,7 @@ fn to_a_folder(arguments: &Arguments, out: &Path, stop: &StopFlag, console: &Con
     // Written records stay readable after any error.
     let topics = folder.topics();
     let (counted, bytes) = folder.close()?;
-    recording::told(counted, topics, bytes, "", console)?;
+    recording::print_counts(counted, topics, bytes, "", console)?;
     outcome
 }
 
@@ -223,13 +223,13 @@ fn take_in(
     let mut outcome = Ok(());
     read(&mut |item| {
         if outcome.is_ok() {
-            outcome = hand_on(item, outlet, told);
+            outcome = pass_on(item, outlet, told);
         }
     });
     outcome
 }
 
-fn hand_on(item: RecordingItem<'_>, outlet: &mut dyn ImportTarget, told: &mut FileReport<'_>) -> Result<()> {
+fn pass_on(item: RecordingItem<'_>, outlet: &mut dyn ImportTarget, told: &mut FileReport<'_>) -> Result<()> {
     match item {
         RecordingItem::Book { recorded, .. } => outlet.book(recorded),
         RecordingItem::Record { book, event_time_ns, payload } => outlet.record(book, event_time_ns, payload),
@@ -243,8 +243,8 @@ impl FileReport<'_> {
     fn defect(&mut self, text: &str) -> Result<()> {
         self.defects += 1;
         match self.defects {
-            1..=DEFECTS_TOLD => self.say(&format!("{text}; left out")),
-            more if more == DEFECTS_TOLD + 1 => {
+            1..=DEFECTS_PRINTED => self.say(&format!("{text}; left out")),
+            more if more == DEFECTS_PRINTED + 1 => {
                 self.say("more lines are left out; only their number is printed at the end")
             }
             _ => Ok(()),

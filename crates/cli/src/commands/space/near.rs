@@ -78,9 +78,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     if arguments.once {
         gather(&mut viewer, &stop)?;
         if viewer.visible().is_empty() && !stop.is_set() {
-            return Err(nobody(&world, center, rule).into());
+            return Err(no_entity_error(&world, center, rule).into());
         }
-        return tell_all(&viewer, center, console);
+        return print_all(&viewer, center, console);
     }
     let (mut hint_at, mut outage) = (Some(Instant::now() + QUIET.1), OutageReport::default());
     while !stop.is_set() {
@@ -91,7 +91,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         outage.look(&client, console.errors)?;
         let Some(change) = change else {
             if hint_at.take_if(|at| *at < Instant::now()).is_some() {
-                eprintln!("{}", nobody(&world, center, rule));
+                eprintln!("{}", no_entity_error(&world, center, rule));
             }
             continue;
         };
@@ -110,7 +110,7 @@ fn refused(why: ViewError) -> CommandRefusal {
 }
 
 /// The error for an empty list. The centre itself is visible, unless its kind is left out.
-fn nobody(world: &World, center: EntityId, rule: VisibilityRule) -> CommandRefusal {
+fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> CommandRefusal {
     let checked = world.world_map().and_then(|places| places.check().map(|()| places));
     CommandRefusal(match checked {
         Err(why) => why.to_string(),
@@ -157,7 +157,7 @@ fn line(viewer: &Viewer<3>, center: EntityId, change: SceneChange, json: bool) -
     }
 }
 
-fn tell_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<()> {
+fn print_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<()> {
     let mut all: Vec<(EntityId, &VisibleEntity<3>)> =
         viewer.visible().iter().map(|(id, one)| (*id, one)).collect();
     all.sort_by(|a, b| {

@@ -120,14 +120,14 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
     attachment.flush(FLUSH);
     let ended = attachment.error();
-    said(&attachment.load(), console)?;
+    print_load(&attachment.load(), console)?;
     match ended {
         Some(error) => Err(error.into()),
         None => Ok(()),
     }
 }
 
-fn said(load: &AttachmentLoad, console: &Console) -> Result<()> {
+fn print_load(load: &AttachmentLoad, console: &Console) -> Result<()> {
     if console.json {
         let object =
             json!({"given": load.given, "answered": load.answered, "stale": load.stale, "lost": load.lost});

@@ -74,7 +74,7 @@ pub fn figures(report: &NodeReport) -> Vec<(&'static str, String)> {
 }
 
 /// The node's number, name, version and uptime.
-pub fn who(report: &NodeReport) -> String {
+pub fn node_title(report: &NodeReport) -> String {
     let stats = report.of("stats");
     let up = stats["uptime_s"].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let up = up.map_or_else(none, lasting);
@@ -82,7 +82,7 @@ pub fn who(report: &NodeReport) -> String {
 }
 
 /// The node's URL, or how long it has been unreachable.
-pub fn heard(report: &NodeReport) -> String {
+pub fn node_address_or_outage(report: &NodeReport) -> String {
     match (report.outage(), report.silent_for()) {
         (Some(outage), Some(silent)) => {
             format!("unreachable for {}: {}", lasting(silent), plain(&outage.why))
@@ -150,7 +150,7 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
         cluster["missing"].as_str().map_or_else(String::new, |missing| format!(": {}", plain(missing)));
     let title = match cluster["cluster"].is_null() {
         true => "single node, without a cluster".to_owned(),
-        false => format!("cluster, term {}{}{missing}", whole(&cluster["term"]), led(cluster)),
+        false => format!("cluster, term {}{}{missing}", whole(&cluster["term"]), shard_leaders(cluster)),
     };
     StatusTable {
         title,
@@ -160,7 +160,7 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
 }
 
 /// The leader and term of each shard of the tasks.
-fn led(cluster: &Value) -> String {
+fn shard_leaders(cluster: &Value) -> String {
     let shards: Vec<String> = list(&cluster["tasks_shards"])
         .map(|shard| match shard["leader"].is_null() {
             true => "no node".to_owned(),

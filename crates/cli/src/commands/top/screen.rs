@@ -45,7 +45,7 @@ pub fn draw(report: &NodeReport, frame: &mut Frame<'_>) {
 fn draw_head(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
     let style =
         if report.outage().is_some() { Style::new().white().on_red() } else { Style::new().reversed() };
-    let text = format!(" {}  {}", figures::who(report), figures::heard(report));
+    let text = format!(" {}  {}", figures::node_title(report), figures::node_address_or_outage(report));
     frame.render_widget(Paragraph::new(text).style(style).bold(), area);
 }
 
