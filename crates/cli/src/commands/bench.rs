@@ -68,7 +68,7 @@ pub struct FeedArguments {
     /// Time that a client spends on each message, in milliseconds [default: 0]
     #[arg(long, value_name = "MILLISECONDS")]
     pub delay_ms: Option<u64>,
-    /// Withhold every Nth update from the clients [default: none]
+    /// Skip every Nth update for the clients, without reporting a gap [default: none]
     #[arg(long, value_name = "N")]
     pub test_loss_every: Option<u32>,
     /// Seed of the generated updates [default: 123]

@@ -19,7 +19,7 @@ pub enum Verb {
     Recommend(RecommendArguments),
     /// Simulate clusters in virtual time and print the results
     Simulate(SimulateArguments),
-    /// Print the built-in machine prices, in the format of the file of --prices
+    /// Print the built-in machine prices as a file that --prices accepts
     Prices,
 }
 

@@ -78,7 +78,7 @@ struct Add {
     /// Tenant of the user [default: `default`]
     #[arg(long)]
     tenant: Option<String>,
-    /// File with the password; a line end is ignored [default: ask, or read standard input]
+    /// File with the password; a newline at its end is ignored [default: ask, or read standard input]
     #[arg(long, value_name = "FILE", conflicts_with = "no_password")]
     password_from: Option<PathBuf>,
     /// Add the user without a password, for use with tokens
@@ -92,7 +92,7 @@ struct Add {
 struct Change {
     /// Name of the user
     name: String,
-    /// File with the new password; a line end is ignored; `-` asks for it or reads standard input
+    /// File with the new password; a newline at its end is ignored; `-` asks for it or reads standard input
     #[arg(long, value_name = "FILE")]
     password_from: Option<PathBuf>,
     /// Setting to remove from the user; may be given several times

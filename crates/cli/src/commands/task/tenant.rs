@@ -50,8 +50,8 @@ pub struct Arguments {
     /// be given several times
     #[arg(long = "limit", value_name = "KEY=COUNT", value_parser = limit)]
     limits: Vec<(String, u32)>,
-    /// Maximum number of tasks with the same value of KEY that start in a DURATION, such as user=10/1s, or with a
-    /// burst: user=10/1s,5; may be given several times
+    /// Maximum number of starts per DURATION of tasks that have the same value of KEY, such as user=10/1s; with a
+    /// burst of 5: user=10/1s,5; may be given several times
     #[arg(long = "rate", value_name = "KEY=COUNT/DURATION", value_parser = rate)]
     rates: Vec<(String, Rate)>,
 }
