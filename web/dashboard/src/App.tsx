@@ -31,7 +31,7 @@ export function App() {
     const page = PAGES.find((one) => one.name === route.page);
     document.title = [...route.rest, page?.title ?? "Page not found", stats.data?.name ?? "Dunlin"].join(" · ");
   }, [route.page, route.rest.join("/"), stats.data?.name]);
-  // Who reads with a screen reader is told of another page by where the focus is.
+  // Moving the focus announces the new page to users of screen readers.
   useEffect(() => main.current?.focus({ preventScroll: true }), [route.page]);
   return (
     <div class="frame">
@@ -62,7 +62,7 @@ class Boundary extends Component<{ children: ComponentChildren }, { failed: Erro
 
   override componentDidCatch(error: Error) {
     console.error(error);
-    // It may have been one answer that it could not show.
+    // The page may be able to show the next response.
     setTimeout(() => this.setState({ failed: null }), RETRY_MS);
   }
 

@@ -32,7 +32,7 @@ export function Search({ close }: { close: () => void }) {
   };
   const key = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    // A field of this kind would take the first Escape for itself.
+    // A search field handles the first Escape itself, so the key is handled here.
     if (event.key === "Escape") close();
     else if (event.key === "Enter") go(found[chosen]);
     else if (step) choose((chosen + step + found.length) % Math.max(1, found.length));

@@ -1,5 +1,5 @@
 // Requests to the node that served this page. A refusal is a Problem with the node's own text; a node that
-// does not answer within ASK_MS counts as away.
+// does not respond within ASK_MS counts as unreachable.
 
 import { answered, authorization, connection, goThrough, refused, silent } from "./connection.ts";
 import { at, elsewhere } from "./places.ts";

@@ -56,7 +56,7 @@ function gaps(page) {
       tail.scrollTop = top;
       await new Promise((go) => setTimeout(go, 50));
       for (const row of tail.querySelectorAll(".rec.said")) {
-        const found = /^GAP .*: ([\d,.\s]+) records were given up/.exec(row.textContent.trim());
+        const found = /^GAP .*: ([\d,.\s]+) records left the log/.exec(row.textContent.trim());
         if (found) said.set(row.textContent, Number(found[1].replaceAll(/\D/g, "")));
       }
     }

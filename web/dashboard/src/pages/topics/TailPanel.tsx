@@ -29,7 +29,7 @@ export function TailPanel({ pattern, route }: { pattern: string; route: Route })
     return () => made.close();
   }, [pattern, from, session]);
   useEffect(() => tail.current?.only(filter), [filter]);
-  // What is under way when it is held still comes, and is shown when it goes on.
+  // Records that arrive during a pause are shown when the pause ends.
   const frozen = useRef<Row[] | null>(null);
   useEffect(() => tail.current?.hold(held), [held, from, pattern]);
   const turn = () => {
