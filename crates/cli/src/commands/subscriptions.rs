@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     table.write(&mut out, console.paint)?;
     let more = total.saturating_sub(shown.len());
     if more > 0 {
-        writeln!(out, "and {} more subscriptions", grouped(more as u64))?;
+        writeln!(out, "and {} more", grouped(more as u64))?;
     }
     if groups > 0 {
         let what = if groups == 1 { "group" } else { "groups" };

@@ -134,7 +134,7 @@ fn write_subscribers(topic: &TopicDescription, console: &Console, out: &mut impl
     table.write(out, console.paint)?;
     let more = (topic.subscribers_total.unwrap_or(0) as usize).saturating_sub(topic.subscribers.len());
     if more > 0 {
-        writeln!(out, "and {} more subscribers with less lag", grouped(more as u64))?;
+        writeln!(out, "and {} more with less lag", grouped(more as u64))?;
     }
     Ok(())
 }
