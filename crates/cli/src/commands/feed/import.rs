@@ -118,7 +118,7 @@ fn all(
         let name = path.display().to_string();
         let summary = import(path, arguments, outlet, stop, console);
         let summary = summary.with_context(|| name.clone())?;
-        tell(&name, &summary, arguments.out.is_some(), console)?;
+        print_summary(&name, &summary, arguments.out.is_some(), console)?;
         defects += summary.defects;
         if stop.is_set() {
             break;
@@ -245,7 +245,7 @@ impl FileReport<'_> {
         match self.defects {
             1..=DEFECTS_PRINTED => self.say(&format!("{text}; left out")),
             more if more == DEFECTS_PRINTED + 1 => {
-                self.say("more lines are left out; only their number is printed at the end")
+                self.say("more lines are left out; the summary counts them as defects")
             }
             _ => Ok(()),
         }
@@ -258,7 +258,7 @@ impl FileReport<'_> {
     }
 }
 
-fn tell(file: &str, summary: &Summary, is_recorded: bool, console: &Console) -> Result<()> {
+fn print_summary(file: &str, summary: &Summary, is_recorded: bool, console: &Console) -> Result<()> {
     let mut out = console.out();
     let Summary { layout, counts, books, stored, took, .. } = summary;
     let verb = if is_recorded { "recorded" } else { "published" };
