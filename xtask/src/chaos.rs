@@ -44,8 +44,8 @@ pub struct Options {
     /// Text in the names of the mutants to try; for `mutants` [default: all]
     #[arg(long)]
     only: Option<String>,
-    /// Part to run: `control`, `mutants`, `topics`, `space` or `space-mutants`; or text in the names of tests
-    /// [default: tests, then control]
+    /// Part to run: `control`, `mutants`, `topics`, `space` or `space-mutants`; any other text selects tests by name
+    /// [default: all tests, then `control`]
     filter: Option<String>,
 }
 

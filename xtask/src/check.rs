@@ -13,7 +13,7 @@ use crate::{changed, tidy, workspace};
 /// Options of the checks.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Revision since which changed crates are tested [default: the origin's main branch, or else HEAD]
+    /// Test the crates that changed since this revision [default: the origin's main branch, or else HEAD]
     #[arg(long, value_name = "REVISION")]
     since: Option<String>,
 }

@@ -13,7 +13,7 @@ use crate::{page, process, workspace};
 /// Options of the build of the dashboard.
 #[derive(Default, clap::Args)]
 pub struct Options {
-    /// Replace the committed dashboard by the built one
+    /// Replace the committed dashboard with the built one
     #[arg(long)]
     write: bool,
 }
@@ -36,7 +36,7 @@ fn compare() -> Result<()> {
         "web/dashboard/dist differs from a build of its source, see {}: run `cargo xtask dashboard --write` and commit the result",
         others.join(", ")
     );
-    println!("web/dashboard/dist is what its source builds: {} files", committed.len());
+    println!("web/dashboard/dist matches its source: {} files", committed.len());
     Ok(())
 }
 

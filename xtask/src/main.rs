@@ -43,19 +43,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Download the recorded markets into data/ and verify them, unless they are there
+    /// Download the recorded markets that are missing in data/, and verify their checksums
     Data,
     /// Download the recordings, build the programs and run `dunlin demo` with the given arguments
     Demo(demo::Options),
     /// Build the other systems for `dunlin bench peers`, in peers/build/
     Peers,
-    /// Test other projects' gRPC clients (grpcio, grpc-go, grpc-js, grpcurl) with a node
+    /// Test other projects' gRPC clients (grpcio, grpc-go, grpc-js, grpcurl) against a node
     Clients(clients::Options),
-    /// Run the programs of tests/cases, each of which tests for one reported fault
+    /// Run the programs in tests/cases, each of which checks that one reported fault has not returned
     Cases(cases::Options),
     /// Run the tests of CI and stop at the first failure; `--all` runs all tests, NAME one part or test
     Test(test::Options),
-    /// Run the program of one test, for nextest
+    /// Run one test for nextest, and fail if it leaves processes behind
     #[command(hide = true)]
     RunTest(run_test::Options),
     /// Test the lock-free code in every interleaving, and with the sanitizers if they are installed
@@ -66,21 +66,21 @@ enum Command {
     Chaos(chaos::Options),
     /// Build the wheel of the Python package, in target/python/wheels
     Python(python::Options),
-    /// Install NATS client libraries into target/ and test each with the NATS listener
+    /// Install NATS client libraries into target/ and test each against the NATS listener
     NatsClients,
-    /// Build the program with OpenTelemetry and test its exporter
+    /// Build `dunlin` with OpenTelemetry and test the export of traces
     Otel,
-    /// Test the client for browsers with a node
+    /// Test the browser client (web/client) against a node
     Web,
     /// Build the dashboard and compare it with the committed one
     Dashboard(dashboard::Options),
-    /// Test every page of the dashboard in a browser, with nodes
+    /// Test every page of the dashboard in a browser, against nodes
     Page(page::Options),
     /// Check format, lints, tidiness and licences, and run the unit tests of changed crates and their dependents
     Check(check::Options),
     /// Build the static binary of deploy/Containerfile and test it in an empty root directory; needs root
     Image,
-    /// Compare ARCHITECTURE.md and the other pages with the tree, without changing anything
+    /// Check the repository's rules for source, tests and pages (see docs/testing.md), without changing anything
     Tidy,
     /// Print the sizes of the built programs; fail if `dunlin` is too large
     Sizes(sizes::Options),
@@ -88,7 +88,7 @@ enum Command {
     Charts,
     /// Draw the README's pictures from the output of real commands
     Pictures,
-    /// Rewrite generated protobuf code, lints and format
+    /// Regenerate the protobuf code, fix lints and format the source
     Fix,
 }
 

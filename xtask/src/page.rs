@@ -22,7 +22,7 @@ pub struct Options {
     /// Directory to save a picture of every page in
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
-    /// Measure, instead of testing: records per second into the page, the map's frames and memory, and the
+    /// Measure instead of testing: the page's records per second, the map's frames per second and memory, and the
     /// node's load
     #[arg(long, conflicts_with_all = ["only", "pictures"])]
     measure: bool,

@@ -52,7 +52,7 @@ fn model() -> Result<()> {
     if !outcome.held {
         bail!("a loom model fails:\n{}", outcome.output);
     }
-    println!("model: {} models hold", outcome.passed);
+    println!("loom: {} models passed", outcome.passed);
     Ok(())
 }
 
@@ -68,7 +68,7 @@ fn mutate() -> Result<()> {
         } else if !outcome.output.contains(RACE) {
             bail!("the model with a weaker {label} fails, but not because of a race:\n{}", outcome.output);
         }
-        println!("{label} weakened: {} models fail, {} hold", outcome.failed, outcome.passed);
+        println!("{label} weakened: {} models fail as expected, {} pass", outcome.failed, outcome.passed);
     }
     ensure!(
         survived.is_empty(),

@@ -1,11 +1,11 @@
 """Four tenants submit tasks that parse recorded markets. A node starts, scales and replaces the Python workers, some
 of which are killed.
 
-`cargo xtask demo --tasks` runs this program. `cargo xtask demo` runs it beside the other parts,
-on a running cluster (--url) whose nodes are killed at times. A round is some steady work, then
-one tenant's spike, during which workers are killed, then quiet until only the minimum of workers
-is left. After each round, the program checks that every task is done, and has the result that
-the program computes itself.
+`cargo xtask demo --only tasks` runs this program. `cargo xtask demo` runs it together with the
+other parts, on a running cluster (--url) whose nodes are killed at times. A round is some steady
+work, then one tenant's spike, during which workers are killed, then quiet until only the minimum
+of workers is left. After each round, the program checks that every task is done, and has the
+result that the program computes itself.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Account:
 
 
 class Demo:
-    """Submits tasks, kills workers, and accounts for every task."""
+    """Submits tasks, kills workers, and checks every task's result."""
 
     def __init__(self, client: dunlin.Client, node: Node | Cluster, options: argparse.Namespace, work: list[Piece]) -> None:
         self.client = client
@@ -219,7 +219,7 @@ class Demo:
         if self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
-        self.screen.tell("Ctrl-C: what was submitted is done still; again to end at once")
+        self.screen.tell("Ctrl-C: waiting until the submitted tasks are done; press it again to end at once")
 
     def steadily(self, tenants: tuple[str, ...], passed: float, before: float) -> float:
         """Submits two tasks per second for each tenant."""
@@ -235,7 +235,7 @@ class Demo:
             pid = running[len(self.killed) % len(running)]
             os.kill(pid, signal.SIGKILL)
             self.killed.append(pid)
-            self.screen.tell(f"worker process {pid} killed (SIGKILL): others get its tasks when it was silent for 2 s")
+            self.screen.tell(f"worker process {pid} killed (SIGKILL): its tasks go to other workers after 2 s without contact")
 
     def round(self) -> None:
         options, spiker = self.options, TENANTS[0]
@@ -245,7 +245,7 @@ class Demo:
             until = self.steadily(TENANTS, passed, until)
         if not self.interrupted:
             self.submit(spiker, options.spike)
-            self.screen.tell(f"{spiker} submits {options.spike:,} tasks at once; the others go on")
+            self.screen.tell(f"{spiker} submits {options.spike:,} tasks at once; the others continue")
         until, kills, seen = 0.0, KILL_EVERY, self.workers
         left = options.kills
         for passed, waiting in self.frames(f"{spiker}'s spike"):
@@ -258,7 +258,7 @@ class Demo:
             if passed >= kills and left and self.workers > self.least:
                 self.kill_one()
                 kills, left = kills + KILL_EVERY, left - 1
-        self.screen.tell("all is done: fewer workers will do")
+        self.screen.tell("all tasks are done: fewer workers are needed")
         unknown = list(dict.fromkeys(piece for _, piece in self.under_way.values() if piece not in self.known))
         for passed, _ in self.frames("quiet"):
             ended = time.monotonic() + FRAME
@@ -275,7 +275,7 @@ class Demo:
 
     def settle(self) -> None:
         """Waits for running tasks, and checks every submitted task."""
-        for _, waiting in self.frames("settling accounts", goes_on=True):
+        for _, waiting in self.frames("checking results", goes_on=True):
             if not waiting:
                 break
         for tenant in TENANTS:
@@ -287,7 +287,7 @@ class Demo:
             if name in self.accounts:
                 self.accounts[name].cpu = info.cpu
         right = sum(account.right for account in self.accounts.values())
-        self.screen.tell(f"{self.wrong:,} tasks are not right" if self.wrong else f"{right:,} tasks so far, all done and right")
+        self.screen.tell(f"{self.wrong:,} tasks failed or have a wrong result" if self.wrong else f"{right:,} tasks so far, all correct")
 
     def check(self, tenant: str, piece: Piece, task: str, info: TaskInfo | None) -> None:
         account = self.accounts[tenant]
@@ -297,7 +297,7 @@ class Demo:
             account.right += 1
         else:
             self.wrong += 1
-            said = "it is not known" if info is None else f"{info.stage}: {info.error or info.result!r}"
+            said = "the node does not know the task" if info is None else f"{info.stage}: {info.error or info.result!r}"
             self.screen.tell(f"task {task} of {tenant}, {piece}: {said}")
         if info is not None:
             account.lost += info.lost
@@ -309,29 +309,29 @@ class Demo:
         )
         lines, size = (sum(int(found[name]) for found in self.known.values()) for name in ("lines", "bytes"))
         self.screen.close(
-            ["TENANT", "SUBMITTED", "DONE AND RIGHT", "LOST UNDER A WORKER", "WAITED P50", "P99", "PROCESSOR"],
+            ["TENANT", "SUBMITTED", "CORRECT", "LOST WITH A WORKER", "WAITED P50", "P99", "PROCESSOR"],
             [account.row(name) for name, account in self.accounts.items()],
             [
-                f"{submitted:,} tasks: {right:,} done and right, {self.wrong:,} not",
+                f"{submitted:,} tasks: {right:,} done and correct, {self.wrong:,} not",
                 f"{len(self.known):,} of {len(self.work):,} pieces of recordings, {lines:,} lines, {size / 1e6:.1f} MB; "
-                "each task's result is what this program found by itself",
-                f"{self.most} workers at the most, {self.workers} at the end; {len(self.killed)} killed, which lost "
-                f"{lost:,} tasks to others",
+                "each task's result equals the one that this program computed",
+                f"at most {self.most} workers, {self.workers} at the end; {len(self.killed)} were killed, and their "
+                f"{lost:,} tasks went to other workers",
             ],
         )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--once", action="store_true", help="one round; otherwise it goes on until Ctrl-C")
-    parser.add_argument("--url", help="the nodes of a cluster that has workers for it, instead of a node of its own")
+    parser.add_argument("--once", action="store_true", help="run one round, instead of repeating until Ctrl-C")
+    parser.add_argument("--url", help="addresses of a running cluster whose nodes start the workers [default: start a node]")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("DUNLIN_DATA", "data")))
-    parser.add_argument("--scale", default="1..6", help="workers at least and at most")
+    parser.add_argument("--scale", default="1..6", help="minimum and maximum number of workers")
     parser.add_argument("--piece-bytes", type=int, default=500_000)
     parser.add_argument("--steady", type=float, default=5.0, help="seconds of steady work")
-    parser.add_argument("--every", type=float, default=0.0, help="seconds from one round to the next, if it is over by then")
-    parser.add_argument("--spike", type=int, default=400, help="tasks that one tenant submits at once")
-    parser.add_argument("--kills", type=int, default=3, help="workers that are killed in a round")
+    parser.add_argument("--every", type=float, default=0.0, help="minimum number of seconds between the starts of two rounds")
+    parser.add_argument("--spike", type=int, default=400, help="number of tasks that one tenant submits at once")
+    parser.add_argument("--kills", type=int, default=3, help="number of workers to kill in a round")
     options = parser.parse_args()
     work = pieces(options.data, options.piece_bytes)
     with tempfile.TemporaryDirectory(prefix="dunlin-demo-") as folder:
@@ -354,7 +354,7 @@ def main() -> int:
         scaled = bool(options.url) or (demo.most > demo.least and demo.workers == demo.least)
         failed = demo.wrong > 0 or code != 0 or not (scaled or demo.interrupted)
         if failed:
-            print(f"FAILED: the node ended with {code}; it said:\n{log.read_text()}")
+            print(f"FAILED: exit code of the node: {code}; its log:\n{log.read_text()}")
     return 1 if failed else 0
 
 

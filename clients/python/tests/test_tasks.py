@@ -247,7 +247,7 @@ def test_changed_limits_apply_to_tasks_already_waiting(client: dunlin.Client, te
     assert [tasks.get(task).stage for task in ids] == ["ready", "limited", "limited"]
     tasks.set_tenant(tenant, limits=[Limit("user", rate=(1, 3600.0, 2))])
     assert [tasks.get(task).stage for task in ids] == ["ready", "ready", "limited"]
-    assert "may start in" in tasks.why(ids[2])
+    assert "tasks with user ann may start in" in tasks.why(ids[2])
     tasks.set_tenant(tenant)
     assert tasks.get(ids[2]).stage == "ready"
 

@@ -113,9 +113,9 @@ impl DemoOptions<'_> {
         for recording in &self.source.recordings {
             let span = lasting(Duration::from_millis(recording.span_ms()));
             let pace = match self.speed {
-                Speed::Max => "as fast as it goes".to_owned(),
+                Speed::Max => "replayed without pauses".to_owned(),
                 speed => format!(
-                    "at {:.0}x in {:.0} s",
+                    "replayed at {:.0}x in {:.0} s",
                     schedule::factor(speed, recording),
                     schedule::duration(speed, recording).as_secs_f64()
                 ),
@@ -125,12 +125,12 @@ impl DemoOptions<'_> {
             stage.say(&format!("  {topic:<28}{lines:>7} lines of {source}, recorded over {span}, {pace}"))?;
         }
         stage.say(&format!(
-            "  {SHORT_TOPIC}  {SHORT_OF} once more, with a history of {}",
+            "  {SHORT_TOPIC}  the lines of {SHORT_OF} again, with a retention of {}",
             sized(SHORT_BYTES)
         ))?;
-        stage.say("subscribers")?;
+        stage.say("subscribers:")?;
         PLANS.iter().try_for_each(|plan| stage.say(&format!("  {:<12} {}", plan.name, plan.about)))?;
-        stage.say("replicas of the order books that the lines make")?;
+        stage.say("replicas of the order books that follow from the lines:")?;
         Books::introduction().try_for_each(|line| stage.say(&line))?;
         stage.say("")
     }

@@ -28,9 +28,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Replay recorded markets to many subscribers and account for every record
+    /// Replay recorded markets to many subscribers, and check that none loses a record unnoticed
     Demo(demos::Arguments),
-    /// Measure performance, of Dunlin alone or beside other systems
+    /// Measure the performance of Dunlin, alone or compared with other systems
     Bench(bench::Arguments),
     /// Write a report page from benchmark runs
     Report(report::Arguments),

@@ -51,7 +51,7 @@ pub const PASSWORD_FILE: &str = "DUNLIN_PASSWORD_FILE";
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// Address of the node: dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH; several nodes:
+    /// Address of the node: dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH; for several nodes of a cluster:
     /// dunlin://HOST:PORT,HOST:PORT [default: dunlin://127.0.0.1:4220]
     #[arg(long, global = true, env = "DUNLIN_URL")]
     pub url: Option<String>,
@@ -76,7 +76,7 @@ pub struct Global {
     /// Print one JSON object per line instead of text
     #[arg(long, global = true)]
     pub json: bool,
-    /// Use of colours: auto, always or never; auto respects NO_COLOR and CLICOLOR_FORCE
+    /// When to print colours: auto, always or never; auto respects NO_COLOR and CLICOLOR_FORCE
     #[arg(
         long,
         global = true,
@@ -135,7 +135,7 @@ pub enum CliCommand {
     Serve(serve::Arguments),
     /// Run a node for development: open all listeners and print commands to try
     Dev(dev::Arguments),
-    /// Manage a cluster: show its members, add and remove nodes, move the leadership, back up
+    /// Manage a cluster: show, add and remove nodes, change the leader, back up and restore
     Cluster(cluster::Arguments),
     /// Publish records from arguments, standard input or files
     Pub(publish::Arguments),
@@ -170,9 +170,9 @@ pub enum CliCommand {
     Space(space::Arguments),
     /// Simulate, watch, import, record, replay and verify order books and other states
     Feed(feed::Arguments),
-    /// Replay recorded markets to many subscribers and account for every record
+    /// Replay recorded markets to many subscribers, and check that none loses a record unnoticed
     Demo(demo::Arguments),
-    /// Measure performance, of Dunlin alone or beside other systems
+    /// Measure the performance of Dunlin, alone or compared with other systems
     Bench(bench::Arguments),
     /// Write a report page from benchmark runs
     Report(report::Arguments),

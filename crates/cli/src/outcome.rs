@@ -46,7 +46,7 @@ const FAILED: u8 = 2;
 /// The exit codes, for help texts.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0    success; also a command without an end that was ended by Ctrl-C or SIGTERM
+  0    success; also after Ctrl-C or SIGTERM, if the command runs until then
   1    refused by the node or by a check of the command; nothing is broken
   2    failure: no connection, file error, invalid command line, unknown outcome
   130  ended at once by a second Ctrl-C, without cleanup";

@@ -28,12 +28,12 @@ impl SchedulerState {
             TaskStage::Running => {
                 let worker = self.worker_id(found.worker);
                 let since = for_people(self.now_ms - found.started_ms);
-                format!("running: worker {worker:x} has had it for {since}, attempt {}", found.attempts)
+                format!("running: at worker {worker:x} for {since}, attempt {}", found.attempts)
             }
             TaskStage::Stopping => {
                 let worker = self.worker_id(found.worker);
                 let left = for_people(found.due_ms.saturating_sub(self.now_ms));
-                format!("stopping: it was cancelled, worker {worker:x} has {left} left to confirm")
+                format!("stopping: it was cancelled, and worker {worker:x} must confirm within {left}")
             }
             TaskStage::Completed | TaskStage::Cancelled | TaskStage::Dead => self.why_over(found),
         })
@@ -50,13 +50,13 @@ impl SchedulerState {
         });
         let named = named.collect::<Vec<_>>().join(", ");
         let more = if left.len() > NAMED_MAX { ", …" } else { "" };
-        format!("waiting: for {} tasks to be done first: {named}{more}", task.waits_for)
+        format!("waiting: other tasks must be completed first ({}): {named}{more}", task.waits_for)
     }
 
     fn why_delayed(&self, task: &Task) -> String {
         let left = for_people(task.since_ms.saturating_sub(self.now_ms));
         if task.attempts == 0 {
-            return format!("waiting: for its time, in {left}");
+            return format!("waiting: it may start in {left}");
         }
         let retries = self.policies.get(task.policy).retries;
         format!("waiting: attempt {} failed, retry {} of {retries} in {left}", task.attempts, task.attempts)
@@ -79,12 +79,12 @@ impl SchedulerState {
         } else {
             let class = &self.classes[self.lanes[task.lane as usize].class as usize];
             let tenant = &self.tenants[task.tenant as usize].name;
-            format!("waiting: {}; besides", self.why_unserved(class, tenant, &task.need()))
+            format!("waiting: {}; in addition", self.why_unserved(class, tenant, &task.need()))
         };
         if let Some(rate) = limit.rate.filter(|_| group.places < limit.running_max) {
             let due_ms = group.bucket.due_ms(&rate, u64::from(group.ready) + ahead as u64 + 1);
             return format!(
-                "{waiting}: {} tasks with {} {} may start in {}; {ahead} ahead of it, about {}",
+                "{waiting}: at most {} tasks with {} {} may start in {}; {ahead} ahead of it, starts in about {}",
                 rate.count,
                 text(&limit.key),
                 text(&key.2),
@@ -95,7 +95,7 @@ impl SchedulerState {
         let ready = group.ready_members.len();
         let and_ready = if ready > 0 { format!(", {ready} more wait for a worker") } else { String::new() };
         format!(
-            "{waiting}: {} of {} allowed tasks with {} {} are under way{and_ready}; {ahead} ahead of it",
+            "{waiting}: {} of {} allowed tasks with {} {} are running{and_ready}; {ahead} ahead of it",
             group.places as usize - ready,
             limit.running_max,
             text(&limit.key),
@@ -119,7 +119,7 @@ impl SchedulerState {
             return format!("waiting: {}; {behind}", self.why_unserved(class, &tenant.name, &need));
         }
         let behind = match (ahead * 1_000_000).checked_div(pace) {
-            Some(ms) if ahead > 0 => format!("{behind}; about {}", for_people(ms)),
+            Some(ms) if ahead > 0 => format!("{behind}; starts in about {}", for_people(ms)),
             _ => behind,
         };
         for (what, part) in [("tasks", 0), ("mCPU", 1), ("bytes", 2)] {
@@ -133,23 +133,22 @@ impl SchedulerState {
             let name = text(&tenant.name);
             let running = tenant.used[0].now;
             return format!(
-                "waiting: all {workers} workers are busy, {running} tasks of tenant {name} among theirs; {behind}"
+                "waiting: all {workers} workers are busy, and tenant {name} has {running} running tasks; {behind}"
             );
         }
         if !self.is_spare(task.tenant, &need) {
-            return format!(
-                "waiting: the free room for {credit} tasks is reserved for other tenants; {behind}"
-            );
+            return format!("waiting: the {credit} free slots are reserved for other tenants; {behind}");
         }
         let [_, cpu, memory] = need;
         let id = self.tasks.id(at);
         if self.reserved.values().any(|kept| *kept == id) {
             return format!(
-                "waiting: a worker takes nothing else until it has {cpu} mCPU and {memory} bytes left for it"
+                "waiting: a worker is reserved for it, and takes no other task until {cpu} mCPU and {memory} bytes \
+                 are free"
             );
         }
         format!(
-            "waiting: none of {workers} workers has {cpu} mCPU and {memory} bytes left for the first task; {behind}"
+            "waiting: none of {workers} workers has {cpu} mCPU and {memory} bytes free for the first task; {behind}"
         )
     }
 
@@ -175,7 +174,7 @@ impl SchedulerState {
         let fitting = doing.clone().filter(|pool| pool.serves.has(&class.needs));
         let fit: u64 = fitting.map(|pool| pool.workers).sum();
         if fit > 0 {
-            return format!("all workers that could do it, {fit}, are for other tenants");
+            return format!("all workers that could run it ({fit}) serve only other tenants");
         }
         let is_had = |need: &&StoredLabel| doing.clone().any(|pool| pool.serves.labels.contains(*need));
         let missing: Vec<&StoredLabel> = class.needs.iter().filter(|need| !is_had(need)).collect();
@@ -225,7 +224,9 @@ impl SchedulerState {
             (TaskStage::Dead, Some(AttemptFailure::Deadline)) => {
                 format!("dead: its deadline passed {ago} ago")
             }
-            (TaskStage::Dead, _) => format!("dead: {} workers died under it, the last {ago} ago", task.lost),
+            (TaskStage::Dead, _) => {
+                format!("dead: {} workers ended while they ran it, the last {ago} ago", task.lost)
+            }
             (TaskStage::Cancelled, _) => format!("cancelled {ago} ago"),
             _ => format!("completed {ago} ago, after {} of work", for_people(outcome.run_us / 1_000)),
         }

@@ -29,9 +29,9 @@ export function App() {
   useEffect(() => forgetPast(), [run]);
   useEffect(() => {
     const page = PAGES.find((one) => one.name === route.page);
-    document.title = [...route.rest, page?.title ?? "Not here", stats.data?.name ?? "Dunlin"].join(" · ");
+    document.title = [...route.rest, page?.title ?? "Page not found", stats.data?.name ?? "Dunlin"].join(" · ");
   }, [route.page, route.rest.join("/"), stats.data?.name]);
-  // Who reads with a screen reader is told of another page by where the focus is.
+  // Moving the focus announces the new page to users of screen readers.
   useEffect(() => main.current?.focus({ preventScroll: true }), [route.page]);
   return (
     <div class="frame">
@@ -48,7 +48,7 @@ export function App() {
 
 function Page({ route }: { route: Route }) {
   const page = PAGES.find((one) => one.name === route.page);
-  if (!page) return <><h1>Not here</h1><Empty title={`There is no page ${route.page}`}>The pages stand at the side; <kbd>?</kbd> shows what keys do.</Empty></>;
+  if (!page) return <><h1>Page not found</h1><Empty title={`There is no page ${route.page}`}>The menu lists all pages; <kbd>?</kbd> shows the keyboard shortcuts.</Empty></>;
   const Shown: FunctionComponent<{ route: Route }> = page.shown;
   return <Shown route={route} />;
 }
@@ -62,7 +62,7 @@ class Boundary extends Component<{ children: ComponentChildren }, { failed: Erro
 
   override componentDidCatch(error: Error) {
     console.error(error);
-    // It may have been one answer that it could not show.
+    // The page may be able to show the next response.
     setTimeout(() => this.setState({ failed: null }), RETRY_MS);
   }
 
@@ -71,7 +71,7 @@ class Boundary extends Component<{ children: ComponentChildren }, { failed: Erro
     if (!failed) return this.props.children;
     return (
       <div role="alert">
-        <Empty title="This page met something it cannot show">
+        <Empty title="This page cannot show the data">
           {failed.message}{" "}
           <button type="button" class="button" onClick={() => this.setState({ failed: null })}>Try again</button>
         </Empty>

@@ -54,7 +54,7 @@ pub const ALL: &[Part] = &[
     },
     Part {
         name: "chaos",
-        about: "faults against control state, topics and regions, over separate processes",
+        about: "injected faults in keys, topics and regions, with a process for each node",
         steps: &[
             Step { name: "chaos-control", run: chaos::control::quick },
             Step { name: "chaos-topics", run: chaos::topics::quick },
@@ -76,7 +76,7 @@ pub const ALL: &[Part] = &[
     },
     Part {
         name: "benchmarks-quick",
-        about: "every suite of the benchmarks, small",
+        about: "every suite of the benchmarks, with few and short runs",
         steps: &[
             Step { name: "bench-spot", run: || bench("spot") },
             Step { name: "bench-broker", run: || bench("broker") },

@@ -78,7 +78,7 @@ fn over_nodes(
     let mut narration = Narration { console };
     let Arguments { nodes, kills, .. } = *arguments;
     let mut nodes = flock::DemoNodes::start(nodes as usize, flock::NodeExtras::default(), stop)?;
-    narration.say(&format!("a cluster of {}: {}", nodes.count(), nodes.urls().join(", ")))?;
+    narration.say(&format!("a cluster of {} nodes: {}", nodes.count(), nodes.urls().join(", ")))?;
     let speed = arguments.speed.unwrap_or(SPEED_DEFAULT);
     let kills = flock::KillPlan::Among(kills as usize);
     let show = flock::ClusterDemo { recordings: &source.recordings, speed, kills };
@@ -132,7 +132,7 @@ fn invite(
     url: &str,
 ) -> Result<()> {
     let url_argument = url_argument(url);
-    narration.say(&format!("\nThe node at {url} stays up, with all markets. Try:"))?;
+    narration.say(&format!("\nThe node at {url} keeps running, with all markets. Try:"))?;
     let mut commands =
         vec!["dunlin topics list".to_owned(), "dunlin sub 'market.>' --from earliest --count 5".to_owned()];
     if let Some(orders) = source.recordings.last().filter(|_| !source.generated) {
@@ -153,7 +153,7 @@ fn invite(
             narration.console.paint.command(&format!("{dunlin}{url_argument}{rest}"))
         ))?;
     }
-    narration.say("Ctrl-C stops it.")
+    narration.say("Ctrl-C stops the node.")
 }
 
 /// With JSON output, messages go to standard error.

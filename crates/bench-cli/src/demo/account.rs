@@ -59,7 +59,7 @@ pub struct LogAccount {
 pub type LogAccounts = BTreeMap<String, LogAccount>;
 
 /// Adds an event to its account.
-pub fn book(accounts: &mut LogAccounts, event: &Event<'_>) {
+pub fn add_event(accounts: &mut LogAccounts, event: &Event<'_>) {
     let topic = match event {
         Event::Record(record) => &record.log.topic,
         Event::Notice(notice) => match notice {
@@ -88,7 +88,7 @@ impl LogAccount {
             Event::Notice(Notice::EpochChanged(change)) => self.epoch_changed(change),
             // A position without records is no event. Missing records would show as a hole.
             Event::Notice(Notice::Advance { .. }) => {}
-            Event::Notice(other) => self.faults.push(format!("not to be expected here: {other:?}")),
+            Event::Notice(other) => self.faults.push(format!("unexpected notice: {other:?}")),
         }
     }
 
@@ -122,7 +122,7 @@ impl LogAccount {
         if !same_epoch {
             self.faults.push(format!("epoch {epoch} after {}", self.through.epoch));
         } else if first != expected {
-            self.faults.push(format!("{first} where {expected} was due"));
+            self.faults.push(format!("record {first} instead of {expected}"));
         }
         self.through = Position { epoch, seq: last };
     }
@@ -169,9 +169,9 @@ mod tests {
         account.record(Position { epoch: 2, seq: 10 }, b"");
         account.gap(&gap(12, 11));
         let expected = [
-            "2 where 1 was due",
-            "2 where 3 was due",
-            "9 where 3 was due",
+            "record 2 instead of 1",
+            "record 2 instead of 3",
+            "record 9 instead of 3",
             "epoch 2 after 1",
             "a gap that ends before it begins, 12 … 11",
         ];

@@ -61,7 +61,7 @@ fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, standing: &
 
 fn report(reader: &DemoReader, reporter: &mut Reporter, orders: &Receiver<ChildOrder>) -> Result<()> {
     let mut ends: BTreeMap<String, Position> = BTreeMap::new();
-    let mut all_told = false;
+    let mut has_all_ends = false;
     loop {
         match orders.recv_timeout(REPORTS_EVERY) {
             Ok(ChildOrder::End { topic, last }) => drop(ends.insert(topic, last)),
@@ -69,10 +69,10 @@ fn report(reader: &DemoReader, reporter: &mut Reporter, orders: &Receiver<ChildO
             Err(RecvTimeoutError::Timeout) => {}
             // The channel closed without an end, because the parent process has ended.
             Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),
-            Err(RecvTimeoutError::Disconnected) if all_told => thread::sleep(REPORTS_EVERY),
-            Err(RecvTimeoutError::Disconnected) => all_told = true,
+            Err(RecvTimeoutError::Disconnected) if has_all_ends => thread::sleep(REPORTS_EVERY),
+            Err(RecvTimeoutError::Disconnected) => has_all_ends = true,
         }
-        let through = all_told && reader.is_through(&ends);
+        let through = has_all_ends && reader.is_through(&ends);
         let changes = reporter.changes(&reader.accounts());
         say(changes)?;
         if through {
@@ -91,11 +91,11 @@ fn say(reports: impl IntoIterator<Item = ChildReport>) -> Result<()> {
 
 /// Parses standard input in a thread. The channel closes together with standard input.
 fn orders() -> Receiver<ChildOrder> {
-    let (teller, orders) = channel();
+    let (sender, orders) = channel();
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             let Ok(order) = line.parse() else { return };
-            if teller.send(order).is_err() {
+            if sender.send(order).is_err() {
                 return;
             }
         }

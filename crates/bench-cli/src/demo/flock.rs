@@ -262,7 +262,7 @@ impl ClusterDemoResult {
             (0, 0) => Ok(()),
             (lines, books) => {
                 bail!(
-                    "the lines of {lines} copies differ from the recording, and the order books of {books} nodes differ from the oracle's"
+                    "{lines} copies of lines differ from the recording, and the books of {books} nodes differ from the oracle's"
                 )
             }
         }
@@ -279,7 +279,7 @@ impl ClusterDemoResult {
                 // A node that did not recover in time has ended the demo.
                 !self.strikes.is_empty(),
                 format!(
-                    "{} nodes killed, all whole again {} later at the most",
+                    "{} nodes killed; after each kill, the cluster recovered within {}",
                     self.strikes.len(),
                     seconds(healed)
                 ),
@@ -312,7 +312,7 @@ fn wait_for(what: &str, stop: &StopFlag, is_so: impl Fn() -> bool, moves: impl F
             (last, since) = (moves(), Instant::now());
         }
         if since.elapsed() > PATIENCE {
-            bail!("no further {what} within {PATIENCE:?}");
+            bail!("waited {PATIENCE:?} for {what} without any progress");
         }
         std::thread::sleep(LOOK);
     }

@@ -69,7 +69,7 @@ pub const PLANS: [SubscriberPlan; 6] = [
     },
     SubscriberPlan {
         name: "late",
-        about: "joins half-way and wants everything from the start",
+        about: "joins halfway and reads from the first record",
         place: SubscriberPlace::Process,
         reads: TopicChoice::Markets,
         sleep: None,
@@ -77,7 +77,7 @@ pub const PLANS: [SubscriberPlan; 6] = [
     },
     SubscriberPlan {
         name: "killed",
-        about: "is killed with SIGKILL; a new process goes on from the last position it told",
+        about: "is killed with SIGKILL; a new process continues after the last reported position",
         place: SubscriberPlace::Process,
         reads: TopicChoice::Markets,
         sleep: None,
@@ -93,7 +93,7 @@ pub const PLANS: [SubscriberPlan; 6] = [
     },
     SubscriberPlan {
         name: "slow",
-        about: "sleeps 1 ms after each record of that topic, and cannot keep up",
+        about: "reads the same topic, sleeps 1 ms after each record, and cannot keep up",
         place: SubscriberPlace::Process,
         reads: TopicChoice::Short,
         sleep: Some(Duration::from_millis(1)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dunlin_topic::{Event, Position, Subscribe, SubscribeError};
 
-use super::account::{LogAccounts, book};
+use super::account::{LogAccounts, add_event};
 
 /// State that the subscriptions of a reader share.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ impl DemoReader {
             None => {
                 // The accounts are locked while events are handled, not while the reader waits.
                 let mut accounts = self.accounts();
-                subscriber.drain(EVENTS_MAX, |event| book(&mut accounts, &event))?
+                subscriber.drain(EVENTS_MAX, |event| add_event(&mut accounts, &event))?
             }
             Some(pause) => self.step_slowly(subscriber, pause)?,
         };
@@ -87,7 +87,7 @@ impl DemoReader {
 
     fn step_slowly(&self, subscriber: &mut impl Subscribe, pause: Duration) -> Result<usize, SubscribeError> {
         let Some(event) = subscriber.try_next()? else { return Ok(0) };
-        book(&mut self.accounts(), &event);
+        add_event(&mut self.accounts(), &event);
         if matches!(event, Event::Record(_)) {
             thread::sleep(pause);
         }

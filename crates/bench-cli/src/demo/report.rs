@@ -52,13 +52,13 @@ pub struct AccountLine {
 
 impl AccountLine {
     /// The part of `account` after the reported gaps.
-    pub fn of(account: &LogAccount, gaps_told: usize) -> AccountLine {
+    pub fn of(account: &LogAccount, gaps_reported: usize) -> AccountLine {
         AccountLine {
             through: account.through,
             seen: account.seen,
             content: account.content,
             warnings: account.warnings,
-            missed: account.missed[gaps_told..].to_vec(),
+            missed: account.missed[gaps_reported..].to_vec(),
         }
     }
 
@@ -134,7 +134,7 @@ pub struct MalformedLine(String);
 
 impl fmt::Display for MalformedLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a line that makes no sense: {:?}", self.0)
+        write!(f, "malformed line {:?}", self.0)
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
         let reports = [
             ChildReport::Ready,
             ChildReport::At { topic: topic(), standing: standing() },
-            ChildReport::Fault { topic: topic(), text: "5 where 4 was due".into() },
+            ChildReport::Fault { topic: topic(), text: "record 5 instead of 4".into() },
             ChildReport::Finished,
         ];
         for report in reports {
@@ -268,7 +268,7 @@ mod tests {
         };
         let first = account(&mut accounts, 1, 2);
         assert_eq!(tell(&accounts), first);
-        assert_eq!(tell(&accounts), first, "nothing new is nothing told");
+        assert_eq!(tell(&accounts), first, "nothing new is reported");
         let second = account(&mut accounts, 3, 4);
         assert_eq!(tell(&accounts), second);
     }

@@ -126,7 +126,7 @@ impl DemoRun {
         }
         let (mut last_read, mut moved) = (0, Instant::now());
         while !self.members.iter().all(|member| member.reader.is_through(&member.ends(&ends))) {
-            let read = self.members.iter().map(Member::told).sum();
+            let read = self.members.iter().map(Member::accounted_for).sum();
             if read != last_read {
                 (last_read, moved) = (read, Instant::now());
             }
@@ -197,13 +197,13 @@ impl Member {
         let process = DemoProcess::start(url, self.plan.name, &orders, &self.reader)?;
         let pid = process.pid();
         self.process = Some(process);
-        let told = grouped(self.told());
-        self.remark = if resumes { "came back" } else { "" };
+        let accounted_for = grouped(self.accounted_for());
+        self.remark = if resumes { "restarted" } else { "" };
         Ok(match resumes {
             true => format!(
-                "process {pid} continues after the {told} records that the killed process had reported"
+                "process {pid} continues after the {accounted_for} records that the killed process had reported"
             ),
-            false => format!("process {pid} joins, and reads from the first record on"),
+            false => format!("process {pid} starts and reads from the first record"),
         })
     }
 
@@ -236,11 +236,14 @@ impl Member {
     }
 
     fn kill(&mut self) -> String {
-        let Some(process) = self.process.take() else { return "was not there to be killed".to_owned() };
+        let Some(process) = self.process.take() else { return "was not running".to_owned() };
         let pid = process.pid();
         process.kill();
         self.remark = "killed";
-        format!("SIGKILL to process {pid}; the process had reported {} records", grouped(self.told()))
+        format!(
+            "SIGKILL to process {pid}; the process had reported {} records",
+            grouped(self.accounted_for())
+        )
     }
 
     fn ends(&self, ends: &BTreeMap<String, Position>) -> BTreeMap<String, Position> {
@@ -249,7 +252,7 @@ impl Member {
     }
 
     /// The number of records that were received or reported missing.
-    fn told(&self) -> u64 {
+    fn accounted_for(&self) -> u64 {
         self.reader.accounts().values().map(|account| account.seen + account.missed_records()).sum()
     }
 
@@ -263,7 +266,7 @@ impl Member {
         }
         let remark = match gaps {
             0 => self.remark.to_owned(),
-            _ => format!("{} gaps, {} records missed and reported", grouped(gaps), grouped(missed)),
+            _ => format!("{} gaps, {} records reported as missed", grouped(gaps), grouped(missed)),
         };
         let of = published.iter().filter(|recording| mine(&recording.1)).map(|recording| recording.0).sum();
         ProgressLine { name: self.plan.name, done, of, remark }

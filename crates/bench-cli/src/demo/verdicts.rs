@@ -39,11 +39,11 @@ impl SubscriberVerdicts {
             "SUBSCRIBER",
             "TOPIC",
             "PUBLISHED",
-            "SEEN",
+            "RECEIVED",
             "GAPS",
             "MISSED",
-            "LOST IN SILENCE",
-            "BYTES",
+            "UNACCOUNTED",
+            "CONTENT",
         ]);
         for (name, topic, verdict) in &self.rows {
             table.row([
@@ -70,13 +70,13 @@ impl SubscriberVerdicts {
         let sum = |of: fn(&AccountVerdict) -> u64| self.rows.iter().map(|row| of(&row.2)).sum::<u64>();
         let (published, seen, missed) = (sum(|v| v.published), sum(|v| v.seen), sum(|v| v.missed));
         let told = format!(
-            "{} records were due to subscribers: {} seen, {} reported missing, ",
+            "{} records for all subscribers: {} received, {} reported as missed, ",
             grouped(published),
             grouped(seen),
             grouped(missed)
         );
         match self.unaccounted() {
-            0 => writeln!(out, "\n{told}{}", console.paint.good("0 lost in silence")),
+            0 => writeln!(out, "\n{told}{}", console.paint.good("0 unaccounted for")),
             lost => {
                 writeln!(out, "\n{told}{}", console.paint.bad(&format!("{} UNACCOUNTED FOR", grouped(lost))))
             }
@@ -99,7 +99,7 @@ impl Bytes {
     fn text(self) -> &'static str {
         match self {
             Bytes::Equal => "equal",
-            Bytes::EqualButGaps => "equal but for its gaps",
+            Bytes::EqualButGaps => "equal except for gaps",
             Bytes::Different => "DIFFERENT",
         }
     }

@@ -196,11 +196,11 @@ impl DemoWorld<'_> {
             WorldDemo { world: self, stop, say, members, kv, made, watcher, answered, said, looks: 0 };
         let all = show.made.entities();
         say(&format!(
-            "{PROCESSES} processes, {} aircraft and a flock of {}; `dunlin space watch {WORLD} --url {url}` shows them",
+            "{PROCESSES} processes, {} aircraft and a flock of {} birds; `dunlin space watch {WORLD} --url {url}` shows them",
             grouped(all - self.flock),
             grouped(self.flock)
         ))?;
-        show.until("all regions had an owner and a subscriber", |show| show.whole() == PROCESSES)?;
+        show.until("all regions had owners and readable states", |show| show.whole() == PROCESSES)?;
         Ok(show)
     }
 
@@ -317,7 +317,7 @@ impl WorldDemo<'_> {
         let key = format!("space/{WORLD}/hold/0");
         patiently(|| self.kv.put(&key, b"1"))?;
         let (mut before, mut since) = (Vec::new(), Instant::now());
-        self.until("the world stood still", |show| {
+        self.until("all ticks had stopped", |show| {
             let now = show.ticks();
             let states = show.watcher.states().map(|(_, state)| state);
             let under_way = EntityCount::of(states, std::iter::empty()).under_way;
@@ -362,12 +362,12 @@ impl WorldDemo<'_> {
         drop(self.members.remove(nth));
         let killed = Instant::now();
         (self.say)(&format!("process {} is killed; it owned region {region}", before.0))?;
-        self.until("the region went on", |show| {
+        self.until("another process continued the region", |show| {
             epoch(show).is_some_and(|now| now.1 != before.1) && show.whole() == PROCESSES
         })?;
         let now = epoch(self).context("no process owns the region")?;
         (self.say)(&format!(
-            "region {region} goes on in process {}, in epoch {}, {:.1} s after the kill",
+            "region {region} continues in process {}, in epoch {}, {:.1} s after the kill",
             now.0,
             now.1,
             killed.elapsed().as_secs_f64()
@@ -377,9 +377,9 @@ impl WorldDemo<'_> {
         let back = patiently(|| self.world.join(nth, &self.members[0], &self.said))?;
         let process = back.process;
         self.members.push(back);
-        (self.say)("it comes back")?;
-        self.until("the process owned a region again", |show| owned(process, show).is_some())?;
-        (self.say)("it owns a region again")
+        (self.say)(&format!("process {process} joins in place of the killed one"))?;
+        self.until("the new process owned a region", |show| owned(process, show).is_some())?;
+        (self.say)(&format!("process {process} owns a region"))
     }
 
     /// Counts all entities once more. Returns the summary.
@@ -387,7 +387,7 @@ impl WorldDemo<'_> {
         let accounts = self.count("at the end")?;
         let handed: u64 = self.watcher.states().map(|(_, state)| state.handover().counts().departed).sum();
         Ok(format!(
-            "{} of {} entities accounted for: none lost, none doubled; {} handed over by the owners of now, pairs of aircraft within {NEAR_KM} km right in {} looks",
+            "{} of {} entities accounted for: none lost, none duplicated; {} handovers by the present owners; pairs of aircraft within {NEAR_KM} km correct in {} checks",
             grouped(accounts.found as u64),
             grouped(self.made.entities()),
             grouped(handed),

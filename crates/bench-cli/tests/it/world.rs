@@ -20,7 +20,7 @@ mod long {
         ]);
         let out = outcome.done();
         for said in
-            ["is killed", "goes on in process", "owns a region again", "600 of 600 entities accounted for"]
+            ["is killed", "continues in process", "owns a region", "600 of 600 entities accounted for"]
         {
             assert!(out.contains(said), "{said}: {out}");
         }

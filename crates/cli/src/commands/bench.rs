@@ -8,12 +8,12 @@ Examples:
   dunlin bench spot                              all cases of one suite
   dunlin bench spot --case latency --param bytes=64 --runs 5
   dunlin bench peers spot                        the same work with libzmq, nats-server and raw sockets
-  dunlin bench peers broker                      every protocol, beside nats-server and Redis
+  dunlin bench peers broker                      every protocol, compared with nats-server and Redis
   dunlin bench all --quick --json
   dunlin bench control --against bench-runs/2026-11-22T18-42-05Z-control-peers.json
 
-Results are medians over runs. A delivery counts only after a check of its content. Results are stored in a directory, from
-which `dunlin report` makes a page. With --url, the command measures a node that is already running.")]
+Each result is the median of several runs. A delivered record counts only if its content is correct. The command stores
+the results in the directory of --keep; `dunlin report` makes a page of them. With --url, it measures a running node.")]
 pub struct Arguments {
     /// Suite to run, or `all`; `peers SUITE` also runs the same work with other systems
     #[arg(required = true, num_args = 1..=2, value_name = "SUITE")]
@@ -21,7 +21,8 @@ pub struct Arguments {
     /// Case to run; may be given several times [default: all]
     #[arg(long = "case", value_name = "NAME")]
     pub cases: Vec<String>,
-    /// Measure only points with this parameter; repeat NAME to allow several values
+    /// Measure only with this value of a parameter, such as bytes=64; may be given several times, also with other
+    /// values of the same parameter
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,
     /// Number of measured runs [default: 3]
@@ -37,7 +38,7 @@ pub struct Arguments {
     /// Make fewer and shorter runs with the same checks; the default if CI or GITHUB_ACTIONS is set
     #[arg(long)]
     pub quick: bool,
-    /// File of an earlier run to compare with; the output shows which rows are worse by more than noise
+    /// File of an earlier run to compare with; the output shows the rows that changed by more than the measuring noise
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
     #[command(flatten)]
@@ -51,22 +52,23 @@ pub struct Arguments {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Suite feed")]
 pub struct FeedArguments {
-    /// Instruments to use instead of the five scenarios: a JSON or TOML file, or the name of a built-in one
+    /// File with the instruments (JSON or TOML) to simulate instead of the suite's five scenarios, or the name of a
+    /// built-in file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Number of clients [default: each scenario's own]
     #[arg(long, value_name = "COUNT")]
     pub clients: Option<usize>,
-    /// Instrument to run; may be given several times [default: all]
+    /// Instrument of the file to simulate; may be given several times [default: all]
     #[arg(long = "instrument", value_name = "ID")]
     pub instruments: Vec<String>,
-    /// Price levels per side in a view [default: 10]
+    /// Number of price levels per side that a client keeps [default: 10]
     #[arg(long, value_name = "COUNT")]
     pub depth: Option<usize>,
     /// Time that a client spends on each message, in milliseconds [default: 0]
     #[arg(long, value_name = "MILLISECONDS")]
     pub delay_ms: Option<u64>,
-    /// Withhold every Nth update from the clients [default: none]
+    /// Skip every Nth update for the clients, without reporting a gap [default: none]
     #[arg(long, value_name = "N")]
     pub test_loss_every: Option<u32>,
     /// Seed of the generated updates [default: 123]

@@ -27,7 +27,7 @@ Any user who can read a node's data directory can manage the cluster: the direct
 pub struct Arguments {
     #[command(subcommand)]
     verb: Verb,
-    /// Data directory of any node of the cluster; the node need not be the leader, nor running
+    /// Data directory of any node of the cluster; the node need not run or be the leader
     #[arg(long, global = true, env = "DUNLIN_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
@@ -36,7 +36,7 @@ pub struct Arguments {
 enum Verb {
     /// Create a cluster with one node, in an empty data directory or that of a single node
     Init {
-        /// Address at which other nodes reach this node; `dunlin serve` may set another one
+        /// Address at which other nodes reach this node; options of `dunlin serve` may change it later
         #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6222")]
         address: String,
     },
@@ -76,9 +76,9 @@ enum Verb {
     },
     /// Create the first node of a new cluster from a backup, in an empty data directory
     Restore {
-        /// File of `dunlin cluster backup`
+        /// File that `dunlin cluster backup` wrote
         file: PathBuf,
-        /// Address at which other nodes reach this node; `dunlin serve` may set another one
+        /// Address at which other nodes reach this node; options of `dunlin serve` may change it later
         #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6222")]
         address: String,
     },

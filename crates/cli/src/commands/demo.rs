@@ -9,9 +9,10 @@ use crate::commands::parse;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The demo publishes the lines of each recorded market to a topic. At the end, a table compares each subscriber's records
-and gaps with the recording. Exit code 2 means that a record is unaccounted for.
+and gaps with the recording. Exit code 2 means that a record was neither received nor reported as missed, or that an
+order book is wrong.
 
-`cargo xtask data` downloads the recordings; `cargo xtask demo` does that first.
+`cargo xtask data` downloads the recordings.
 
 Examples:
   dunlin demo --data data                     about a minute; then the node stays up until Ctrl-C
@@ -19,9 +20,9 @@ Examples:
   dunlin demo --allow-generated               generated markets if the recordings are missing
   dunlin demo --nodes 3                       on a cluster whose nodes are killed and restarted
   dunlin demo --space                         a world of aircraft and 50,000 birds on three processes
-  dunlin demo --together                      all of it on one cluster
+  dunlin demo --together                      markets, books, tasks and a world on one cluster
 
-`cargo xtask demo` runs `--together`, with the program for tasks built first; `--only PART` runs one part.")]
+`cargo xtask demo` downloads the recordings, builds all programs and runs `dunlin demo --together`.")]
 pub struct Arguments {
     /// Directory of the recordings
     #[arg(long, value_name = "DIRECTORY", default_value = "data")]
@@ -48,8 +49,8 @@ pub struct Arguments {
     /// Time between two kills; needs --together [default: 1m; 30s with --once]
     #[arg(long, value_name = "DURATION", requires = "together", value_parser = parse::positive_duration)]
     pub kill_every: Option<Duration>,
-    /// Directory of recordings.py and its worker, such as clients/python/examples; needs --together [default:
-    /// no tasks]
+    /// Directory with recordings.py and recordings_worker.py, which submit and run tasks, such as
+    /// clients/python/examples; needs --together [default: no tasks]
     #[arg(long, value_name = "DIRECTORY", requires = "together")]
     pub work: Option<PathBuf>,
     /// Python interpreter that has the dunlin package; needs --work
@@ -92,7 +93,7 @@ impl FromStr for Speed {
         }
         match humantime::parse_duration(text) {
             Ok(within) if !within.is_zero() => Ok(Speed::Within(within)),
-            _ => Err("expected a speed like 1x or 10x, a total time like 1m, or max".into()),
+            _ => Err("expected a factor such as 10x, a duration such as 1m, or max".into()),
         }
     }
 }

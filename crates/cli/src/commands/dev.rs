@@ -28,7 +28,7 @@ Examples:
   dunlin dev --workers 'python3 worker.py' --scale 1..8
                                              with as many task workers as the waiting tasks need
 
-The node is that of `dunlin serve` with the same options, but with all listeners open and with more output.")]
+The node is the same as that of `dunlin serve` with these options, but it opens all listeners and prints more.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigFlags,
@@ -141,7 +141,7 @@ fn greet(
     if let Some(certificates) = certificates {
         greet_by_tls(running, certificates, console, &mut out)?;
     }
-    writeln!(out, "\nCtrl-C stops it.")?;
+    writeln!(out, "\nCtrl-C stops the node.")?;
     Ok(out.flush()?)
 }
 
@@ -156,7 +156,7 @@ fn greet_by_tls(
         let command = format!("nats sub ticks -s {url} --tlsca {ca}");
         writeln!(out, "  {}  {}", paint.command(&command), paint.faint("with a NATS client"))?;
     }
-    let made = if certificates.are_new { "Made" } else { "Found" };
+    let made = if certificates.are_new { "Created" } else { "Using the" };
     writeln!(
         out,
         "\n{made} certificates in {dir}, for localhost, 127.0.0.1 and ::1. To require client certificates:"

@@ -50,14 +50,14 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         let holder = holder.ok_or_else(|| {
             CommandRefusal(format!("election {:?} has no elected candidate", arguments.name))
         })?;
-        return tell(&holder.value, holder.created, console);
+        return print_candidate(&holder.value, holder.created, console);
     }
     let mut lease = kv.lease(arguments.ttl)?;
     lease.keep().context("cannot start the thread that renews the lease")?;
     let value = ourselves(arguments.value.as_deref());
     let lock = kv.lock(&arguments.name, &lease, value.as_bytes())?;
     let stop = StopFlag::on_signal()?;
-    tell(value.as_bytes(), lock.token(), console)?;
+    print_candidate(value.as_bytes(), lock.token(), console)?;
     while !stop.is_set() {
         if let Some(lost) = lease.wait_lost(LOOK) {
             return Err(anyhow::Error::from(lost).context("this candidate has lost the election"));
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     Ok(lock.release()?)
 }
 
-fn tell(value: &[u8], token: u64, console: &Console) -> Result<()> {
+fn print_candidate(value: &[u8], token: u64, console: &Console) -> Result<()> {
     let mut out = console.out();
     if console.json {
         writeln!(out, "{}", json!({"value": shown(value), "token": token}))?;

@@ -64,7 +64,7 @@ fn explain(row: &CodeRow, console: &Console, out: &mut impl Write) -> Result<()>
     writeln!(out, "  what to do  {}", row.advice)?;
     writeln!(out, "  try again   {again}")?;
     if !row.carries.is_empty() {
-        writeln!(out, "  carries     {}", row.carries)?;
+        writeln!(out, "  details     {}", row.carries)?;
     }
     writeln!(out, "  HTTP        {}", row.http)?;
     writeln!(out, "  gRPC        {} ({})", row.grpc.name(), row.grpc.number())?;

@@ -37,7 +37,7 @@ Examples:
     Get {
         /// Key to read
         key: String,
-        /// Read this node's copy without asking the cluster; the value may be old
+        /// Read the node's own copy without asking the leader; the value may be old
         #[arg(long)]
         stale: bool,
     },
@@ -81,12 +81,12 @@ Exit code 1 means that another revision changed the key; the error shows it.")]
     Cas {
         /// Key to write
         key: String,
-        /// Revision that changed the key last; 0: the key must not exist
+        /// Revision that changed the key last; 0 means that the key must not exist
         revision: u64,
         /// Value to write; `-` is standard input
         value: String,
     },
-    /// Run a transaction: compare keys, then write, delete and read others in one revision
+    /// Run a transaction: compare keys, then write, delete and read keys in one revision
     #[command(after_help = txn::EXAMPLES)]
     Txn(txn::Arguments),
     /// List keys and their values, in the order of the keys' bytes
@@ -111,7 +111,7 @@ Examples:
         /// Include system keys, which start with `$`; implied if START begins with `$`
         #[arg(long)]
         system: bool,
-        /// Read this node's copy without asking the cluster; the keys may be old
+        /// Read the node's own copy without asking the leader; the keys may be old
         #[arg(long)]
         stale: bool,
     },

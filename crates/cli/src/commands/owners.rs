@@ -10,7 +10,7 @@ use crate::outcome::{AdvisedError, CommandRefusal};
 /// The largest number of topics to name.
 const NAMED_MAX: usize = 3;
 
-/// The topics that own subjects of the pattern; empty if the node does not answer.
+/// The topics that own subjects of the pattern; empty if the node does not respond.
 fn owners_of(client: &Client, pattern: &str) -> Vec<TopicSummary> {
     let Ok(wanted) = Pattern::parse(pattern) else { return Vec::new() };
     let mut topics = client.topics("").unwrap_or_default();

@@ -48,7 +48,7 @@ pub struct Arguments {
     /// File to publish line by line, one record each; `-` is standard input; may be given several times
     #[arg(long, value_name = "FILE", conflicts_with_all = ["texts", "file"])]
     pub lines: Vec<PathBuf>,
-    /// Key of the records: it selects the partition, and records with the same key stay in order in groups
+    /// Key of the records; it selects the partition, and groups deliver records with the same key in order
     #[arg(long)]
     pub key: Option<String>,
     /// Header of the records; may be given several times
@@ -57,7 +57,7 @@ pub struct Arguments {
     /// Event time of the records: RFC 3339, such as 2026-11-20T09:30:00Z, or `now`
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub event_time: Option<std::time::SystemTime>,
-    /// Time after which subscribers skip the records [default: never]
+    /// Time after which the records expire: subscribers do not receive them any more [default: never]
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub expires_in: Option<Duration>,
     /// Subject for replies to the records
@@ -72,7 +72,7 @@ pub struct Arguments {
     /// Maximum number of records per second [default: no limit]
     #[arg(long, value_name = "RECORDS_PER_SECOND", value_parser = rate)]
     pub rate: Option<f64>,
-    /// Maximum time to wait while the node has no room; 0s fails at once [default: no limit]
+    /// Maximum time to retry while the node has no room; 0s fails at once [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub patience: Option<Duration>,
     /// Print nothing on success
@@ -109,7 +109,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let tally = feed.tally();
     let nothing_done = tally.sent == 0 && outcome.is_err();
     if !nothing_done && (!arguments.quiet || tally.acknowledged < tally.sent) {
-        tell(&tally, arguments, console)?;
+        print_counts(&tally, arguments, console)?;
     }
     outcome
 }
@@ -178,7 +178,7 @@ fn whole(path: &Path, stop: &StopFlag) -> Result<Option<Vec<u8>>> {
 }
 
 /// Prints the acknowledged records, and those whose outcome is unknown.
-fn tell(tally: &SendCounts, arguments: &Arguments, console: &Console) -> Result<()> {
+fn print_counts(tally: &SendCounts, arguments: &Arguments, console: &Console) -> Result<()> {
     let open = tally.sent - tally.acknowledged;
     if console.json {
         let last = tally.last.map(|receipt| receipt.position);

@@ -22,7 +22,7 @@ use crate::signals::{GRACE, StopFlag};
 #[command(after_help = "\
 Examples:
   dunlin reply echo --echo                       reply with the request
-  dunlin reply motd --text 'mind the gap'        reply with the same text always
+  dunlin reply motd --text 'mind the gap'        always reply with this text
   dunlin reply time.now -- date -u               reply with a command's output
   dunlin reply 'math.*' -- bc                    the command reads the request from standard input
 

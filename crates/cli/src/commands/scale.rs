@@ -13,19 +13,19 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
-    /// Calculate the cost and load of a described cluster, and warn of problems
+    /// Calculate the cost and load of the cluster that a file describes, and warn of problems
     Plan(PlanArguments),
     /// Recommend machines and worker counts for a measured load
     Recommend(RecommendArguments),
     /// Simulate clusters in virtual time and print the results
     Simulate(SimulateArguments),
-    /// Print the table of machine prices, as a file to edit
+    /// Print the built-in machine prices as a file that --prices accepts
     Prices,
 }
 
 /// The load that a cluster has to carry.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "What is asked of it")]
+#[command(next_help_heading = "Load")]
 pub struct LoadArguments {
     /// Average number of tasks that arrive per second
     #[arg(long, value_name = "TASKS_PER_SECOND", allow_negative_numbers = true)]
@@ -67,8 +67,8 @@ Examples:
   dunlin scale recommend --per-s 5000 --peak-per-s 11000 --cpus 1.4 --memory-gib 4.6
   dunlin scale recommend cluster.yaml --per-s 5000 --used used.txt
 
---used names a file with measurements of workers: processors and GiB on each line. The command prints the recommendation
-as a description of a cluster. With FILE, it also prints the differences from that description.")]
+The command prints the recommendation as a description of a cluster. With FILE, it also prints the differences from that
+description.")]
 pub struct RecommendArguments {
     /// File that describes the present cluster, to compare with (YAML)
     pub file: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub struct RecommendArguments {
     /// 99th percentile of the memory that a worker uses, in GiB
     #[arg(long, value_name = "GIB", required_unless_present = "used")]
     pub memory_gib: Option<f64>,
-    /// File with measurements, instead of --cpus and --memory-gib: processors and GiB on each line
+    /// File with measurements of workers, instead of --cpus and --memory-gib: processors and GiB on each line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cpus", "memory_gib"])]
     pub used: Option<PathBuf>,
     /// Percentage of the workers above the minimum that run on spot machines
@@ -107,13 +107,13 @@ pub struct SimulateArguments {
     /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Numbers of workers, separated by commas; one row of `throughput` each
+    /// Numbers of workers to simulate in `throughput`, separated by commas; each gives one row
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "10,25,50,75,100,150,200,1000")]
     pub workers: Vec<u32>,
     /// Number of tasks in each row of `throughput`
     #[arg(long, value_name = "COUNT", default_value_t = 200_000)]
     pub tasks: u64,
-    /// Number of shards of the tasks' scheduler in `throughput`
+    /// Number of shards of tasks in `throughput`
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub shards: u32,
     /// File with a series of half-hourly values for `policies`, such as data/taylor.py
@@ -134,18 +134,18 @@ pub struct SimulateArguments {
 pub enum SimulationKind {
     /// Tasks per second, efficiency and bottleneck
     Throughput,
-    /// Time from a passed threshold to additional workers
+    /// Time from exceeding a threshold until additional workers run
     Out,
-    /// Time until surplus workers are removed
+    /// Time from falling load until surplus workers are removed
     In,
-    /// Starting of workers, with and without a warm pool
+    /// Time to start workers, and failed starts, with and without a warm pool
     Warm,
-    /// Share of its quota that each tenant receives
+    /// Processors and memory that each tenant uses, compared with its quota
     Tenants,
-    /// Effect of one tenant's flood on the others
+    /// Effect on other tenants if one tenant submits ten times as many tasks
     Noisy,
-    /// Reactive and predictive scaling, compared with an oracle
+    /// Reactive and predictive scaling, compared with ideal scaling (an oracle)
     Policies,
-    /// Cost of a month, and the savings of each measure
+    /// Cost per month, and what each measure saves
     Cost,
 }

@@ -24,10 +24,10 @@ Try it, in three terminals:
   dunlin space run --processes 2 --flock 20000     start the world's first process, with its node
   dunlin space join                                start the second; each process then owns regions
   dunlin space watch                               show the map
-  dunlin space near 1000000 --within 40            show entities near one
+  dunlin space near 1000000 --within 40            show the entities near entity 1000000
 
-A process owns a region by a lease of the node or cluster at --url. Another process is the region's standby. If the owner
-dies, the standby continues the region's entities from its copy, which is at most one tick old.")]
+A process owns a region while it has the region's lease, which the node or cluster at --url grants. Another process is the
+region's standby. If the owner dies, the standby continues the region from its copy, which is at most one tick old.")]
 pub struct Arguments {
     #[command(subcommand)]
     verb: Verb,

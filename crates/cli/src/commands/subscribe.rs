@@ -70,8 +70,8 @@ pub struct Arguments {
     /// Text after each record in raw and template output
     #[arg(long, value_name = "TEXT", default_value = "\\n", value_parser = parse::escaped)]
     pub delimiter: String,
-    /// Position after a gap: oldest (retained record), newest (the next published record), snapshot (on state
-    /// topics), or fail [default: oldest; snapshot with --conflate or --from snapshot]
+    /// Where to continue after a gap: oldest (retained record), newest (the next published record), snapshot (on
+    /// state topics), or fail (end with an error) [default: oldest; snapshot with --conflate or --from snapshot]
     #[arg(long, value_name = "POLICY", value_parser = parse::on_gap)]
     pub on_gap: Option<OnGap>,
     /// Merge all changes since the last read into one record; for state topics

@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     if groups > 0 {
         let what = if groups == 1 { "group" } else { "groups" };
         let hint = console.paint.command("dunlin topics describe TOPIC");
-        writeln!(out, "and {} {what}, which {hint} shows", grouped(groups as u64))?;
+        writeln!(out, "and {} {what}; {hint} shows them", grouped(groups as u64))?;
     }
     Ok(out.flush()?)
 }

@@ -59,7 +59,7 @@ Examples:
         /// Kind of the tasks [default: all]
         #[arg(long)]
         kind: Option<String>,
-        /// Show only tasks in this stage: blocked, delayed, limited, ready, running, stopping, completed, cancelled or dead
+        /// Stage of the tasks: blocked, delayed, limited, ready, running, stopping, completed, cancelled or dead
         /// [default: all]
         #[arg(long, visible_alias = "state", value_parser = show::stage)]
         stage: Option<TaskStage>,
@@ -75,7 +75,7 @@ Examples:
         /// Number of the task, as `dunlin task submit` and `dunlin task list` print it
         #[arg(value_parser = show::id)]
         task: u64,
-        /// Print only the bytes of the result
+        /// Print only the result, byte for byte
         #[arg(long)]
         result: bool,
     },

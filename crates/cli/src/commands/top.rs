@@ -65,7 +65,7 @@ fn wait_whole(report: &mut NodeReport, follow: &StatusFollower, stop: &StopFlag)
         if Instant::now() > deadline {
             let why = report
                 .outage()
-                .map_or_else(|| "it published nothing about itself".to_owned(), |outage| outage.why.clone());
+                .map_or_else(|| "it published no status".to_owned(), |outage| outage.why.clone());
             bail!("the node at {} sent no status within {PATIENCE:?}: {why}", report.url());
         }
     }

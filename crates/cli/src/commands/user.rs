@@ -78,7 +78,7 @@ struct Add {
     /// Tenant of the user [default: `default`]
     #[arg(long)]
     tenant: Option<String>,
-    /// File with the password; a line end is ignored [default: ask, or read standard input]
+    /// File with the password; a newline at its end is ignored [default: ask, or read standard input]
     #[arg(long, value_name = "FILE", conflicts_with = "no_password")]
     password_from: Option<PathBuf>,
     /// Add the user without a password, for use with tokens
@@ -92,10 +92,10 @@ struct Add {
 struct Change {
     /// Name of the user
     name: String,
-    /// File with the new password; a line end is ignored; `-` asks for it or reads standard input
+    /// File with the new password; a newline at its end is ignored; `-` asks for it or reads standard input
     #[arg(long, value_name = "FILE")]
     password_from: Option<PathBuf>,
-    /// Entry to remove from the user; may be given several times
+    /// Setting to remove from the user; may be given several times
     #[arg(long, value_name = "ENTRY", value_parser = WHAT)]
     without: Vec<String>,
     #[command(flatten)]
@@ -127,13 +127,13 @@ struct UserPermissions {
     /// Subjects to which the user may publish; may be given several times
     #[arg(long, value_name = "PATTERN")]
     publish: Vec<String>,
-    /// Subjects to which the user may not publish, as exceptions; may be given several times
+    /// Subjects to which the user may not publish although --publish allows them; may be given several times
     #[arg(long, value_name = "PATTERN")]
     deny_publish: Vec<String>,
     /// Subjects to which the user may subscribe; may be given several times
     #[arg(long, value_name = "PATTERN")]
     subscribe: Vec<String>,
-    /// Subjects to which the user may not subscribe, as exceptions; may be given several times
+    /// Subjects to which the user may not subscribe although --subscribe allows them; may be given several times
     #[arg(long, value_name = "PATTERN")]
     deny_subscribe: Vec<String>,
     /// Topics that the user may create; may be given several times

@@ -401,7 +401,8 @@ pub const KEYS: &[ConfigKey] = &[
         name: "limits.group_look_ahead",
         value: "COUNT",
         default: "65536",
-        help: "Maximum number of records that a work group tracks, from the oldest unsettled one",
+        help: "Maximum number of records that a work group tracks, from its oldest record that is neither acknowledged nor a \
+               dead letter",
     },
     ConfigKey {
         name: "limits.group_idle",

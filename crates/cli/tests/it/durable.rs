@@ -43,7 +43,7 @@ fn durable_topic_of_each_ack_level_survives_stop_and_kill() {
         node.run(&["pub", level, "five"]).done();
     }
     let text = node.run(&["topics", "describe", "synced"]).done();
-    assert!(text.contains("answered when its record is synced") && text.contains("log 0: from "), "{text}");
+    assert!(text.contains("acknowledged when it is synced") && text.contains("log 0: from "), "{text}");
     assert_eq!(node.stop(), Some(0));
 }
 

@@ -81,7 +81,7 @@ fn dunlin_task_why_names_the_label_that_no_worker_has() {
     assert!(why.starts_with("waiting: no worker is as large as 0 mCPU and 3221225472 bytes"), "{why}");
     let others = submit(&[&needing[..], &["--tenant", "acme"]].concat()).done();
     let why = node.run(&["task", "why", others.trim()]).done();
-    assert!(why.starts_with("waiting: all workers that could do it, 1, are for other tenants"), "{why}");
+    assert!(why.starts_with("waiting: all workers that could run it (1) serve only other tenants"), "{why}");
     let workers = node.run(&["task", "workers", "--json"]).done();
     let gpu = workers.lines().map(json).find(|worker| worker["labels"][0][0] == "gpu").expect("a worker");
     assert_eq!((&gpu["cpu_milli"], &gpu["memory_bytes"]), (&2_000.into(), &(2_u64 << 30).into()));

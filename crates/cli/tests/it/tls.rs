@@ -73,7 +73,7 @@ fn commands_printed_by_dev_work_over_tls() {
     let tls = dir.path().join("tls");
     let dev = Dev::start(&tls, &[]);
     assert!(dev.says("export DUNLIN_URL=").starts_with("tls://127.0.0.1:"));
-    dev.says("Made certificates in ");
+    dev.says("Created certificates in ");
     dev.types("dunlin pub ticks hello").done();
     let read = dev.types("dunlin sub ticks --from earliest --count 1").done();
     assert!(read.contains("hello"), "{read}");
@@ -84,7 +84,7 @@ fn commands_printed_by_dev_work_over_tls() {
     // The same certificates again, with client certificates required.
     let ca = tls.join("ca.pem");
     let again = Dev::start(&tls, &["--tls-client-ca", ca.to_str().unwrap()]);
-    again.says("Found certificates in ");
+    again.says("Using the certificates in ");
     let refused = again.types("dunlin pub ticks hello");
     assert!(refused.err.contains("requires a client certificate"), "{refused:?}");
     let mine = again.says("dunlin sub ticks --client-cert");

@@ -103,7 +103,7 @@ fn top_draws_in_a_terminal_and_q_ends_it() {
         }
     });
     let mut seen = Vec::new();
-    while !(contains(&seen, "records a second") && contains(&seen, "orders")) {
+    while !(contains(&seen, "records per second") && contains(&seen, "orders")) {
         let more = drawn.recv_timeout(PATIENCE);
         seen.extend(more.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&seen))));
     }

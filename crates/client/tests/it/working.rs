@@ -175,7 +175,11 @@ fn worker_receives_tasks_that_fit_its_labels_and_tenants() {
     let having = WorkerOptions { labels, tenants: vec!["acme".to_owned()], ..options("k", 4) };
     let gpu = node.client().tasks().attach(having).unwrap();
     assert_eq!(gpu.next(PATIENCE).unwrap().unwrap().task(), wanted);
-    assert!(tasks.why(others).unwrap().contains("are for other tenants"), "{}", tasks.why(others).unwrap());
+    assert!(
+        tasks.why(others).unwrap().contains("serve only other tenants"),
+        "{}",
+        tasks.why(others).unwrap()
+    );
     tasks.schedule("acme", "n", "0 0 1 1 *", new).unwrap();
     let view = tasks.get(wanted).unwrap();
     assert_eq!((&*view.needs[0].key, &*view.needs[0].value), (&b"gpu"[..], &b"a100"[..]));

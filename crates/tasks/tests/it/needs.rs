@@ -110,7 +110,7 @@ fn tenant_bound_worker_takes_no_other_tenants_tasks() {
     assert!(scene.starts().is_empty());
     assert_eq!(
         scene.why(left),
-        "waiting: all workers that could do it, 1, are for other tenants; 3 ahead of it"
+        "waiting: all workers that could run it (1) serve only other tenants; 3 ahead of it"
     );
     // A tenant that was created after the worker joined.
     scene.tenant(TenantSettings::new(b"later"));

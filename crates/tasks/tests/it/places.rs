@@ -34,11 +34,11 @@ fn unservable_task_yields_its_limit_to_a_runnable_one() {
     assert_eq!(start.task, plain);
     assert_eq!(
         scene.why(gpu),
-        "waiting: no worker has label gpu=a100 (1 workers, 0 fit); besides: 1 of 1 allowed tasks with user ann are under way; \
-         0 ahead of it"
+        "waiting: no worker has label gpu=a100 (1 workers, 0 fit); in addition: 1 of 1 allowed tasks with user ann are \
+         running; 0 ahead of it"
     );
     let third = scene.submit(of_ann(work()));
-    assert_eq!(scene.why(third), "waiting: 1 of 1 allowed tasks with user ann are under way; 0 ahead of it");
+    assert_eq!(scene.why(third), "waiting: 1 of 1 allowed tasks with user ann are running; 0 ahead of it");
     scene.complete(&start, 1_000).unwrap();
     let start = scene.one_start();
     assert_eq!((start.task, scene.stage(gpu)), (third, TaskStage::Limited));
@@ -81,7 +81,7 @@ fn limit_passes_on_when_the_last_fitting_worker_leaves() {
     assert_eq!((scene.stage(held), scene.stage(waiting)), (TaskStage::Ready, TaskStage::Limited));
     assert_eq!(
         scene.why(waiting),
-        "waiting: 0 of 1 allowed tasks with user ann are under way, 1 more wait for a worker; 0 ahead of it"
+        "waiting: 0 of 1 allowed tasks with user ann are running, 1 more wait for a worker; 0 ahead of it"
     );
     scene.done(TaskCommand::Leave { worker: first });
     assert_eq!(scene.starts(), [], "another worker could still run it");

@@ -330,7 +330,7 @@ impl Ledger {
 fn gives_places_to_who_can_be_run(state: &SchedulerState) {
     let (all, _) = state.list(&TaskFilter::default(), 0, usize::MAX);
     let why = |view: &TaskView| state.why(view.task).unwrap();
-    let is_served = |why: &str| !why.contains("no worker ") && !why.contains("are for other tenants");
+    let is_served = |why: &str| !why.contains("no worker ") && !why.contains("serve only other tenants");
     for waiting in all.iter().filter(|view| view.stage == TaskStage::Limited && is_served(&why(view))) {
         let is_member = |view: &&TaskView| {
             view.stage == TaskStage::Ready && view.tenant == waiting.tenant && view.labels == waiting.labels

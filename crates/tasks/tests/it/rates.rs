@@ -105,7 +105,7 @@ fn changed_rate_still_counts_earlier_starts() {
     assert_eq!(scene.starts().len(), 4);
     assert_eq!(
         scene.why(tasks[5]),
-        "waiting: 1 tasks with user ann may start in 60 s; 1 ahead of it, about 2 min"
+        "waiting: at most 1 tasks with user ann may start in 60 s; 1 ahead of it, starts in about 2 min"
     );
     scene.advance(30_000);
     // Half a token has arrived; three and a half of ten are missing.

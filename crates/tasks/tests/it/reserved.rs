@@ -75,7 +75,10 @@ fn worker_reserved_for_a_cancelled_task_takes_others_again() {
     scene.complete(&held[0], 1_000).unwrap();
     assert_eq!(scene.starts(), []);
     let why = scene.why(large);
-    assert_eq!(why, "waiting: a worker takes nothing else until it has 4000 mCPU and 0 bytes left for it");
+    assert_eq!(
+        why,
+        "waiting: a worker is reserved for it, and takes no other task until 4000 mCPU and 0 bytes are free"
+    );
     scene.done(TaskCommand::Cancel { task: large });
     assert_eq!(scene.starts().len(), 1, "a small one");
 }

@@ -15,27 +15,30 @@ fn why_gives_the_reason_in_one_sentence_with_numbers() {
     scene.join(5);
     assert_eq!(scene.why(last), "waiting: tenant a uses 3 of 3 allowed tasks; 10 ahead of it");
     scene.advance(2_500);
-    assert_eq!(scene.why(last), "waiting: tenant a uses 3 of 3 allowed tasks; 10 ahead of it; about 9 s");
-    let running = scene.starts().remove(0);
     assert_eq!(
-        scene.why(first),
-        format!("running: worker {:x} has had it for 3 s, attempt 1", running.worker)
+        scene.why(last),
+        "waiting: tenant a uses 3 of 3 allowed tasks; 10 ahead of it; starts in about 9 s"
     );
+    let running = scene.starts().remove(0);
+    assert_eq!(scene.why(first), format!("running: at worker {:x} for 3 s, attempt 1", running.worker));
     let other = scene.submit_all("b", vec![work(); 4])[3];
     assert_eq!(
         scene.why(other),
-        "waiting: all 1 workers are busy, 2 tasks of tenant b among theirs; 1 ahead of it"
+        "waiting: all 1 workers are busy, and tenant b has 2 running tasks; 1 ahead of it"
     );
     let of_ann = || NewTask { labels: vec![Label { key: b"user", value: b"ann" }], ..work() };
     let ann = scene.submit_all("a", vec![of_ann(), of_ann(), of_ann()]);
     assert_eq!(
         scene.why(ann[2]),
-        "waiting: 0 of 1 allowed tasks with user ann are under way, 1 more wait for a worker; 1 ahead of it"
+        "waiting: 0 of 1 allowed tasks with user ann are running, 1 more wait for a worker; 1 ahead of it"
     );
     let later = scene.submit(NewTask { not_before_ms: 62_500, ..work() });
-    assert_eq!(scene.why(later), "waiting: for its time, in 60 s");
+    assert_eq!(scene.why(later), "waiting: it may start in 60 s");
     let after = scene.submit(NewTask { after: vec![TaskDependency::Task { task: later }], ..work() });
-    assert_eq!(scene.why(after), format!("waiting: for 1 tasks to be done first: {later:x} (waiting)"));
+    assert_eq!(
+        scene.why(after),
+        format!("waiting: other tasks must be completed first (1): {later:x} (waiting)")
+    );
     scene.done(TaskCommand::Cancel { task: later });
     assert_eq!(scene.why(later), "cancelled 0 ms ago");
 }

@@ -16,20 +16,20 @@ export function Banner() {
   if (reach === "away") {
     return (
       <p class="notice bad" role="alert" data-said="away">
-        The node has not answered for {span(Math.max(0, Math.round((now - since) / 1000)))}. What you see is from before; the page asks again every second.
+        The node has not responded for {span(Math.max(0, Math.round((now - since) / 1000)))}. The page shows the last known data, and tries again every second.
       </p>
     );
   }
   return (
     <>
       {through !== "" && (
-        <p class="notice" role="status" data-said="through">The node this page came from does not answer. Shown through another of its cluster, at <code>{through}</code>, until it is back.</p>
+        <p class="notice" role="status" data-said="through">The node that served this page does not respond. Until it is back, the data comes from another node of its cluster, at <code>{through}</code>.</p>
       )}
       {restarted !== null && now - restarted < SAID_MS && (
-        <p class="notice" role="status" data-said="restarted">Another run of a node answers here: it was started again, or a proxy goes to another node. Counters begin anew, and topics in memory may be gone (noticed {moment(restarted)}).</p>
+        <p class="notice" role="status" data-said="restarted">The node was restarted, or a proxy now forwards to another node (detected {moment(restarted)}). Counters start at 0, and topics in memory may be lost.</p>
       )}
       {back !== null && now - back.at < SAID_MS && (
-        <p class="notice good" role="status" data-said="back">The node answers again, after {span(back.away / 1000)}.</p>
+        <p class="notice good" role="status" data-said="back">The node responds again, after {span(back.away / 1000)}.</p>
       )}
       {data?.missing && data.missing.length > 0 && <p class="notice" role="status">The node is not ready: {data.missing.join("; ")}</p>}
     </>

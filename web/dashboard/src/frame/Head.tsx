@@ -35,7 +35,7 @@ export function Head({ stats }: { stats: Stats | undefined }) {
 
 function State() {
   const { reach } = useConnection();
-  const [tone, text] = ({ up: ["good", "connected"], away: ["bad", "away"], asking: ["", "asking"], login: ["warn", "log in"] } as const)[reach];
+  const [tone, text] = ({ up: ["good", "connected"], away: ["bad", "unreachable"], asking: ["", "connecting"], login: ["warn", "log in"] } as const)[reach];
   return <span class={`pill ${tone}`} role="status" data-reach={reach}>{text}</span>;
 }
 

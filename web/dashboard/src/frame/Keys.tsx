@@ -4,9 +4,9 @@ import { SHORTCUTS } from "./shortcuts.ts";
 
 export function Keys({ close }: { close: () => void }) {
   return (
-    <Dialog title="Keys" close={close}>
+    <Dialog title="Keyboard shortcuts" close={close}>
       <div>
-        <h2>Keys</h2>
+        <h2>Keyboard shortcuts</h2>
         <dl class="facts">
           {SHORTCUTS.map(([key, what]) => [<dt key={key}><kbd>{key}</kbd></dt>, <dd key={what}>{what}</dd>])}
           {PAGES.map((page) => [<dt key={page.name}><kbd>g</kbd> <kbd>{page.key}</kbd></dt>, <dd key={page.title}>{page.title}</dd>])}

@@ -20,8 +20,8 @@ export function Login() {
   return (
     <>
       <h1>Log in</h1>
-      <Card title="This node asks who you are" right={<button type="button" class="button bare" onClick={() => choose(!byToken)}>{byToken ? "With a password instead" : "With a token instead"}</button>}>
-        {why && <p class="notice bad" role="alert">What was given is not good, or not good any more: {why}</p>}
+      <Card title="This node requires a login" right={<button type="button" class="button bare" onClick={() => choose(!byToken)}>{byToken ? "Use a password" : "Use a token"}</button>}>
+        {why && <p class="notice bad" role="alert">The node refused these credentials: {why}</p>}
         <form class="row" onSubmit={send} aria-label="Log in" style={{ margin: "var(--s3) 0" }}>
           {!byToken && <label class="field">User<input class="input" required autocomplete="username" spellcheck={false} value={user} onInput={text(setUser)} /></label>}
           <label class="field" style={{ flex: "1 1 260px" }}>
@@ -30,7 +30,7 @@ export function Login() {
           </label>
           <button type="submit" class="button first">Log in</button>
         </form>
-        <p class="soft small">It is kept in this tab until it is closed. To see the node's figures takes the permission <code>surveys</code>; payloads take <code>subscribe</code> for their topic.</p>
+        <p class="soft small">The page keeps the credentials in this tab until the tab is closed. The node's metrics need the permission <code>surveys</code>; payloads need <code>subscribe</code> for their topic.</p>
       </Card>
     </>
   );

@@ -32,7 +32,7 @@ export function Search({ close }: { close: () => void }) {
   };
   const key = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    // A field of this kind would take the first Escape for itself.
+    // A search field handles the first Escape itself, so the key is handled here.
     if (event.key === "Escape") close();
     else if (event.key === "Enter") go(found[chosen]);
     else if (step) choose((chosen + step + found.length) % Math.max(1, found.length));
@@ -45,7 +45,7 @@ export function Search({ close }: { close: () => void }) {
         <input class="input" type="search" placeholder="orders, orders.>, cluster …" aria-label="Search topics and pages" autofocus value={text} list={undefined}
           role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant={found[chosen] ? `found-${chosen}` : undefined}
           onInput={(event) => (type(event.currentTarget.value), choose(0))} onKeyDown={key} />
-        {found.length === 0 && <p class="soft" role="status">Nothing is called so.</p>}
+        {found.length === 0 && <p class="soft" role="status">No page or topic matches.</p>}
         <ul class="found" id="found" role="listbox" aria-label="Found" tabIndex={-1}>
           {found.map((one, index) => (
             <li key={one.href} id={`found-${index}`} role="option" aria-selected={index === chosen} onClick={() => go(one)}>

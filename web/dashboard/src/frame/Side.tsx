@@ -28,7 +28,7 @@ export function Side({ route, stats }: { route: Route; stats: Stats | undefined 
       <div class="foot">
         {stats && <span>{stats.name || "node"} · {stats.version}</span>}
         {stats && <span>up {span(stats.uptime_s)}</span>}
-        <span><kbd>/</kbd> search · <kbd>?</kbd> keys</span>
+        <span><kbd>/</kbd> search · <kbd>?</kbd> shortcuts</span>
       </div>
     </header>
   );

@@ -9,10 +9,10 @@ const CHORD_MS = 1500;
 export const SHORTCUTS: [string, string][] = [
   ["/", "search topics and pages"],
   ["g, then a letter", "go to a page"],
-  ["?", "these keys"],
-  ["Esc", "close what is open"],
-  ["↑ ↓ Page Home End Enter", "in a list: move, open"],
-  ["Space", "on a tail: hold, go on"],
+  ["?", "show keyboard shortcuts"],
+  ["Esc", "close the dialog"],
+  ["↑ ↓ Page Home End Enter", "in a list: move the selection, open"],
+  ["Space", "in a tail: pause, continue"],
 ];
 
 export function useShortcuts(act: { search: () => void; keys: () => void }): void {

@@ -1,5 +1,5 @@
 // Requests to the node that served this page. A refusal is a Problem with the node's own text; a node that
-// does not answer within ASK_MS counts as away.
+// does not respond within ASK_MS counts as unreachable.
 
 import { answered, authorization, connection, goThrough, refused, silent } from "./connection.ts";
 import { at, elsewhere } from "./places.ts";
@@ -51,7 +51,7 @@ export async function send(path: string, request: Request = {}): Promise<Respons
     const other = isQuestion ? await elsewhere(from, path, init) : null;
     if (other) goThrough(other.place);
     else if (!moved()) silent();
-    if (!other) throw new Away("the node does not answer");
+    if (!other) throw new Away("the node does not respond");
     return other.response;
   }
   if (!response.ok) throw await problem(response, from);
@@ -65,7 +65,7 @@ async function body(response: Response, stop: AbortSignal | undefined): Promise<
   } catch (error) {
     if (stop?.aborted) throw error;
     silent();
-    throw new Away("the node was cut off while it answered");
+    throw new Away("the connection was lost during the response");
   }
 }
 

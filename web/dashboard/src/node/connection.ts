@@ -1,4 +1,4 @@
-// The state of the connection to the node: whether the node answers, its current start, and the user's login.
+// The state of the connection to the node: whether the node responds, which process of it runs, and the user's login.
 // All code that sends requests to the node reports here; the banner and the login form read from here.
 
 export type Reach = "asking" | "up" | "away" | "login";

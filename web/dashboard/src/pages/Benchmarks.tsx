@@ -12,18 +12,18 @@ export function Benchmarks() {
     <>
       <div class="title">
         <h1>Benchmarks</h1>
-        {data && <span class="right"><a class="button" href="report" target="_blank" rel="noopener">Open by itself</a></span>}
+        {data && <span class="right"><a class="button" href="report" target="_blank" rel="noopener">Open in a new tab</a></span>}
       </div>
       {missing && (
         <section class="card">
           <Empty title="This node was started without a report" run={["dunlin bench all --keep bench-runs", "dunlin report --out report.html", "dunlin dev --http-report report.html"]}>
-            Measure here, or take the runs that come with Dunlin's source; then start the node with the file.
+            Run the benchmarks, or use the runs in Dunlin's repository. Then write the report, and start the node with it:
           </Empty>
         </section>
       )}
       {!missing && <Failed error={error} />}
       {!data && !error && <Waiting what="the report" />}
-      {data && <iframe class="report" src="report" title="The report: every figure beside the documents' and the peers'" sandbox="" />}
+      {data && <iframe class="report" src="report" title="The benchmark report, with the figures of other systems" sandbox="" />}
     </>
   );
 }

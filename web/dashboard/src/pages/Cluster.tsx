@@ -19,11 +19,11 @@ export function Cluster() {
     <>
       {head}
       <Failed error={error} />
-      {data.missing && <p class="notice" role="status">This node does not take part fully: {data.missing}</p>}
+      {data.missing && <p class="notice" role="status">This node is not a complete member yet: {data.missing}</p>}
       {data.cluster !== null && <Figures told={data} />}
       <Nodes told={data} />
       {data.nodes.length < 2 && (
-        <section class="card"><div class="empty"><b>{data.cluster === null ? "This node is by itself, in no cluster" : "This node is the only one of its cluster"}</b><p>{data.cluster === null && "It leads nobody and follows nobody: its topics, keys, leases and tasks are its own, and out of reach while it is down. "}A cluster of three on this machine, with its addresses printed:</p><Cli line="dunlin dev --nodes 3" /></div></section>
+        <section class="card"><div class="empty"><b>{data.cluster === null ? "This node does not belong to a cluster" : "This node is the only one of its cluster"}</b><p>{data.cluster === null && "Its topics, keys, leases and tasks are not replicated, and cannot be reached while it is down. "}To start a cluster of three nodes on this machine:</p><Cli line="dunlin dev --nodes 3" /></div></section>
       )}
       {data.cluster !== null && (
         <div class="grid">
@@ -45,13 +45,13 @@ function Figures({ told }: { told: Told }) {
   const alone = members.length < 2;
   const behind = (told.last ?? 0) - (told.applied ?? 0);
   return (
-    <Stats label="Of the cluster">
+    <Stats label="Cluster">
       <Stat label="Nodes" value={`${alive} of ${members.length}`} tone={down > 0 ? "bad" : "good"} note={down > 0 ? `${down} down` : "all up"} figure="cluster.alive" raw={reach === "up" ? alive : undefined} />
       <Stat label="Leader" value={told.leader === null ? (alone ? "–" : "none") : `node ${told.leader}`} tone={told.leader === null && !alone ? "bad" : undefined} note="of keys and leases" figure="cluster.leader" raw={told.leader ?? 0} />
       <Stat label="Term" value={exact(told.term)} figure="cluster.term" raw={told.term ?? undefined} />
       <Shards shards={told.tasks_shards ?? []} />
-      <Stat label="May yet fail" value={members.length < 2 ? "–" : exact(Math.max(0, spare))} tone={members.length >= 2 && spare <= 0 ? "warn" : undefined} note={`${majority} of ${told.voters.length} votes needed`} />
-      <Stat label="Agreed on" value={exact(told.applied)} note={behind > 0 ? `${exact(behind)} to take in` : "all taken in"} figure="cluster.applied" raw={told.applied ?? undefined} />
+      <Stat label="Nodes that may fail" value={members.length < 2 ? "–" : exact(Math.max(0, spare))} tone={members.length >= 2 && spare <= 0 ? "warn" : undefined} note={`${majority} of ${told.voters.length} votes needed`} />
+      <Stat label="Applied" value={exact(told.applied)} note={behind > 0 ? `${exact(behind)} pending` : "none pending"} figure="cluster.applied" raw={told.applied ?? undefined} />
       <Stat label="Revision of keys" value={exact(told.revision)} figure="cluster.revision" raw={told.revision ?? undefined} />
     </Stats>
   );

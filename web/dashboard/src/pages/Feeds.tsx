@@ -30,7 +30,7 @@ export function Feeds({ route }: { route: Route }) {
       <>
         <h1>Feeds</h1>
         <Failed error={feeds.error} />
-        {feeds.data ? <section class="card"><Nothing /></section> : !feeds.error && <Waiting what="topics with a state" />}
+        {feeds.data ? <section class="card"><Nothing /></section> : !feeds.error && <Waiting what="state topics" />}
       </>
     );
   }
@@ -51,7 +51,7 @@ export function Feeds({ route }: { route: Route }) {
 
 function Names({ all, chosen, find, more }: { all: TopicLine[]; chosen: string; find: string; more: boolean }) {
   return (
-    <Card title={`${count(all.length)} with a state${more ? ", and more" : ""}`} flush>
+    <Card title={`${count(all.length)} state topics${more ? ", and more" : ""}`} flush>
       <div class="body">
         <input class="input" type="search" placeholder="Part of a name" aria-label="Find a feed" value={find} onInput={(event) => keep({ find: event.currentTarget.value })} />
       </div>
@@ -74,13 +74,13 @@ function Feed({ name }: { name: string }) {
   const reducer = asked.data.config.reducer as Reducer | null;
   if (reducer?.kind === "book" || reducer?.kind === "orders") return <BookView topic={name} reducer={reducer} />;
   if (reducer?.kind === "last") return <LastView topic={name} />;
-  return <section class="card"><Empty title={reducer ? `Its state is of kind ${reducer.kind}` : "This topic keeps no state"}><a href={link("topics", name)}>See it as a topic</a></Empty></section>;
+  return <section class="card"><Empty title={reducer ? `This page cannot show states of kind ${reducer.kind}` : "This topic keeps no state"}><a href={link("topics", name)}>Show it as a topic</a></Empty></section>;
 }
 
 function Nothing() {
   return (
     <Empty title="No topic keeps a state yet" run={["dunlin feed serve --config baseline_1x1_10k", "dunlin topics create quotes --reducer last"]}>
-      An order book or the last value of each key, kept by its topic. A simulated one:
+      A state topic keeps an order book or the last value of each key. To create one:
     </Empty>
   );
 }

@@ -16,7 +16,7 @@ import { Slowest } from "./overview/Slowest.tsx";
 export function Overview() {
   const { data: stats, error } = useNode<Stats>("stats");
   const { data: busy } = useNode<Busiest>("topics");
-  if (!stats) return error ? <><h1>Overview</h1><Failed error={error} /></> : <><h1>Overview</h1><Waiting what="the node's figures" /></>;
+  if (!stats) return error ? <><h1>Overview</h1><Failed error={error} /></> : <><h1>Overview</h1><Waiting what="the node's metrics" /></>;
   return (
     <>
       <div class="title"><h1>Overview</h1><span class="soft">{stats.name} · node {stats.id}</span></div>
@@ -47,7 +47,7 @@ function Now({ stats }: { stats: Stats }) {
       <Stat label="Bytes" value={byteRate(rates?.bytes_per_s)} note={`${bytes(totals.bytes)} total`} figure="bytes" raw={totals.bytes} />
       <Stat label="Topics" value={exact(stats.topics)} figure="topics" raw={stats.topics} />
       <Stat label="Subscribers" value={exact(stats.subscriptions)} figure="subscriptions" raw={stats.subscriptions} />
-      <Stat label="Gaps" value={exact(totals.gaps)} note={`${count(totals.gap_records)} records missed`} tone={(rates?.gaps_per_s ?? 0) > 0 ? "warn" : undefined} figure="gaps" raw={totals.gaps} title="Subscribers that were overtaken, and were told exactly what they missed" />
+      <Stat label="Gaps" value={exact(totals.gaps)} note={`${count(totals.gap_records)} records missed`} tone={(rates?.gaps_per_s ?? 0) > 0 ? "warn" : undefined} figure="gaps" raw={totals.gaps} title="How often subscribers missed records, each reported with its exact range" />
       <Stat label="Connections" value={exact(connections.open)} note={`of ${count(connections.limit)}`} figure="connections" raw={connections.open} />
       <Stat label="Memory of topics" value={bytes(memory.used_bytes)} note={`${percent(used)} of ${bytes(memory.limit_bytes)}`} tone={used > 0.9 ? "bad" : used > 0.75 ? "warn" : undefined} figure="memory" raw={memory.used_bytes} />
       <Stat label="Process" value={bytes(process.rss_bytes)} note={`${percent((process.cpu_percent ?? 0) / 100)} of a core`} figure="rss" raw={process.rss_bytes ?? undefined} />
@@ -58,7 +58,7 @@ function Now({ stats }: { stats: Stats }) {
 function Rates() {
   const past = remembered();
   return (
-    <Card title="Records and bytes, each second">
+    <Card title="Records and bytes per second">
       <Chart label="Records" x={past.at} show={rate} lines={[{ label: "records", colour: "c1", values: past.records, area: true }]} height={120} />
       <Chart label="Bytes" x={past.at} show={byteRate} ticks="bytes" lines={[{ label: "bytes", colour: "c2", values: past.bytes, area: true }]} height={110} />
     </Card>
@@ -80,7 +80,7 @@ function Memory() {
 }
 
 function Busy({ busy }: { busy: Busiest | undefined }) {
-  const empty = <Empty title="No topics yet" run={["yes tick | dunlin pub ticks"]}>Publish something, and it stands here.</Empty>;
+  const empty = <Empty title="No topics yet" run={["yes tick | dunlin pub ticks"]}>Topics with published records appear here.</Empty>;
   return (
     <Card title="Busiest topics" flush right={<a href={link("topics")}>All topics</a>}>
       <Table label="Busiest topics" rows={(busy?.topics ?? []).slice(0, 10)} id={(topic) => topic.name} empty={empty} columns={[

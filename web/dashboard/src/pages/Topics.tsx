@@ -41,7 +41,7 @@ function All({ route }: { route: Route }) {
           Part of a name, or a pattern such as <code>orders.&gt;</code>
           <input class="input mono" type="search" spellcheck={false} value={text} onInput={(event) => keep({ find: event.currentTarget.value })} />
         </label>
-        <span class="soft small" role="status">{count(list.rows.length)} {list.more ? "loaded, more follow" : "found"}</span>
+        <span class="soft small" role="status">{count(list.rows.length)} {list.more ? "loaded, more exist" : "found"}</span>
         {list.more && list.rows.length > 0 && <button type="button" class="button" onClick={list.all}>Load all</button>}
       </div>
       <Failed error={list.error} />
@@ -61,7 +61,7 @@ function Header() {
   return (
     <div class="line top" aria-hidden="true">
       <span>Topic</span><span class="num">Rate</span><span class="num">Appended</span>
-      <span class="num wide">Held</span><span class="num wide">Bytes</span><span class="wide">Owner</span>
+      <span class="num wide">Retained</span><span class="num wide">Bytes</span><span class="wide">Owner</span>
     </div>
   );
 }
@@ -84,6 +84,6 @@ function Line({ topic, place }: { topic: Shown | undefined; place: { class: stri
 }
 
 function Nothing({ text }: { text: string }) {
-  if (text) return <Empty title={`No topic is called so: ${text}`}>A pattern has <code>*</code> for one word, <code>&gt;</code> for the rest.</Empty>;
-  return <Empty title="There are no topics yet" run={["dunlin pub orders.eu '{\"qty\":5}'", "yes tick | dunlin pub ticks"]}>A topic comes into being when something is published to it.</Empty>;
+  if (text) return <Empty title={`No topic matches ${text}`}>In a pattern, <code>*</code> matches one token and <code>&gt;</code> all that follow.</Empty>;
+  return <Empty title="There are no topics yet" run={["dunlin pub orders.eu '{\"qty\":5}'", "yes tick | dunlin pub ticks"]}>The first published record creates a topic.</Empty>;
 }

@@ -35,7 +35,7 @@ export function Work({ route }: { route: Route }) {
       <Failed error={error} />
       {data.known === 0 && (data.tenants ?? []).length === 0 && <section class="card"><Nothing /></section>}
       <Figures told={data} />
-      <Tabs label="Of the work" tabs={TABS} chosen={tab} choose={choose}>
+      <Tabs label="Work" tabs={TABS} chosen={tab} choose={choose}>
         {tab === "shares" && <><Tenants told={data} /><Queues queues={data.queues ?? []} /></>}
         {tab === "workers" && <><Scaling told={data} /><Workers workers={data.workers ?? []} /></>}
         {tab === "tasks" && <Tasks told={data} route={route} />}
@@ -47,23 +47,23 @@ export function Work({ route }: { route: Route }) {
 function Figures({ told }: { told: Told }) {
   const late = told.oldest_ms > 10_000 && told.startable > 0;
   return (
-    <Stats label="Of the work">
-      <Stat label="Submitted" value={rate(told.rates?.submitted_per_s)} note={`${count(told.known)} known`} figure="work.known" raw={told.known} />
+    <Stats label="Work">
+      <Stat label="Submitted" value={rate(told.rates?.submitted_per_s)} note={`${count(told.known)} stored`} figure="work.known" raw={told.known} />
       <Stat label="Done" value={rate(told.rates?.completed_per_s)} note={`${rate(told.rates?.failed_per_s)} failed`} />
-      <Stat label="Could start now" value={count(told.startable)} tone={late ? "warn" : undefined} note="if there were a worker more" figure="work.startable" raw={told.startable} />
-      <Stat label="Running" value={count(told.held)} note="held by workers" figure="work.held" raw={told.held} />
-      <Stat label="Waits longest" value={told.startable > 0 ? span(told.oldest_ms / 1000) : "–"} tone={late ? "warn" : undefined} />
-      <Stat label="Workers" value={exact(told.workers_up)} note={`${count(told.credit)} places free`} figure="work.workers" raw={told.workers_up} />
-      <Stat label="Jain's index" value={told.jain == null ? "–" : told.jain.toFixed(3)} tone={told.jain != null && told.jain < 0.9 ? "warn" : undefined} note="1: everybody has what is due" figure="work.jain" raw={told.jain ?? undefined} />
-      <Stat label="Dead" value={exact((told.tenants ?? []).reduce((all, tenant) => all + tenant.dead, 0))} note="failed as often as they may" />
+      <Stat label="Startable" value={count(told.startable)} tone={late ? "warn" : undefined} note="by one more worker" figure="work.startable" raw={told.startable} />
+      <Stat label="Running" value={count(told.held)} note="at workers" figure="work.held" raw={told.held} />
+      <Stat label="Longest wait" value={told.startable > 0 ? span(told.oldest_ms / 1000) : "–"} tone={late ? "warn" : undefined} />
+      <Stat label="Workers" value={exact(told.workers_up)} note={`${count(told.credit)} free slots`} figure="work.workers" raw={told.workers_up} />
+      <Stat label="Jain's index" value={told.jain == null ? "–" : told.jain.toFixed(3)} tone={told.jain != null && told.jain < 0.9 ? "warn" : undefined} note="1 = fair shares" figure="work.jain" raw={told.jain ?? undefined} />
+      <Stat label="Dead" value={exact((told.tenants ?? []).reduce((all, tenant) => all + tenant.dead, 0))} note="no attempts left" />
     </Stats>
   );
 }
 
 function Nothing() {
   return (
-    <Empty title="No task was submitted yet" run={["dunlin task worker --kind count --slots 4 -- wc -c", "dunlin task submit count hello --wait", "cargo xtask demo --only tasks"]}>
-      A worker, a task, or four tenants' work at once:
+    <Empty title="No tasks yet" run={["dunlin task worker --kind count --slots 4 -- wc -c", "dunlin task submit count hello --wait", "cargo xtask demo --only tasks"]}>
+      To start a worker, submit a task, or run a demo with four tenants:
     </Empty>
   );
 }

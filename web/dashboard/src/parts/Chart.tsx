@@ -14,7 +14,7 @@ export interface Line {
   dashed?: boolean;
   /** Filled down to zero. */
   area?: boolean;
-  /** What the legend says, where that is not the newest value. */
+  /** The value in the legend, if it is not the newest value. */
   said?: number;
 }
 
@@ -34,7 +34,7 @@ interface Props {
   legend?: boolean;
   /** Steps between points instead of slopes. */
   stepped?: boolean;
-  /** Where lines may lie: at whole numbers, or at powers of two for bytes, so that no two have the same name. */
+  /** Grid lines only at whole numbers, or at powers of two for bytes, so that no two have the same label. */
   ticks?: "whole" | "bytes" | undefined;
 }
 
@@ -91,7 +91,7 @@ function options({ lines, show, height, time, stepped, ticks, width }: Required<
     height,
     legend: { show: false },
     cursor: { y: false, points: { size: 5 } },
-    // The last time is as wide on its right as on its left.
+    // The label of the last time needs as much room on its right as on its left.
     padding: [8, 28, 0, 0],
     scales: { x: { time }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 && !(ticks && high < 1) ? high * 1.08 : 1] } },
     axes: [

@@ -18,7 +18,7 @@ export function Empty({ title, children, run = [] }: { title: string; children?:
 export function Failed({ error }: { error: Error | undefined }) {
   if (!error || error instanceof Away) return null;
   const advice = error instanceof Problem && !/`detail`/.test(error.advice) ? error.advice : "";
-  // A detail of one word is what the title speaks of.
+  // A detail of one word is only a name, so it follows the title.
   const said = error instanceof Problem && /^\S+$/.test(error.detail) && error.title ? `${error.title}: ${error.detail}` : error.message;
   return (
     <p class="notice bad" role="alert">
@@ -34,5 +34,5 @@ function Said({ text }: { text: string }) {
 }
 
 export function Waiting({ what }: { what: string }) {
-  return <p class="empty soft" role="status">Asking for {what} …</p>;
+  return <p class="empty soft" role="status">Loading {what} …</p>;
 }

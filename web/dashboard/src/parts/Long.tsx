@@ -14,7 +14,7 @@ interface Props {
   length: number;
   head: ComponentChildren;
   row: (index: number, place: { class: string; style: Record<string, string>; id: string }) => ComponentChildren;
-  /** What is drawn now. */
+  /** Called with the range of visible rows. */
   seen?: (first: number, end: number) => void;
   choose?: (index: number) => void;
 }

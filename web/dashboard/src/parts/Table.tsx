@@ -9,7 +9,7 @@ export interface Column<T> {
   cell: (row: T) => ComponentChildren;
   /** Right-aligned figures. */
   num?: boolean;
-  /** Rows can be ordered by this. */
+  /** The value by which rows can be sorted. */
   by?: (row: T) => number | string;
   class?: string;
 }

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { shown } from "../browser.mjs";
 import { equal, holds } from "../checks.mjs";
 
-export const promise = "who is not known is asked for a token, kept in this tab alone, and asked again when it is taken back";
+export const promise = "the page asks an unknown user for a token, keeps it in this tab only, and asks again after the token was revoked";
 
 export async function run({ browser, nodes }) {
   const users = join(nodes.dir, "users.toml");

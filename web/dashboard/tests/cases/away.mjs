@@ -1,6 +1,6 @@
 import { equal, holds } from "../checks.mjs";
 
-export const promise = "a node that is killed under an open page is said to be away, and when it is back the page goes on";
+export const promise = "the page reports a killed node as unreachable, and continues when the node is back";
 
 export async function run({ browser, nodes }) {
   const first = await nodes.serve();
@@ -8,7 +8,7 @@ export async function run({ browser, nodes }) {
   const page = await browser.open(`${first.url}/#/topics/held`);
   // The tail reads from now on, so it does not show records that were published before.
   await page.locator("[data-figure=tail]:not(:empty)").waitFor();
-  await page.getByText("It reads from now on").waitFor();
+  await page.getByText("New records appear here").waitFor();
   await publish(first, "seen live");
   await page.locator(".rec", { hasText: "seen live" }).waitFor();
   await nodes.kill(first);

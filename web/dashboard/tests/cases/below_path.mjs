@@ -2,7 +2,7 @@ import { createServer, request } from "node:http";
 import { connect } from "node:net";
 import { equal } from "../checks.mjs";
 
-export const promise = "below a path of a proxy the page finds its files, its node's answers and its live connection";
+export const promise = "below a proxy's path, the page finds its files, its node's responses and its live connection";
 
 const PATH = "/dunlin";
 
@@ -14,7 +14,7 @@ export async function run({ browser, node }) {
   await fetch(`${node.url}/v1/topics/below`, { method: "POST", body: "before" });
   await page.goto(`${proxy.url}${PATH}/#/topics/below`);
   await page.locator("[data-figure=tail]:not(:empty)").waitFor();
-  await page.getByText("It reads from now on").waitFor();
+  await page.getByText("New records appear here").waitFor();
   await fetch(`${node.url}/v1/topics/below`, { method: "POST", body: "seen below a path" });
   await page.locator(".rec", { hasText: "seen below a path" }).waitFor();
   equal(await page.locator(".brand img").evaluate((image) => image.naturalWidth > 0), true, "the icon is there");

@@ -1,7 +1,7 @@
 import { figure } from "../browser.mjs";
 import { equal, metric, until } from "../checks.mjs";
 
-export const promise = "a killed node of three is said to be down and then to be up again; with its own node killed the page goes on through another";
+export const promise = "the page shows that one of three nodes was killed and came back; if its own node is killed, it continues through another";
 
 export async function run({ browser, nodes }) {
   const three = await nodes.cluster();

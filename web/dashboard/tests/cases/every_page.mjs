@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { shown, violations } from "../browser.mjs";
 import { equal } from "../checks.mjs";
 
-export const promise = "every page, light and wide, dark and on a phone: axe finds nothing, nothing stands out at the side, nothing complains";
+export const promise = "every page, light and wide, dark and on a phone: axe finds no violation, nothing overflows, no error is logged";
 
 const PAGES = ["overview", "topics", "topics/browse.eu?from=earliest", "topics/browse.eu?tab=subscribers", "topics/browse.eu?tab=publish",
   "topics/browse.eu?tab=settings", "feeds", "cluster", "work", "work?tab=workers", "work?tab=tasks", "space", "benchmarks", "no-such-page"];

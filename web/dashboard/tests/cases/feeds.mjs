@@ -1,7 +1,7 @@
 import { figure, shown } from "../browser.mjs";
 import { equal, holds, until } from "../checks.mjs";
 
-export const promise = "a book on the page is the topic's own, level by level";
+export const promise = "the page shows the same book as the topic, level by level";
 
 export async function run({ browser, nodes, node }) {
   const feed = nodes.start("feed", "serve", "--config", "baseline_1x1_10k", "--url", `dunlin://${node.tcp}`);

@@ -1,7 +1,7 @@
 import { figure } from "../browser.mjs";
 import { equal, holds, until } from "../checks.mjs";
 
-export const promise = "what a live node forecasts of the work that came is drawn beside it, as the node says it";
+export const promise = "the page draws the node's forecast of tasks beside the tasks that arrived";
 
 /**
  * The shortest allowed season. A forecast needs two seasons, so the node of this case works that long before the

@@ -1,7 +1,7 @@
 import { shown } from "../browser.mjs";
 import { equal, holds, until } from "../checks.mjs";
 
-export const promise = "who is slow, and by how much, fits into 1180 pixels; the map is seen whole at 1280 x 800";
+export const promise = "the slowest subscribers and their lags fit into 1180 pixels; the whole map is visible at 1280 x 800";
 
 const TOPIC = "layout.a-topic-with-a-name-that-is-rather-long.europe-central";
 

@@ -1,7 +1,7 @@
 import { connect } from "node:net";
 import { equal, holds, until } from "../checks.mjs";
 
-export const promise = "100,000 topics are listed, scrolled to the end and searched, with few of them drawn";
+export const promise = "100,000 topics can be listed, scrolled to the end and searched, while the page draws only a few of them";
 
 const TOPICS = 100_000;
 const CHUNK = 2_000;

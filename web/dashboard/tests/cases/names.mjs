@@ -1,6 +1,6 @@
 import { equal, holds, until } from "../checks.mjs";
 
-export const promise = "names and payloads from hell are shown as text and never run";
+export const promise = "malicious names and payloads are shown as text and never run";
 
 /** Names that the node may accept. The loop below prints the refused ones. */
 const NAMES = [

@@ -1,7 +1,7 @@
 import { figure, shown } from "../browser.mjs";
 import { equal, holds, metric, until } from "../checks.mjs";
 
-export const promise = "what the overview says is what /metrics says, and the page is small";
+export const promise = "the overview shows the same values as /metrics, and the page is small";
 
 const PAGE_BYTES_MAX = 300_000;
 

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { figure } from "../browser.mjs";
 import { equal, holds, until } from "../checks.mjs";
 
-export const promise = "everybody of a world is on the map, and it moves; it is drawn to scale from above, and aircraft are marks";
+export const promise = "the map shows every entity of a world and its movement, to scale from above, with marks for aircraft";
 
 const FLOCK = 5000;
 const AIRCRAFT = 2;

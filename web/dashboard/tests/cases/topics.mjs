@@ -1,7 +1,7 @@
 import { shown } from "../browser.mjs";
 import { equal, holds, until } from "../checks.mjs";
 
-export const promise = "a topic is found, read from its beginning, held, published to, and seen to be read";
+export const promise = "a topic can be found, read from its beginning, paused and published to, and its subscribers are shown";
 
 export async function run({ browser, node }) {
   for (let n = 1; n <= 30; n += 1) await publish(node, "browse.eu", JSON.stringify({ order: n }));
@@ -24,10 +24,10 @@ export async function run({ browser, node }) {
   await page.locator(".tail").evaluate((tail) => (tail.scrollTop = tail.scrollHeight));
   await publish(node, "browse.eu", "live one");
   await page.locator(".rec", { hasText: "live one" }).waitFor();
-  await page.getByRole("button", { name: "Hold" }).click();
+  await page.getByRole("button", { name: "Pause" }).click();
   await publish(node, "browse.eu", "while held");
   await page.waitForTimeout(500);
-  await page.getByRole("button", { name: "Go on" }).click();
+  await page.getByRole("button", { name: "Continue" }).click();
   await page.locator(".rec", { hasText: "while held" }).waitFor();
 
   await page.getByRole("tab", { name: "Subscribers" }).click();
@@ -64,7 +64,7 @@ async function search(page, node) {
 async function create(page, node) {
   await page.getByRole("button", { name: "Create a topic" }).click();
   await page.getByLabel("Name", { exact: true }).fill("made.here");
-  await page.getByLabel("Subjects it owns").fill("made.>");
+  await page.getByLabel("Subjects that it owns").fill("made.>");
   await page.getByLabel("Partitions").fill("2");
   await page.getByRole("button", { name: "Create", exact: true }).click();
   await until("the topic is there", async () => {
@@ -76,7 +76,7 @@ async function create(page, node) {
   equal(await page.getByRole("textbox", { name: /^Subject/ }).inputValue(), "made.", "the subject that is begun");
   await page.getByRole("tab", { name: "Log and settings" }).click();
   equal(await page.getByLabel("Move to").count(), 0, "places to move to, of a node by itself");
-  await page.getByLabel("Its name, to be sure").fill("made.here");
+  await page.getByLabel("Type the topic's name to confirm").fill("made.here");
   await page.getByRole("button", { name: "Delete", exact: true }).click();
   await until("the topic is gone", async () => (await fetch(`${node.url}/v1/topics/made.here`)).status === 404);
 }

@@ -1,7 +1,7 @@
 import { figure } from "../browser.mjs";
 import { equal, holds, metric, until } from "../checks.mjs";
 
-export const promise = "tenants, workers and why a task waits, as the scheduler has them";
+export const promise = "the page shows tenants, workers and the reason why a task waits, as the scheduler reports them";
 
 export async function run({ browser, nodes, node }) {
   const url = ["--url", `dunlin://${node.tcp}`];
@@ -23,7 +23,7 @@ export async function run({ browser, nodes, node }) {
   equal(await page.getByLabel("Payload", { exact: true }).innerText(), "hello", "what it was given");
   equal((await page.getByLabel("Result", { exact: true }).innerText()).trim(), "5", "what came of it");
   await page.goto(`${node.url}/#/work/${waits}`);
-  await page.getByRole("button", { name: "Cancel it" }).click();
+  await page.getByRole("button", { name: "Cancel task" }).click();
   await page.getByText("cancelled", { exact: true }).first().waitFor();
   equal(page.complaints.join("\n"), "", "complaints");
   worker.stdin.destroy();

@@ -62,7 +62,10 @@ impl CombinedDemo<'_> {
         let urls = nodes.urls();
         voice.greet(&urls, nodes.dashboard().as_deref())?;
         if self.work.is_none() {
-            voice.say("tasks", "no workers are available; `cargo xtask demo` builds them")?;
+            voice.say(
+                "tasks",
+                "no tasks run without --work; `cargo xtask demo` builds the Python package and sets it",
+            )?;
         }
         let (is_over, closing) = (AtomicBool::new(false), Mutex::new(ClosingReport::default()));
         // A failing part ends the others.
@@ -116,7 +119,7 @@ impl CombinedDemo<'_> {
         loop {
             voice.say(
                 "topics",
-                "recorded markets are published, each through another node; each node has its subscribers",
+                "recorded markets are published through all nodes; every node has subscribers",
             )?;
             let Some(ended) = show.run(nodes, stop, &say)? else { return Ok(()) };
             let sentences = ended.sentences();
@@ -180,7 +183,7 @@ impl CombinedDemo<'_> {
     ) -> Result<()> {
         let mut running = program.start(&urls.join(","), self.data, WORKERS_ALL, self.once)?;
         let Some(told) = running.follow(stop, |line| voice.say("tasks", line))? else { return Ok(()) };
-        let sentence = told.lines().find(|line| line.contains(" done and right"));
+        let sentence = told.lines().find(|line| line.contains(" done and correct"));
         let sentence =
             sentence.context("the program that runs the tasks ended without printing its table")?.to_owned();
         let table = if voice.console.json { Vec::new() } else { told.into_bytes() };

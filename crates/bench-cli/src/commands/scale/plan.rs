@@ -42,11 +42,11 @@ pub fn run(arguments: &PlanArguments, console: &Console) -> Result<()> {
     )?;
     writeln!(
         out,
-        "a month      {total:.0} {}: coordinators {coordinators:.0}, workers {workers:.0}, warm pool {warm:.0}",
+        "per month    {total:.0} {}: coordinators {coordinators:.0}, workers {workers:.0}, warm pool {warm:.0}",
         prices.currency
     )?;
     for warning in &planned.warnings {
-        writeln!(out, "{} {warning}", console.paint.strong("look at:"))?;
+        writeln!(out, "{} {warning}", console.paint.strong("warning:"))?;
     }
     Ok(out.flush()?)
 }

@@ -22,7 +22,7 @@ pub fn run(arguments: &RecommendArguments, console: &Console) -> Result<()> {
     let found =
         recommend(&demand, &need, &prices, &SimulatedNode::default(), arguments.spot).ok_or_else(|| {
             CommandRefusal(
-            "no machine in the table of prices is large enough for a worker; --prices gives another table"
+            "no machine in the table of prices is large enough for a worker: give a table with larger machines (--prices)"
                 .to_owned(),
         )
         })?;
@@ -43,7 +43,7 @@ pub fn run(arguments: &RecommendArguments, console: &Console) -> Result<()> {
     for reason in &found.reasons {
         writeln!(out, "# {reason}")?;
     }
-    writeln!(out, "# a month: {:.0} {}", found.cost, prices.currency)?;
+    writeln!(out, "# cost per month: {:.0} {}", found.cost, prices.currency)?;
     for change in &changes {
         writeln!(out, "# {change}")?;
     }

@@ -112,7 +112,7 @@ fn throughput(arguments: &SimulateArguments) -> PrintedTable {
         (cells, object)
     });
     (
-        "throughput, some always waiting; waits in ms at nine tenths of that".to_owned(),
+        "throughput while tasks are always waiting; wait times in ms at 90 % of that throughput".to_owned(),
         &[
             "WORKERS",
             "TASKS/S",
@@ -299,13 +299,13 @@ fn policies(arguments: &SimulateArguments) -> Result<PrintedTable> {
         }
     }
     Ok((
-        "a day in an hour: minutes with a P99 of submission to start over 2 s".to_owned(),
+        "a day, simulated in an hour; SLOW MINUTES are those in which the P99 from submission to start exceeds 2 s".to_owned(),
         &[
             "WORKLOAD",
             "POLICY",
-            "TOO SLOW",
+            "SLOW MINUTES",
             "WORKER HOURS",
-            "BEYOND ORACLE",
+            "ABOVE ORACLE",
             "FORECAST ERROR",
             "THRASH",
             "TASKS",
@@ -339,7 +339,10 @@ fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<PrintedTable> 
         (cells, object)
     });
     Ok((
-        format!("a month in {}: the rows overlap, and the last is all of them in one run", prices.currency),
+        format!(
+            "cost per month in {}; savings overlap, and the last row applies all measures together",
+            prices.currency
+        ),
         &["STRATEGY", "BEFORE", "AFTER", "SAVES", "RISK", "OBSERVED"],
         rows.collect(),
     ))

@@ -50,27 +50,27 @@ pub static PLANS: [ReplicaPlan; 7] = [
     ReplicaPlan { name: "over TCP", about: "over a connection", ..PLAIN },
     ReplicaPlan {
         name: "slow",
-        about: "sleeps 1 ms after each change, and is lapped",
+        about: "sleeps 1 ms after each change, and falls behind the retained history",
         sleep: Some(SLEEP),
         ..PLAIN
     },
     ReplicaPlan {
         name: "conflated",
-        about: "just as slow, one change a read",
+        about: "just as slow, but reads all pending changes as one",
         sleep: Some(SLEEP),
         conflate: true,
         ..PLAIN
     },
-    ReplicaPlan { name: "late", about: "joins when half of it is over", late: true, ..PLAIN },
+    ReplicaPlan { name: "late", about: "joins halfway", late: true, ..PLAIN },
     ReplicaPlan {
         name: "cut",
-        about: "loses its connection and its books, at random",
+        about: "loses its connection and its books at random times",
         cut: Some(CUT_AFTER),
         ..PLAIN
     },
     ReplicaPlan {
         name: "lossy",
-        about: "every 50th record is withheld from it",
+        about: "does not receive every 50th record",
         test_loss_every: NonZeroU32::new(50),
         ..PLAIN
     },

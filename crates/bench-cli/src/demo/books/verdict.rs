@@ -80,7 +80,7 @@ impl ReplicaVerdicts {
         }
         writeln!(
             out,
-            "\nThe same recordings as order books, beside an oracle fed with the lines themselves"
+            "\nThe replicas' order books, compared with those of an oracle that reads the recordings itself"
         )?;
         let mut table = TextTable::new(&[
             "REPLICA",
@@ -114,7 +114,12 @@ impl ReplicaVerdicts {
         for row in self.rows.iter().filter(|row| !row.different.is_empty()) {
             let (first, more) = (&row.different[0], row.different.len() - 1);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            writeln!(out, "{} {}: {first}{more}", console.paint.bad("not the oracle's book:"), row.name)?;
+            writeln!(
+                out,
+                "{} {}: {first}{more}",
+                console.paint.bad("differs from the oracle's book:"),
+                row.name
+            )?;
         }
         writeln!(out, "\n{}", console.paint.verdict(self.different() == 0, &self.sentence()))
     }

@@ -55,7 +55,7 @@ impl NodeKill {
         stage.forget_waits();
         let killed = Instant::now();
         let pid = nodes.kill(victim);
-        let leads = if led { ", which leads" } else { "" };
+        let leads = if led { ", the leader" } else { "" };
         say(&format!("{}  SIGKILL to node {}{leads} (process {pid})", lines(stage), victim + 1))?;
         stop.sleep(AWAY);
         nodes.restart(victim)?;
@@ -86,7 +86,7 @@ impl std::fmt::Display for NodeKill {
             (0, _) => f.write_str(", its subscribers noticed nothing")?,
             (_, longest) => write!(f, ", its subscribers were cut off for {}", seconds(longest))?,
         }
-        write!(f, ", publishers waited {} at the most", seconds(self.writers))
+        write!(f, ", publishers waited {} at most", seconds(self.writers))
     }
 }
 
@@ -102,7 +102,7 @@ pub fn write(strikes: &[NodeKill], out: &mut impl Write, console: &Console) -> i
         };
         return strikes.iter().try_for_each(|strike| writeln!(out, "{}", object(strike)));
     }
-    writeln!(out, "\nNodes that were killed, and came back")?;
+    writeln!(out, "\nNodes that were killed and restarted")?;
     let mut table = TextTable::new(&["KILLED", "RECOVERED", "SUBSCRIBERS CUT OFF", "PUBLISHERS WAITED"]);
     for strike in strikes {
         let led = if strike.led { ", the leader" } else { "" };

@@ -70,8 +70,8 @@ impl NodeVerdicts {
         if console.json {
             return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.object()));
         }
-        writeln!(out, "\nThe lines, as every node's reader has them, beside the recordings")?;
-        let mut table = TextTable::new(&["NODE", "TOPIC", "PUBLISHED", "SEEN", "NEW EPOCHS", "EQUAL"]);
+        writeln!(out, "\nThe lines that each node's subscriber received, compared with the recordings")?;
+        let mut table = TextTable::new(&["NODE", "TOPIC", "PUBLISHED", "RECEIVED", "NEW EPOCHS", "EQUAL"]);
         for row in &self.rows {
             table.row([
                 row.node.clone(),
@@ -84,8 +84,14 @@ impl NodeVerdicts {
         }
         table.write(out, console.paint)?;
         for row in self.rows.iter().filter(|row| !row.is_equal) {
-            let why = row.fault.as_deref().unwrap_or("other lines, or not all of them");
-            writeln!(out, "{} {}, {}: {why}", console.paint.bad("not the recording:"), row.node, row.topic)?;
+            let why = row.fault.as_deref().unwrap_or("some lines are missing or different");
+            writeln!(
+                out,
+                "{} {}, {}: {why}",
+                console.paint.bad("differs from the recording:"),
+                row.node,
+                row.topic
+            )?;
         }
         writeln!(out, "\n{}", console.paint.verdict(self.different() == 0, &self.sentence()))
     }

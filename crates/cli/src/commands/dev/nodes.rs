@@ -82,7 +82,7 @@ pub fn run(count: u32, raw: &RawConfig, stop: &StopFlag, console: &Console) -> R
                 "{} node {} has ended; {}",
                 console.errors.warning("warning:"),
                 member.field("node"),
-                what_goes_on(members.len(), count)
+                remaining_nodes_text(members.len(), count)
             )?;
             if members.is_empty() {
                 bail!("all nodes have ended");
@@ -96,7 +96,7 @@ pub fn run(count: u32, raw: &RawConfig, stop: &StopFlag, console: &Console) -> R
 }
 
 /// Text on whether the `left` remaining nodes of a cluster of `count` can continue.
-fn what_goes_on(left: usize, count: u32) -> &'static str {
+fn remaining_nodes_text(left: usize, count: u32) -> &'static str {
     match left * 2 > count as usize {
         true => "the other nodes continue",
         false => "the cluster has no majority until a node is back",
@@ -130,7 +130,7 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
     if number == 1 && !is_begun(base)? {
         init(dir, &cluster_listen.to_string())?;
     }
-    command.args(raw.iter().filter_map(|(key, setting)| told(key, setting, number, &mut reserved)));
+    command.args(raw.iter().filter_map(|(key, setting)| node_flag(key, setting, number, &mut reserved)));
     if let Some(through) = through
         && !dir.join("cluster").exists()
     {
@@ -159,14 +159,14 @@ fn is_begun(base: &Path) -> Result<bool> {
 
 /// The flag that sets a key for a node, from the value given to `dev`. Only the first node's listeners have
 /// fixed ports. Only the first node starts workers, because their number is for the whole cluster.
-fn told(
+fn node_flag(
     key: &ConfigKey,
     setting: &ConfigValue,
     number: u32,
     reserved: &mut Vec<ReservedAddress>,
 ) -> Option<String> {
     let (text, is_first) = (setting.text.as_str(), number == 1);
-    let is_said = setting.origin != ValueOrigin::Default;
+    let is_given = setting.origin != ValueOrigin::Default;
     let text = match key.name {
         "data_dir" | "cluster.listen" | "cluster.advertise" | "cluster.join" | "cluster.token_file" => {
             return None;
@@ -175,10 +175,10 @@ fn told(
         // The first node uses the default ports, unless another program has them.
         name if is_listener_option(name) => match text.parse::<SocketAddr>() {
             Ok(address) if !is_first => SocketAddr::new(address.ip(), 0).to_string(),
-            Ok(usual) if !is_said => usual_or_any(usual, reserved).to_string(),
+            Ok(usual) if !is_given => usual_or_any(usual, reserved).to_string(),
             _ => text.to_owned(),
         },
-        _ if !is_said => return None,
+        _ if !is_given => return None,
         _ => text.to_owned(),
     };
     Some(format!("--{}={text}", key.flag()))
@@ -243,7 +243,13 @@ fn wait_for_votes(members: &[Member], stop: &StopFlag) {
 fn greet(members: &[Member], console: &Console) -> Result<()> {
     let paint = console.paint;
     let mut out = console.out();
-    writeln!(out, "{} {}: a cluster of {}", paint.good("dunlin"), env!("CARGO_PKG_VERSION"), members.len())?;
+    writeln!(
+        out,
+        "{} {}: a cluster of {} nodes",
+        paint.good("dunlin"),
+        env!("CARGO_PKG_VERSION"),
+        members.len()
+    )?;
     let mut table = TextTable::new(&["NODE", "PID", "DUNLIN", "NATS", "HTTP", "GRPC", "CLUSTER"]);
     for member in members {
         table.row(
@@ -271,7 +277,7 @@ fn greet(members: &[Member], console: &Console) -> Result<()> {
     ] {
         writeln!(out, "  {}  {}", paint.command(&command), paint.faint(about))?;
     }
-    writeln!(out, "\nCtrl-C stops them.")?;
+    writeln!(out, "\nCtrl-C stops the nodes.")?;
     Ok(out.flush()?)
 }
 
@@ -286,12 +292,12 @@ mod tests {
             raw.set(keys::find(name).unwrap(), (*text).to_owned(), ValueOrigin::Flag((*name).to_owned()));
         }
         let mut reserved = Vec::new();
-        raw.iter().filter_map(|(key, setting)| told(key, setting, number, &mut reserved)).collect()
+        raw.iter().filter_map(|(key, setting)| node_flag(key, setting, number, &mut reserved)).collect()
     }
 
     #[test]
     fn remaining_nodes_work_only_while_they_are_a_majority() {
-        let goes_on = |left, count| what_goes_on(left, count).starts_with("the other nodes");
+        let goes_on = |left, count| remaining_nodes_text(left, count).starts_with("the other nodes");
         assert!(goes_on(2, 3) && goes_on(3, 5) && goes_on(3, 4));
         assert!(!goes_on(1, 3) && !goes_on(2, 5) && !goes_on(1, 2) && !goes_on(2, 4));
     }

@@ -23,7 +23,7 @@ use crate::signals::StopFlag;
 use outlet::{CheckOnly, ImportTarget, NodeTarget, RecordingFolder};
 
 /// Number of a file's defects that are printed; the rest are counted.
-const DEFECTS_TOLD: u64 = 20;
+const DEFECTS_PRINTED: u64 = 20;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -37,8 +37,8 @@ The first line of a file shows its format:
   Betfair Exchange Stream   JSON lines; each runner becomes topic md.<market>.<runner>
   Bitstamp orders           comma-separated values; topic md.bitstamp.<market>
 
-The command leaves out unusable lines and prints a warning with their numbers. Records keep the exchange's time as their
-event time. See docs/feeds.md.")]
+The command skips unusable lines and prints a warning with their numbers. The event time of each record is the exchange's
+time. See docs/feeds.md.")]
 pub struct Arguments {
     /// Recordings to import; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
@@ -49,11 +49,11 @@ pub struct Arguments {
     /// Market name for files that contain none
     #[arg(long, default_value = "btcusd", value_name = "NAME")]
     market: String,
-    /// Directory to create for a recording, which `verify`, `replay` and `dunlin log dump` read; nothing is
-    /// published
+    /// Write a recording to this new directory instead of publishing; `dunlin feed verify`, `dunlin feed replay` and
+    /// `dunlin log dump` read it
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "check")]
     out: Option<PathBuf>,
-    /// Delete phantom orders from the books: orders that the exchange provably no longer has
+    /// Delete phantom orders from the books: orders that the exchange cannot have any more, according to later lines
     #[arg(long)]
     evict_phantoms: bool,
     /// History of each topic in bytes, such as 64MiB [default: the node's]
@@ -102,7 +102,7 @@ fn to_a_folder(arguments: &Arguments, out: &Path, stop: &StopFlag, console: &Con
     // Written records stay readable after any error.
     let topics = folder.topics();
     let (counted, bytes) = folder.close()?;
-    recording::told(counted, topics, bytes, "", console)?;
+    recording::print_counts(counted, topics, bytes, "", console)?;
     outcome
 }
 
@@ -118,7 +118,7 @@ fn all(
         let name = path.display().to_string();
         let summary = import(path, arguments, outlet, stop, console);
         let summary = summary.with_context(|| name.clone())?;
-        tell(&name, &summary, arguments.out.is_some(), console)?;
+        print_summary(&name, &summary, arguments.out.is_some(), console)?;
         defects += summary.defects;
         if stop.is_set() {
             break;
@@ -223,13 +223,13 @@ fn take_in(
     let mut outcome = Ok(());
     read(&mut |item| {
         if outcome.is_ok() {
-            outcome = hand_on(item, outlet, told);
+            outcome = pass_on(item, outlet, told);
         }
     });
     outcome
 }
 
-fn hand_on(item: RecordingItem<'_>, outlet: &mut dyn ImportTarget, told: &mut FileReport<'_>) -> Result<()> {
+fn pass_on(item: RecordingItem<'_>, outlet: &mut dyn ImportTarget, told: &mut FileReport<'_>) -> Result<()> {
     match item {
         RecordingItem::Book { recorded, .. } => outlet.book(recorded),
         RecordingItem::Record { book, event_time_ns, payload } => outlet.record(book, event_time_ns, payload),
@@ -243,8 +243,10 @@ impl FileReport<'_> {
     fn defect(&mut self, text: &str) -> Result<()> {
         self.defects += 1;
         match self.defects {
-            1..=DEFECTS_TOLD => self.say(&format!("{text}; left out")),
-            more if more == DEFECTS_TOLD + 1 => self.say("further lines are left out without a warning each"),
+            1..=DEFECTS_PRINTED => self.say(&format!("{text}; left out")),
+            more if more == DEFECTS_PRINTED + 1 => {
+                self.say("more lines are left out; the summary counts them as defects")
+            }
             _ => Ok(()),
         }
     }
@@ -256,7 +258,7 @@ impl FileReport<'_> {
     }
 }
 
-fn tell(file: &str, summary: &Summary, is_recorded: bool, console: &Console) -> Result<()> {
+fn print_summary(file: &str, summary: &Summary, is_recorded: bool, console: &Console) -> Result<()> {
     let mut out = console.out();
     let Summary { layout, counts, books, stored, took, .. } = summary;
     let verb = if is_recorded { "recorded" } else { "published" };

@@ -15,7 +15,7 @@ use dunlin_topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 
 use super::recording::list::{self, RecordedTopic, RecordedTopics};
 use super::recording::{self, RecordCounts, RecordedLog};
-use super::watch::instrument_is_there;
+use super::watch::check_instrument_exists;
 use crate::arguments::Global;
 use crate::commands::parse;
 use crate::connect::connect;
@@ -97,7 +97,7 @@ fn record(
 }
 
 fn follow(client: &Client, pattern: &str) -> Result<Replica<State, Subscriber>> {
-    instrument_is_there(client, pattern)?;
+    check_instrument_exists(client, pattern)?;
     let options = SubscribeOptions {
         name: "dunlin feed record".to_owned(),
         start: Start::Snapshot,
@@ -228,6 +228,6 @@ impl Recorder {
             0 => String::new(),
             passed => format!("; {} missed updates are covered by recorded states", grouped(passed)),
         };
-        recording::told(counted, topics.len(), bytes, &more, console)
+        recording::print_counts(counted, topics.len(), bytes, &more, console)
     }
 }

@@ -134,7 +134,13 @@ impl std::ops::AddAssign for RecordCounts {
 }
 
 /// Prints the numbers of recorded records and states.
-pub fn told(counted: RecordCounts, topics: usize, bytes: u64, more: &str, console: &Console) -> Result<()> {
+pub fn print_counts(
+    counted: RecordCounts,
+    topics: usize,
+    bytes: u64,
+    more: &str,
+    console: &Console,
+) -> Result<()> {
     let mark = console.errors.good("recorded");
     Ok(writeln!(std::io::stderr(), "{mark} {}, {}{more}", counted.of(topics), sized(bytes))?)
 }

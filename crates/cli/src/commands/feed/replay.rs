@@ -34,8 +34,8 @@ Examples:
 The command creates each topic with its recorded configuration and publishes its records in order. The records of
 several topics keep their order in time.
 
-A recording with a hole is refused; `dunlin feed verify` shows where it is. A topic that has another publisher is refused
-too, unless --force is given.")]
+The command refuses a recording with a gap; `dunlin feed verify` shows where the gap is. It also refuses a topic that has
+another publisher, unless --force is given.")]
 pub struct Arguments {
     /// Directory of a recording; several are replayed together, by the times of their records
     #[arg(required = true, value_name = "DIRECTORY")]
@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Speed of the replay: a factor such as 1x (as recorded) or 10x, or max (without pauses)
     #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = speed)]
     speed: Speed,
-    /// Publish also to topics that have another publisher; their state then mixes both
+    /// Publish even to topics that have another publisher; their states then mix the records of both
     #[arg(long)]
     force: bool,
 }
@@ -76,13 +76,13 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let dirs = dirs.collect::<Result<Vec<_>>>()?.concat();
     // Check all topics before publishing to any.
     for dir in dirs.iter().filter(|_| !arguments.force) {
-        see_that_it_is_ours(&client, dir, console)?;
+        check_no_other_publisher(&client, dir, console)?;
     }
     for dir in dirs {
         tracks.extend(Track::open(&client, &dir)?);
         bytes += bytes_in(&dir);
     }
-    name_those_that_go_on_elsewhere(&mut tracks);
+    mark_continued_topics(&mut tracks);
     let start = Instant::now();
     let progress = TransferProgress::of_bytes("replaying", Some(bytes));
     let published = play(&client, &mut tracks, arguments.speed, start, &stop, &progress)?;
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 }
 
 /// Fails if a topic has another publisher, whose records would mix with the recording's.
-fn see_that_it_is_ours(client: &Client, dir: &Path, console: &Console) -> Result<()> {
+fn check_no_other_publisher(client: &Client, dir: &Path, console: &Console) -> Result<()> {
     let reader =
         Reader::open(Arc::new(RealDisk), dir).with_context(|| format!("cannot read {}", dir.display()))?;
     let topic = reader.name();
@@ -173,17 +173,17 @@ fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
 }
 
 /// Marks topics that continue in another recording, as a region's topic does after a change of owner.
-fn name_those_that_go_on_elsewhere(tracks: &mut [Track]) {
+fn mark_continued_topics(tracks: &mut [Track]) {
     let mut times: HashMap<String, u32> = HashMap::new();
     tracks.iter().for_each(|track| *times.entry(track.topic.clone()).or_default() += 1);
-    tracks.iter_mut().for_each(|track| track.goes_on_elsewhere = times[&track.topic] > 1);
+    tracks.iter_mut().for_each(|track| track.continues_elsewhere = times[&track.topic] > 1);
 }
 
 /// One topic's records.
 struct Track {
     topic: String,
     /// Another recording has records of this topic.
-    goes_on_elsewhere: bool,
+    continues_elsewhere: bool,
     reader: dunlin_journal::LogScan,
     publisher: Publisher,
     /// The block being published, and the position in it.
@@ -209,8 +209,8 @@ impl Track {
         client.create_topic(&topic, &config, true).with_context(|| format!("cannot create topic {topic}"))?;
         let publisher = client.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))?;
         let reader = reader.scan(Position::default());
-        let (goes_on_elsewhere, frames) = (false, Vec::new());
-        Ok(Some(Track { topic, goes_on_elsewhere, reader, publisher, frames, at: 0, is_region }))
+        let (continues_elsewhere, frames) = (false, Vec::new());
+        Ok(Some(Track { topic, continues_elsewhere, reader, publisher, frames, at: 0, is_region }))
     }
 
     /// The append time of the next record; `None` at the end.
@@ -241,7 +241,7 @@ impl Track {
                 self.publisher.flush()?;
                 // A region's topic is deleted if its process gave the region up. Any other state stays
                 // visible at its end.
-                if self.is_region && !self.goes_on_elsewhere && self.next_time()?.is_none() {
+                if self.is_region && !self.continues_elsewhere && self.next_time()?.is_none() {
                     client
                         .delete_topic(&self.topic)
                         .with_context(|| format!("cannot delete topic {}", self.topic))?;

@@ -28,16 +28,16 @@ use crate::signals::StopFlag;
 Examples:
   dunlin feed serve --config instruments.json
   dunlin feed serve --config fanout_1x100_1k --seed 7 --listen 127.0.0.1:0
-  dunlin feed serve --config loss_1x10_1k --test-loss-every 50      withhold every 50th update, which replicas repair
+  dunlin feed serve --config loss_1x10_1k --test-loss-every 50      skip every 50th update, which replicas repair
   dunlin feed serve --config instruments.toml --rate 100 --url dunlin://127.0.0.1:4220
 
 When the node is ready, the command prints one READY line. Each instrument has its own topic `md.<id>`, which keeps the
-order book. The same file and seed give the same records on any machine. Each record is published at its planned time;
-if the source is late, it prints by how much and publishes all records.
+order book. The same file and seed give the same records on any machine. The command publishes each record at its planned
+time. If it falls behind, it prints by how much, and still publishes all records.
 
 docs/feeds.md describes the file. Built-in files: baseline_1x1_10k, fanout_1x100_1k, multi_100x10_500, loss_1x10_1k.")]
 pub struct Arguments {
-    /// Instruments: a JSON or TOML file, or the name of a built-in one
+    /// File with the instruments (JSON or TOML), or the name of a built-in file
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// Seed of the generated updates
@@ -56,7 +56,7 @@ pub struct Arguments {
     /// History of each topic in records [default: the node's]
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
-    /// Withhold every Nth update from each subscriber once, without a notice, for tests [default: none]
+    /// For tests: skip every Nth update once for each subscriber, without reporting a gap [default: none]
     #[arg(long, value_name = "N")]
     test_loss_every: Option<NonZeroU32>,
     /// End after this time [default: no end]

@@ -69,7 +69,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         if console.json {
             writeln!(out, "{}", object(&found))?;
         }
-        tell(&found.topic, &found.problems, &progress, console)?;
+        print_problems(&found.topic, &found.problems, &progress, console)?;
         if found.is_recorded {
             let entry = RecordedTopic { records: found.in_log, identity: found.identity };
             topics.insert(found.topic.clone(), entry);
@@ -78,7 +78,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     }
     if *strict && !is_one_log && !topics.is_empty() {
         let problems = list::problems(directory, &topics);
-        tell(&directory.display().to_string(), &problems, &progress, console)?;
+        print_problems(&directory.display().to_string(), &problems, &progress, console)?;
         all.problems.extend(problems);
     }
     drop(progress);
@@ -93,7 +93,12 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     }
 }
 
-fn tell(of: &str, problems: &[String], progress: &TransferProgress, console: &Console) -> Result<()> {
+fn print_problems(
+    of: &str,
+    problems: &[String],
+    progress: &TransferProgress,
+    console: &Console,
+) -> Result<()> {
     for problem in problems {
         let line = format!("{} {of}: {problem}", console.errors.bad("wrong:"));
         progress.aside(|| writeln!(std::io::stderr(), "{line}"))?;
@@ -121,7 +126,7 @@ fn sentence(all: &VerifyReport, topics: usize, console: &Console) -> String {
     };
     let unended = match all.unended {
         0 => String::new(),
-        logs => format!("; {logs} were not closed, which --strict refuses"),
+        logs => format!("; logs not closed: {logs} (an error with --strict)"),
     };
     format!(
         "{mark} {}, {} gaps, book checksum equal at {} of {} points{unended}",

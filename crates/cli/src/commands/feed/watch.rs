@@ -37,7 +37,7 @@ Examples:
   dunlin feed watch 'md.>' --depth 3
   dunlin feed watch md.BTC-USD | head                one line for each change
   dunlin feed watch md.BTC-USD --every-update --json --count 100
-  dunlin feed watch md.BTC-USD --test-loss-every 50  withhold every 50th update and watch the repair")]
+  dunlin feed watch md.BTC-USD --test-loss-every 50  skip every 50th update and watch the repair")]
 pub struct Arguments {
     /// Topics of order books, or patterns of them
     #[arg(required = true, value_name = "SUBJECT")]
@@ -57,7 +57,7 @@ pub struct Arguments {
     /// Read commands from standard input even if it is not a terminal
     #[arg(long)]
     interactive: bool,
-    /// Withhold every Nth update without a notice, for tests [default: none]
+    /// For tests: skip every Nth update, without reporting a gap [default: none]
     #[arg(long, value_name = "N")]
     test_loss_every: Option<NonZeroU32>,
 }
@@ -79,7 +79,7 @@ fn watch(arguments: &Arguments, client: Client, stop: &StopFlag, console: &Conso
     for subject in &arguments.subjects {
         watching.subscribe(subject)?;
     }
-    let typed = (arguments.interactive || std::io::stdin().is_terminal()).then(type_in);
+    let typed = (arguments.interactive || std::io::stdin().is_terminal()).then(read_lines);
     let mut view = BookScreen::new(console, arguments.depth.into());
     let since = Instant::now();
     while !stop.is_set()
@@ -87,7 +87,7 @@ fn watch(arguments: &Arguments, client: Client, stop: &StopFlag, console: &Conso
         && arguments.count.is_none_or(|count| view.changes() < count)
     {
         while let Some(line) = typed.as_ref().and_then(|typed| typed.try_recv().ok()) {
-            if !watching.obey(&line, &mut view)? {
+            if !watching.execute(&line, &mut view)? {
                 return view.close();
             }
         }
@@ -98,7 +98,7 @@ fn watch(arguments: &Arguments, client: Client, stop: &StopFlag, console: &Conso
 }
 
 /// Reads lines from standard input in a thread.
-fn type_in() -> Receiver<String> {
+fn read_lines() -> Receiver<String> {
     let (sender, lines) = channel();
     // The thread ends with the process, because a read of a terminal cannot be interrupted.
     thread::spawn(move || {
@@ -124,7 +124,7 @@ impl Watching<'_> {
         if self.watches.iter().any(|watch| watch.subject == subject) {
             return Err(CommandRefusal(format!("{subject} is already in the list")).into());
         }
-        instrument_is_there(&self.client, subject)?;
+        check_instrument_exists(&self.client, subject)?;
         let options = SubscribeOptions {
             name: "dunlin feed watch".to_owned(),
             start: Start::Snapshot,
@@ -151,7 +151,7 @@ impl Watching<'_> {
     }
 
     /// Carries out a typed command. Returns `false` at the end.
-    fn obey(&mut self, line: &str, view: &mut BookScreen) -> Result<bool> {
+    fn execute(&mut self, line: &str, view: &mut BookScreen) -> Result<bool> {
         let done = match command::parse(line) {
             Ok(WatchCommand::Quit) => return Ok(false),
             Ok(WatchCommand::Nothing) => {
@@ -182,7 +182,7 @@ impl Watching<'_> {
             let mut shown = Ok(());
             let wanted = self.arguments.count.map_or(TURN as u64, |count| count - view.changes().min(count));
             let taken = watch.replica.drain(now_ns(), TURN.min(wanted.max(1) as usize), |report| {
-                let told = match &report {
+                let drawn = match &report {
                     ReplicaReport::Changed(change) => view.changed(change),
                     ReplicaReport::Agreed { .. } => Ok(()),
                     ReplicaReport::Publishers(publishers) => view.publishers(publishers),
@@ -190,7 +190,7 @@ impl Watching<'_> {
                     ReplicaReport::Deleted { log, .. } => view.deleted(&log.topic),
                 };
                 if shown.is_ok() {
-                    shown = told;
+                    shown = drawn;
                 }
             });
             shown?;
@@ -210,7 +210,7 @@ impl Watching<'_> {
 
 /// Fails with a list of instruments if this one does not exist; subscribing would create a plain topic of
 /// that name.
-pub fn instrument_is_there(client: &Client, subject: &str) -> Result<()> {
+pub fn check_instrument_exists(client: &Client, subject: &str) -> Result<()> {
     let is_pattern = subject.split('.').any(|token| matches!(token, "*" | ">"));
     if is_pattern || !client.topics(subject)?.is_empty() {
         return Ok(());
@@ -220,7 +220,7 @@ pub fn instrument_is_there(client: &Client, subject: &str) -> Result<()> {
         *sixth = "…".to_owned();
     }
     let there = match names.as_slice() {
-        [] => "; this node has none (`dunlin feed serve` makes some)".to_owned(),
+        [] => "; this node has none (`dunlin feed serve` publishes some)".to_owned(),
         names => format!("; there are {}", names.join(", ")),
     };
     Err(CommandRefusal(format!("unknown instrument {subject}{there}")).into())

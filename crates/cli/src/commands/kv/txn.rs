@@ -17,13 +17,14 @@ Examples:
   dunlin kv txn --if-value state=open --put state=closed --else-get state
   dunlin kv txn --if-revision a=0 --put a=1     only if key a does not exist
 
-If all conditions hold, --put, --del and --get are done, in this order; otherwise --else-put, --else-del and --else-get.
+If all conditions hold, the command does --put, --del and --get, in this order; otherwise --else-put, --else-del and
+--else-get.
 Exit code 1 means that a condition did not hold.";
 
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Arguments {
-    /// Condition: this revision changed the key last; 0: the key does not exist
+    /// Condition: this revision changed the key last; 0 means that the key does not exist
     #[arg(long, value_name = "KEY=REVISION", value_parser = revision)]
     if_revision: Vec<(String, u64)>,
     /// Condition: the key has this value

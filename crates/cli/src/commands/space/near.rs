@@ -26,24 +26,24 @@ Examples:
   dunlin space near 1000000 --within 40 --once      print a table of the entities that are near now
   dunlin space near 17 sky --within 5 --kind 1 --json
 
-The node sends only entities of the requested kinds. In a world with several regions, entities of other regions are
-visible only within the world's strip beyond a region's border.")]
+The node sends only entities of the requested kinds. Beyond a region's border, only entities within the width of the
+world's ghost strip are visible; docs/space.md explains it.")]
 pub struct Arguments {
     /// Number of the entity at the centre
     entity: u64,
     /// Name of the world
     #[arg(default_value = "world", value_parser = world)]
     name: String,
-    /// Distance up to which entities are shown, in units of the world
+    /// Maximum distance of the entities to show, in units of the world
     #[arg(long, value_name = "DISTANCE", value_parser = parse::distance, allow_negative_numbers = true)]
     within: f32,
     /// Kind of the entities to show [default: all]
     #[arg(long, value_name = "NUMBER", conflicts_with = "not_kind")]
     kind: Option<u32>,
-    /// Kind of the entities to leave out [default: none]
+    /// Kind of the entities not to show [default: none]
     #[arg(long, value_name = "NUMBER")]
     not_kind: Option<u32>,
-    /// Maximum bytes per tick and process for movements; entities that come and go are sent in addition
+    /// Maximum bytes of movements that each process sends per tick; entities that come and go are sent in addition
     #[arg(long, value_name = "BYTES", default_value_t = 16_384)]
     bytes: u32,
     /// Print the entities that are near now, and end
@@ -78,9 +78,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     if arguments.once {
         gather(&mut viewer, &stop)?;
         if viewer.visible().is_empty() && !stop.is_set() {
-            return Err(nobody(&world, center, rule).into());
+            return Err(no_entity_error(&world, center, rule).into());
         }
-        return tell_all(&viewer, center, console);
+        return print_all(&viewer, center, console);
     }
     let (mut hint_at, mut outage) = (Some(Instant::now() + QUIET.1), OutageReport::default());
     while !stop.is_set() {
@@ -91,7 +91,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         outage.look(&client, console.errors)?;
         let Some(change) = change else {
             if hint_at.take_if(|at| *at < Instant::now()).is_some() {
-                eprintln!("{}", nobody(&world, center, rule));
+                eprintln!("{}", no_entity_error(&world, center, rule));
             }
             continue;
         };
@@ -110,7 +110,7 @@ fn refused(why: ViewError) -> CommandRefusal {
 }
 
 /// The error for an empty list. The centre itself is visible, unless its kind is left out.
-fn nobody(world: &World, center: EntityId, rule: VisibilityRule) -> CommandRefusal {
+fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> CommandRefusal {
     let checked = world.world_map().and_then(|places| places.check().map(|()| places));
     CommandRefusal(match checked {
         Err(why) => why.to_string(),
@@ -157,7 +157,7 @@ fn line(viewer: &Viewer<3>, center: EntityId, change: SceneChange, json: bool) -
     }
 }
 
-fn tell_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<()> {
+fn print_all(viewer: &Viewer<3>, center: EntityId, console: &Console) -> Result<()> {
     let mut all: Vec<(EntityId, &VisibleEntity<3>)> =
         viewer.visible().iter().map(|(id, one)| (*id, one)).collect();
     all.sort_by(|a, b| {

@@ -121,7 +121,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         let or_none =
             |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         for RegionStatus { region, owner, url, standby, begins, began } in regions {
-            let standby = or_none(standby) + if begins { " (begins)" } else { "" };
+            let standby = or_none(standby) + if begins { " (copying)" } else { "" };
             table.row([
                 region.to_string(),
                 or_none(owner.map(|owner| owner.0)),

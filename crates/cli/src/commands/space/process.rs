@@ -33,7 +33,7 @@ pub struct ProcessOptions {
     /// Time to live of the process's lease: after this time without contact, standbys take over its regions
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = world_ttl)]
     pub ttl: Duration,
-    /// Maximum time to wait for a process with a copy of a region; then the region starts without entities
+    /// Maximum time to wait for a process with a copy of a region; after it, the region begins anew, without that copy
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub patience: Duration,
     /// Address at which the world's other processes connect; a loopback address
@@ -254,7 +254,7 @@ fn say(what: &WorldEvent, console: &Console) -> Result<()> {
         ),
         WorldEvent::Cut(version) => (
             json!({"event": "cut", "version": version}),
-            format!("the regions' loads differed too much: their borders are changed, partition {version}"),
+            format!("the borders of the regions were moved, because their loads differed too much (partition {version})"),
         ),
         WorldEvent::LeaseLost(why) => {
             (json!({"event": "lease_lost", "why": why}), format!("the lease is lost, and is requested again: {why}"))

@@ -35,7 +35,7 @@ pub struct Arguments {
     /// Number of processes that must have joined before regions get owners
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024), allow_negative_numbers = true)]
     processes: u32,
-    /// Number of birds, entities that flock
+    /// Number of birds, which are entities that fly as a flock
     #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(0..=4_000_000), allow_negative_numbers = true)]
     flock: u64,
     /// File with recorded aircraft to replay; every process must be able to open it [default: no aircraft]

@@ -66,5 +66,5 @@ pub fn despawn(arguments: &Despawn, global: &Global, console: &Console) -> Resul
     let Despawn { entity, name, timeout } = arguments;
     let mut world = connect(global, "dunlin space despawn")?.world(name);
     let done = world.despawn(EntityId(*entity), *timeout).map_err(|why| CommandRefusal(why.to_string()))?;
-    print(*entity, "taken out of", done, console)
+    print(*entity, "removed from", done, console)
 }

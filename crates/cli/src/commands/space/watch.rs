@@ -35,8 +35,8 @@ Examples:
   dunlin space watch --json              print one line a second for each region
   dunlin space watch --once              draw the map once
 
-The regions on the map can be at different ticks. An entity during a handover is counted once: in a region, or as on its
-way.
+The regions on the map can be at different ticks. An entity that changes its region is counted once: in a region, or as on
+its way.
 
 To watch a recording of a world, replay it:
   dunlin feed record --out rec/ 'space.world.region.*' --url ADDRESS    at the node of each process
@@ -49,7 +49,8 @@ pub struct Arguments {
     /// Time between two maps [default: 200ms; 1s if the output is not a terminal]
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     every: Option<Duration>,
-    /// Draw the map once, when all regions are known, and end; exit code 1 if a region is unknown
+    /// Draw the map once and end; waits up to 20s for the state of every region, and ends with exit code 1 if one is
+    /// missing
     #[arg(long)]
     once: bool,
 }

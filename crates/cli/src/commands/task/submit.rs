@@ -65,11 +65,11 @@ pub struct Arguments {
     /// Maximum number of retries after the first attempt [default: 3]
     #[arg(long, value_name = "COUNT")]
     retries: Option<u16>,
-    /// Idempotency key: a second submission with this key returns the first task, or is refused if the tasks
-    /// differ or the first was cancelled
+    /// Idempotency key: if a task with this key exists, the command prints that task instead of submitting another;
+    /// it fails if the two tasks differ or the existing one was cancelled
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     key: Option<String>,
-    /// Number of a task that must be done first; may be given several times
+    /// Number of a task that must be completed first; may be given several times
     #[arg(long, value_name = "TASK", value_parser = show::id)]
     after: Vec<u64>,
     /// Label to find the task by; may be given several times
@@ -186,7 +186,10 @@ fn submit(
         said(&done.tasks, console)?;
     }
     if !arguments.quiet && !console.json {
-        done.tasks.iter().filter(|taken| taken.known).try_for_each(|taken| say_known(tasks, taken.task))?;
+        done.tasks
+            .iter()
+            .filter(|taken| taken.known)
+            .try_for_each(|taken| print_existing(tasks, taken.task))?;
     }
     // The cluster has requested this pause.
     std::thread::sleep(done.slow_down);
@@ -195,7 +198,7 @@ fn submit(
 
 /// Reports that the idempotency key is known: no new task was created, and the existing one may have any
 /// stage.
-fn say_known(tasks: &Tasks, task: u64) -> Result<()> {
+fn print_existing(tasks: &Tasks, task: u64) -> Result<()> {
     let how_far = tasks.why(task).unwrap_or_else(|error| error.to_string());
     Ok(writeln!(std::io::stderr(), "task {} with this key already exists; it is {how_far}", show::hex(task))?)
 }
@@ -257,7 +260,7 @@ fn wait_for(tasks: &Tasks, task: u64, stop: &StopFlag, console: &Console) -> Res
         if Instant::now() >= say_at {
             say_at = Instant::now() + SAY_EVERY;
             if !matches!(found.stage, TaskStage::Running | TaskStage::Stopping) {
-                said = say_why(task, &tasks.why(task)?, said, console)?;
+                said = print_reason(task, &tasks.why(task)?, said, console)?;
             }
         }
         std::thread::sleep((began.elapsed() / 4).clamp(LOOK.0, LOOK.1));
@@ -266,7 +269,7 @@ fn wait_for(tasks: &Tasks, task: u64, stop: &StopFlag, console: &Console) -> Res
 }
 
 /// Prints why a task has not started, unless only numbers changed since the last time.
-fn say_why(task: u64, why: &str, said: String, console: &Console) -> Result<String> {
+fn print_reason(task: u64, why: &str, said: String, console: &Console) -> Result<String> {
     let in_short: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
     if in_short != said {
         let mark = console.errors.warning(&format!("task {}:", show::hex(task)));

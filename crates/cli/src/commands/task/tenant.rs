@@ -14,10 +14,15 @@ use crate::console::Console;
 #[command(after_help = "\
 Examples:
   dunlin task tenant acme --weight 3                     three times the share of a tenant with weight 1
-  dunlin task tenant acme --concurrency 2,8,10,20    reserved, soft, hard, burst
+  dunlin task tenant acme --concurrency 10               at most 10 tasks at the same time
+  dunlin task tenant acme --concurrency 2,8,10,20        reserved, soft, hard and burst quota
   dunlin task tenant acme --limit user=1 --limit tenant=10
   dunlin task tenant acme --rate api=100/1s              100 starts per second for each value of api
   dunlin task tenant acme --queued 100000
+
+A QUOTA is one number, the hard maximum, or four: RESERVED,SOFT,HARD,BURST. RESERVED is kept free for the tenant. Above
+SOFT, the tenant waits while other tenants below their SOFT have tasks. BURST is an amount that may exceed HARD for up to
+a minute. docs/tasks.md describes them.
 
 The command replaces all settings of the tenant; a limit that is not given is removed.")]
 pub struct Arguments {
@@ -29,26 +34,24 @@ pub struct Arguments {
     /// Maximum number of waiting tasks [default: no limit]
     #[arg(long, value_name = "COUNT")]
     queued: Option<u64>,
-    /// Maximum number of retries for each 100 first starts [default: no limit]
+    /// Maximum number of retries, as a percentage of first attempts [default: no limit]
     #[arg(long, value_name = "PERCENT")]
     retries: Option<u32>,
-    /// Quota of tasks that run at the same time: HARD, or RESERVED,SOFT,HARD,BURST (see docs/tasks.md)
-    /// [default: no limit]
+    /// Quota of tasks that run at the same time [default: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     concurrency: Option<Quota>,
-    /// Quota of processors for running tasks, in thousandths of a processor: HARD, or RESERVED,SOFT,HARD,BURST
-    /// [default: no limit]
+    /// Quota of processors that running tasks need together, in thousandths of a processor [default: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     cpu_milli: Option<Quota>,
-    /// Quota of memory for running tasks, in bytes: HARD, or RESERVED,SOFT,HARD,BURST [default: no limit]
+    /// Quota of memory that running tasks need together, in bytes [default: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     memory_bytes: Option<Quota>,
-    /// Maximum number of running tasks for each value of KEY: a label, or tenant, queue or kind; may be given
-    /// several times
+    /// Maximum number of running tasks that have the same value of KEY; KEY is a label, or tenant, queue or kind; may
+    /// be given several times
     #[arg(long = "limit", value_name = "KEY=COUNT", value_parser = limit)]
     limits: Vec<(String, u32)>,
-    /// Maximum number of starts in a DURATION for each value of KEY, such as user=10/1s, or with a burst:
-    /// user=10/1s,5
+    /// Maximum number of starts per DURATION of tasks that have the same value of KEY, such as user=10/1s; with a
+    /// burst of 5: user=10/1s,5; may be given several times
     #[arg(long = "rate", value_name = "KEY=COUNT/DURATION", value_parser = rate)]
     rates: Vec<(String, Rate)>,
 }

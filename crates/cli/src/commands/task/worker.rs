@@ -123,14 +123,14 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
     attachment.flush(FLUSH);
     let ended = attachment.error();
-    said(&attachment.load(), console)?;
+    print_load(&attachment.load(), console)?;
     match ended {
         Some(error) => Err(error.into()),
         None => Ok(()),
     }
 }
 
-fn said(load: &AttachmentLoad, console: &Console) -> Result<()> {
+fn print_load(load: &AttachmentLoad, console: &Console) -> Result<()> {
     if console.json {
         let object =
             json!({"given": load.given, "answered": load.answered, "stale": load.stale, "lost": load.lost});
@@ -138,7 +138,7 @@ fn said(load: &AttachmentLoad, console: &Console) -> Result<()> {
     }
     let AttachmentLoad { answered, stale, lost, .. } = load;
     let late = if *stale + *lost > 0 {
-        format!(", {stale} results too late, {lost} given to other workers")
+        format!("; {stale} results came too late, {lost} tasks went to other workers")
     } else {
         String::new()
     };

@@ -74,7 +74,7 @@ pub fn figures(report: &NodeReport) -> Vec<(&'static str, String)> {
 }
 
 /// The node's number, name, version and uptime.
-pub fn who(report: &NodeReport) -> String {
+pub fn node_title(report: &NodeReport) -> String {
     let stats = report.of("stats");
     let up = stats["uptime_s"].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let up = up.map_or_else(none, lasting);
@@ -82,7 +82,7 @@ pub fn who(report: &NodeReport) -> String {
 }
 
 /// The node's URL, or how long it has been unreachable.
-pub fn heard(report: &NodeReport) -> String {
+pub fn node_address_or_outage(report: &NodeReport) -> String {
     match (report.outage(), report.silent_for()) {
         (Some(outage), Some(silent)) => {
             format!("unreachable for {}: {}", lasting(silent), plain(&outage.why))
@@ -140,7 +140,7 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
         };
         vec![
             whole(&node["node"]),
-            if is_leader { format!("{state}, leads") } else { state.to_owned() },
+            if is_leader { format!("{state}, leader") } else { state.to_owned() },
             whole(&node["topics_owned"]),
             text(&node["listeners"]["tcp"]),
             text(&node["listeners"]["http"]),
@@ -149,8 +149,8 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
     let missing =
         cluster["missing"].as_str().map_or_else(String::new, |missing| format!(": {}", plain(missing)));
     let title = match cluster["cluster"].is_null() {
-        true => "one node, of no cluster".to_owned(),
-        false => format!("cluster, term {}{}{missing}", whole(&cluster["term"]), led(cluster)),
+        true => "single node, without a cluster".to_owned(),
+        false => format!("cluster, term {}{}{missing}", whole(&cluster["term"]), shard_leaders(cluster)),
     };
     StatusTable {
         title,
@@ -160,7 +160,7 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
 }
 
 /// The leader and term of each shard of the tasks.
-fn led(cluster: &Value) -> String {
+fn shard_leaders(cluster: &Value) -> String {
     let shards: Vec<String> = list(&cluster["tasks_shards"])
         .map(|shard| match shard["leader"].is_null() {
             true => "no node".to_owned(),
@@ -186,7 +186,7 @@ pub fn work(report: &NodeReport) -> StatusTable {
     let jain = work["jain"].as_f64().map_or_else(String::new, |jain| format!(", Jain's index {jain:.3}"));
     StatusTable {
         title: format!(
-            "work: {} tasks, {} running, {} workers{jain}",
+            "tasks: {} stored, {} running, {} workers{jain}",
             whole(&work["known"]),
             whole(&work["held"]),
             whole(&work["workers_up"])
@@ -303,7 +303,7 @@ mod tests {
             json!({"cluster": "c", "leader": 2, "term": 4, "nodes": [node(1, false), node(2, true)]}),
         );
         let nodes = nodes(&report);
-        assert_eq!(nodes.rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["DOWN", "up, leads"]);
+        assert_eq!(nodes.rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["DOWN", "up, leader"]);
         assert_eq!(nodes.title, "cluster, term 4");
     }
 

@@ -11,7 +11,12 @@ use crate::table::TextTable;
 const ROWS_MAX: usize = 20;
 
 pub fn write(report: &NodeReport, out: &mut impl Write, paint: TextPainter) -> io::Result<()> {
-    writeln!(out, "{}  {}", paint.strong(&figures::who(report)), figures::heard(report))?;
+    writeln!(
+        out,
+        "{}  {}",
+        paint.strong(&figures::node_title(report)),
+        figures::node_address_or_outage(report)
+    )?;
     for (name, figure) in figures::figures(report) {
         writeln!(out, "  {name:<11}{figure}")?;
     }

@@ -34,7 +34,10 @@ pub fn draw(report: &NodeReport, frame: &mut Frame<'_>) {
     draw_chart(report, frame, chart);
     draw_tables(report, frame, tables);
     frame.render_widget(
-        Paragraph::new(" q quits   dunlin top --once prints it   more in a browser: the HTTP listener").dim(),
+        Paragraph::new(
+            " q: quit   dunlin top --once: print as text   dashboard: the node's HTTP address, in a browser",
+        )
+        .dim(),
         keys,
     );
 }
@@ -42,12 +45,12 @@ pub fn draw(report: &NodeReport, frame: &mut Frame<'_>) {
 fn draw_head(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
     let style =
         if report.outage().is_some() { Style::new().white().on_red() } else { Style::new().reversed() };
-    let text = format!(" {}  {}", figures::who(report), figures::heard(report));
+    let text = format!(" {}  {}", figures::node_title(report), figures::node_address_or_outage(report));
     frame.render_widget(Paragraph::new(text).style(style).bold(), area);
 }
 
 fn draw_chart(report: &NodeReport, frame: &mut Frame<'_>, area: Rect) {
-    let block = Block::bordered().title(" records a second ").border_style(Style::new().dim());
+    let block = Block::bordered().title(" records per second ").border_style(Style::new().dim());
     let history = report.history(block.inner(area).width.into());
     frame.render_widget(Sparkline::default().block(block).data(history).style(Style::new().green()), area);
 }

@@ -38,7 +38,7 @@ pub struct Arguments {
     /// History of each log in records [default: the node's]
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
-    /// Age up to which each log keeps records, such as 1h [default: the node's]
+    /// Maximum age of the records that each log keeps, such as 1h [default: the node's]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration)]
     retention_age: Option<Duration>,
     /// Largest record in bytes, such as 64KiB [default: the node's]

@@ -42,11 +42,15 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
     writeln!(out, "  retention   {}{records}{age}", sized(retention.bytes))?;
     writeln!(out, "  record      {} at most", sized(config.record_bytes_max.into()))?;
     if let Some(reliable) = &config.reliable {
-        let then = if reliable.on_full == OnFull::Evict { "evicts the slowest" } else { "refuses" };
+        let then = if reliable.on_full == OnFull::Evict {
+            "evicts the slowest subscriber"
+        } else {
+            "refuses records"
+        };
         let wait = humantime::format_duration(reliable.wait_max);
         writeln!(
             out,
-            "  reliable    {} subscribers at most; publishers wait {wait}, then it {then}",
+            "  reliable    {} subscribers at most; if full, publishers wait {wait}, then the topic {then}",
             reliable.subscribers_max
         )?;
     }
@@ -63,7 +67,7 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
     if let Some(durable) = &config.durable {
         writeln!(
             out,
-            "  durable     a publisher is answered when its record is {}",
+            "  durable     a record is acknowledged when it is {}",
             stands_for(durable.acknowledge)
         )?;
         write_of_logs(topic, "durable/", out)?;
@@ -72,7 +76,7 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
     writeln!(out, "  publishers  {}", count(topic.publishers))?;
     writeln!(out, "  subscribers {}", count(topic.subscribers_total))?;
     if topic.logs.is_empty() {
-        writeln!(out, "  records     unknown: the node that owns the topic does not answer")?;
+        writeln!(out, "  records     unknown: the node that owns the topic does not respond")?;
     }
     Ok(())
 }
@@ -130,7 +134,7 @@ fn write_subscribers(topic: &TopicDescription, console: &Console, out: &mut impl
     table.write(out, console.paint)?;
     let more = (topic.subscribers_total.unwrap_or(0) as usize).saturating_sub(topic.subscribers.len());
     if more > 0 {
-        writeln!(out, "and {} more, less far behind", grouped(more as u64))?;
+        writeln!(out, "and {} more with less lag", grouped(more as u64))?;
     }
     Ok(())
 }

@@ -67,7 +67,7 @@ fn tasks_are_submitted_found_explained_and_cancelled() {
         assert_eq!(get(&mut client, taken[1].task).await.after, [taken[0].task]);
         let why =
             client.why(v1::WhyRequest { task: taken[1].task, stale: true }).await.unwrap().into_inner().why;
-        assert!(why.starts_with("waiting: for 1 tasks"), "{why}");
+        assert!(why.starts_with("waiting: other tasks must be completed first (1)"), "{why}");
         let stage = v1::TaskStage::Blocked.into();
         let asked = v1::ListTasksRequest { tenant: "acme".to_owned(), stage, ..Default::default() };
         let listed = client.list(asked.clone()).await.unwrap().into_inner();

@@ -10,11 +10,11 @@ export function Happened({ told }: { told: Cluster }) {
   const all = told.events ?? [];
   const events = all.map((event, at) => ({ event, first: isFirst(all.slice(0, at), event) })).reverse();
   return (
-    <Card title="What happened" flush right={<span class="soft small">as node {told.id} noticed</span>}>
+    <Card title="Events" flush right={<span class="soft small">as seen by node {told.id}</span>}>
       {events.length === 0
-        ? <Empty title="Nothing yet">A new leader, a node that goes or comes back, and topics that change hands stand here. A node that was started again begins anew.</Empty>
+        ? <Empty title="No events yet">New leaders, nodes that fail or return, and topics that change their owner appear here. The list starts empty when the node restarts.</Empty>
         : (
-          <ol class="events" aria-label="What happened" aria-live="polite" tabIndex={0}>
+          <ol class="events" aria-label="Events" aria-live="polite" tabIndex={0}>
             {events.map(({ event, first }) => {
               const [tone, text] = words(event);
               return (
@@ -39,11 +39,11 @@ function isFirst(before: ClusterEvent[], event: ClusterEvent): boolean {
 function words(event: ClusterEvent): ["good" | "bad" | "warn" | "accent" | "", string] {
   switch (event.event) {
     case "began":
-      return ["", `node ${event.node} began to look: ${event.there} of ${event.of} nodes there, ${event.leader == null ? "nobody leads yet" : `node ${event.leader} leads, term ${event.term}`}`];
+      return ["", `node ${event.node} started: ${event.there} of ${event.of} nodes are up, ${event.leader == null ? "there is no leader yet" : `node ${event.leader} is the leader, term ${event.term}`}`];
     case "leader":
-      return ["accent", event.node == null ? "nobody leads" : `node ${event.node} leads, term ${event.term ?? "?"}`];
+      return ["accent", event.node == null ? "there is no leader" : `node ${event.node} is the leader, term ${event.term ?? "?"}`];
     case "no_leader":
-      return ["bad", "nobody leads"];
+      return ["bad", "there is no leader"];
     case "joined":
       return ["good", `node ${event.node} joined`];
     case "removed":
@@ -51,9 +51,9 @@ function words(event: ClusterEvent): ["good" | "bad" | "warn" | "accent" | "", s
     case "gone":
       return ["bad", `node ${event.node} is down`];
     case "back":
-      return ["good", `node ${event.node} answers`];
+      return ["good", `node ${event.node} is up`];
     case "owner":
-      return ["warn", `${event.from == null ? "is owned" : `went from node ${event.from}`} ${event.to == null ? "to nobody" : event.from == null ? `by node ${event.to}` : `to node ${event.to}`}`];
+      return ["warn", event.to == null ? "has no owner" : event.from == null ? `is owned by node ${event.to}` : `moved from node ${event.from} to node ${event.to}`];
     default:
       return ["", [event.node != null && `node ${event.node}`, event.term != null && `term ${event.term}`].filter(Boolean).join(", ")];
   }

@@ -13,14 +13,14 @@ export function Nodes({ told }: { told: Cluster }) {
 }
 
 function Node({ node, told, topics }: { node: ClusterNode; told: Cluster; topics: number }) {
-  const part = told.cluster === null ? "by itself" : told.leader === node.node ? "leader" : told.voters.includes(node.node) ? "follower" : told.learners.includes(node.node) ? "learner" : "no vote";
+  const part = told.cluster === null ? "single node" : told.leader === node.node ? "leader" : told.voters.includes(node.node) ? "follower" : told.learners.includes(node.node) ? "learner" : "no vote";
   const share = (node.topics_owned ?? 0) / topics;
   const state = node.removed ? "removed" : node.alive ? "up" : "down";
   return (
     <li class={`card node ${state}`} data-node={node.node} data-state={state}>
       <div class="title">
         <h2>Node {node.node}</h2>
-        {node.node === told.id && <span class="pill">this one</span>}
+        {node.node === told.id && <span class="pill">this node</span>}
         <span class={`pill ${part === "leader" ? "accent" : ""}`}>{part}</span>
         <span class={`pill ${state === "up" ? "good" : "bad"}`}>{state}</span>
       </div>

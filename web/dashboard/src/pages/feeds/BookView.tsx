@@ -17,7 +17,7 @@ const STALE_S = 5;
 export function BookView({ topic, reducer }: { topic: string; reducer: Reducer }) {
   const seen = useBook(topic);
   useClock(500);
-  if (seen.ended) return <section class="card"><Empty title="The feed has ended for this page">{seen.ended}</Empty></section>;
+  if (seen.ended) return <section class="card"><Empty title="This page no longer receives the feed">{seen.ended}</Empty></section>;
   if (!seen.book) return <Waiting what="the book's snapshot" />;
   const scale = { price: Number(reducer.options.price_decimals ?? 0), size: Number(reducer.options.size_decimals ?? 0) };
   const { bids, asks } = seen.book.depth(200);
@@ -25,7 +25,7 @@ export function BookView({ topic, reducer }: { topic: string; reducer: Reducer }
     <>
       <Figures seen={seen} scale={scale} bid={bids[0]?.price} ask={asks[0]?.price} />
       <div class="grid narrow">
-        <Card title="Ladder" right={<a class="small" href={link("topics", topic)}>As a topic</a>}>
+        <Card title="Ladder" right={<a class="small" href={link("topics", topic)}>Show as a topic</a>}>
           <Ladder bids={bids.slice(0, SHOWN)} asks={asks.slice(0, SHOWN)} scale={scale} />
         </Card>
         <Card title="Depth"><Depth bids={bids} asks={asks} scale={scale} /></Card>
@@ -41,14 +41,14 @@ function Figures({ seen, scale, bid, ask }: { seen: Seen; scale: Scale; bid: num
   const spread = bid !== undefined && ask !== undefined ? (ask - bid) * unit : undefined;
   const age = (Date.now() - book.lastChangeMs) / 1000;
   return (
-    <Stats label="Of this book">
+    <Stats label="This book">
       <Stat label="Bid" value={<span class="good">{bid === undefined ? "–" : (bid * unit).toFixed(scale.price)}</span>} figure="book.bid" raw={bid} />
       <Stat label="Ask" value={<span class="bad">{ask === undefined ? "–" : (ask * unit).toFixed(scale.price)}</span>} figure="book.ask" raw={ask} />
-      <Stat label="Spread" value={spread === undefined ? "–" : spread.toFixed(scale.price)} tone={spread !== undefined && spread < 0 ? "warn" : undefined} note={spread === undefined || spread > 0 ? undefined : spread < 0 ? "crossed, as its records say" : "locked, as its records say"} />
-      <Stat label="Records" value={rate(seen.perSecond)} note={`${count(book.updates)} entries taken in`} figure="book.updates" raw={book.updates} />
+      <Stat label="Spread" value={spread === undefined ? "–" : spread.toFixed(scale.price)} tone={spread !== undefined && spread < 0 ? "warn" : undefined} note={spread === undefined || spread > 0 ? undefined : spread < 0 ? "crossed" : "locked"} />
+      <Stat label="Records" value={rate(seen.perSecond)} note={`${count(book.updates)} entries applied`} figure="book.updates" raw={book.updates} />
       <Stat label="Last change" value={book.lastChangeMs ? `${span(Math.max(0, age))} ago` : "–"} tone={age > STALE_S || !book.publisherConnected ? "warn" : undefined} note={book.publisherConnected ? `at ${book.position.epoch}-${exact(book.position.seq)}` : "no publisher is connected"} />
-      <Stat label="Gaps healed" value={exact(book.gapsHealed)} note={seen.gaps > 0 ? `${exact(seen.gaps)} told` : "none told"} figure="book.healed" raw={book.gapsHealed} />
-      <Stat label="This copy" value={book.right ? "right" : "healing"} tone={book.right ? "good" : "warn"} note={book.verified > 0 ? `checked ${count(book.verified)} times` : "each record follows the last"} figure="book.right" raw={book.right ? 1 : 0} />
+      <Stat label="Gaps repaired" value={exact(book.gapsHealed)} note={seen.gaps > 0 ? `${exact(seen.gaps)} reported` : "none reported"} figure="book.healed" raw={book.gapsHealed} />
+      <Stat label="This copy" value={book.right ? "correct" : "repairing"} tone={book.right ? "good" : "warn"} note={book.verified > 0 ? `checked ${count(book.verified)} times` : "no record is missing"} figure="book.right" raw={book.right ? 1 : 0} />
     </Stats>
   );
 }

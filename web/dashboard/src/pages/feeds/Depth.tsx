@@ -17,7 +17,7 @@ function summed(bids: Level[], asks: Level[], scale: Scale): { x: number[]; line
   const price = 10 ** -scale.price;
   const below = sums(bids, scale).reverse();
   const above = sums(asks, scale);
-  // A crossed book has bids above asks: prices are put in order, each with what either side has there.
+  // In a crossed book, bids are above asks, so the rows of both sides are sorted by price.
   const rows = [...below.map(([at, sum]) => [at * price, sum, null] as const), ...above.map(([at, sum]) => [at * price, null, sum] as const)];
   rows.sort((a, b) => a[0] - b[0]);
   return {

@@ -16,17 +16,17 @@ const SHOWN_MAX = 500;
 export function LastView({ topic }: { topic: string }) {
   const { values, loaded, ended } = useLast(topic);
   const [find, type] = useState("");
-  if (ended) return <section class="card"><Empty title="The feed has ended for this page">{ended}</Empty></section>;
+  if (ended) return <section class="card"><Empty title="This page no longer receives the feed">{ended}</Empty></section>;
   if (!loaded) return <Waiting what="the last values" />;
   const all = [...values].filter(([key]) => key.includes(find)).sort(([a], [b]) => (a < b ? -1 : 1));
   return (
     <Card title={`${exact(values.size)} keys`} flush right={<input class="input" type="search" placeholder="Part of a key" aria-label="Find a key" value={find} onInput={(event) => type(event.currentTarget.value)} />}>
-      <Table label="Last values" rows={all.slice(0, SHOWN_MAX)} id={([key]) => key} empty={<Empty title="No key is called so" />} columns={[
+      <Table label="Last values" rows={all.slice(0, SHOWN_MAX)} id={([key]) => key} empty={<Empty title="No key matches" />} columns={[
         { head: "Key", class: "name mono", cell: ([key]) => key },
         { head: "Value", class: "name mono", cell: ([, value]) => preview(value) },
         { head: "Bytes", num: true, cell: ([, value]) => bytes(value.length) },
       ]} />
-      {all.length > SHOWN_MAX && <p class="empty small">The first {SHOWN_MAX} of {exact(all.length)}.</p>}
+      {all.length > SHOWN_MAX && <p class="empty small">Only the first {SHOWN_MAX} of {exact(all.length)} keys are shown.</p>}
     </Card>
   );
 }

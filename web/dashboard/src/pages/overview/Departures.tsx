@@ -8,15 +8,15 @@ import { exact, moment } from "../../quantity.ts";
 
 export function Departures({ list }: { list: Departure[] }) {
   return (
-    <Card title="Refused or cut off" flush>
-      <Table label="Refused or cut off" rows={list} id={(one) => `${one.protocol}${one.name}${one.peer}${one.last}${one.why}`}
-        empty={<Empty title="Nobody was">Clients that are turned away or cut off stand here, with the reason.</Empty>}
+    <Card title="Refused or disconnected clients" flush>
+      <Table label="Refused or disconnected clients" rows={list} id={(one) => `${one.protocol}${one.name}${one.peer}${one.last}${one.why}`}
+        empty={<Empty title="No client was refused or disconnected">Such clients appear here, with the reason.</Empty>}
         columns={[
           { head: "When", cell: (one) => <span title={one.last}>{moment(one.last)}</span> },
-          { head: "Who", class: "name", cell: (one) => <>{one.name || one.peer || "unknown"} <span class="soft small">{one.protocol}</span></> },
+          { head: "Client", class: "name", cell: (one) => <>{one.name || one.peer || "unknown"} <span class="soft small">{one.protocol}</span></> },
           { head: "Outcome", cell: (one) => one.outcome },
-          { head: "Why", class: "name", cell: (one) => one.why },
-          { head: "Times", num: true, by: (one) => one.times, cell: (one) => exact(one.times) },
+          { head: "Reason", class: "name", cell: (one) => one.why },
+          { head: "Count", num: true, by: (one) => one.times, cell: (one) => exact(one.times) },
         ]} />
     </Card>
   );

@@ -8,7 +8,7 @@ import { ago, count, exact } from "../../quantity.ts";
 import { link } from "../../route.ts";
 
 export function Slowest({ subscribers, total }: { subscribers: Subscriber[]; total: number }) {
-  const empty = <Empty title="Nobody reads with a name" run={["dunlin sub ticks --name me --sleep 1ms"]}>Subscribers are shown with their lag, and with what they missed.</Empty>;
+  const empty = <Empty title="No subscribers" run={["dunlin sub ticks --name me --sleep 1ms"]}>Subscribers appear here with their lag and the number of records that they missed.</Empty>;
   const shown = subscribers.slice(0, 10);
   return (
     <Card title="Slowest subscribers" flush right={total > shown.length && <span class="soft small">{shown.length} of {count(total)}</span>}>
@@ -33,5 +33,5 @@ function Who({ subscriber }: { subscriber: Subscriber }) {
 
 function Missed({ subscriber }: { subscriber: Subscriber }) {
   if (subscriber.missed === 0) return <span class="soft">0</span>;
-  return <span class="bad" title={`${exact(subscriber.missed)} records, each told`}>{count(subscriber.missed)} <span class="small">{ago(subscriber.missed_at)}</span></span>;
+  return <span class="bad" title={`${exact(subscriber.missed)} records, all reported as gaps`}>{count(subscriber.missed)} <span class="small">{ago(subscriber.missed_at)}</span></span>;
 }

@@ -59,18 +59,18 @@ export function MapView({ world, scene, along, frames }: Props) {
           <button type="submit" class="button">Find</button>
         </form>
         {world.dimensions > 2 && (
-          <label class="field">Seen along<select class="input" value={along} onChange={(event) => keep({ along: event.currentTarget.value })}>
+          <label class="field">View along<select class="input" value={along} onChange={(event) => keep({ along: event.currentTarget.value })}>
             {AXES.map(([axis, shows]) => <option key={axis} value={axis}>{axis}: {shows}</option>)}
           </select></label>
         )}
-        <button type="button" class="button" onClick={() => view.current.fit()}>All of it</button>
-        <span class="soft small" role="status">{who ? `${exact(who.id)}, in region ${who.region}` : find && !scene.where(Number(find)) ? "nobody has this number" : "click to see who is there"}</span>
+        <button type="button" class="button" onClick={() => view.current.fit()}>Show all</button>
+        <span class="soft small" role="status">{who ? `${exact(who.id)}, in region ${who.region}` : find && !scene.where(Number(find)) ? "no entity has this number" : "click to identify an entity"}</span>
       </div>
       <p class="legend" style={{ padding: "0 var(--s3) var(--s2)" }}>
         {[...scene.byKind].sort(([a], [b]) => a - b).map(([kind, count]) => <span key={kind}>{kind === 0 ? "▪" : "✚"} {world.kinds?.[kind] ?? `kind ${kind}`} <b data-figure={`space.kind.${kind}`} data-raw={count}>{exact(count)}</b></span>)}
-        <span>to scale, in the world's units: {sides(world)}</span>
+        <span>size of the world, in its units: {sides(world)}</span>
       </p>
-      {world.dimensions > 2 && <p class="soft small" style={{ padding: "0 var(--s3) var(--s2)" }}>This world has three dimensions and the map has two: what lies behind one another along {along} is drawn on one place, so colours of regions may mix. Along another axis they may lie apart.</p>}
+      {world.dimensions > 2 && <p class="soft small" style={{ padding: "0 var(--s3) var(--s2)" }}>The map shows two of the world's three dimensions. Entities that differ only in {along} are drawn at the same place, so colours of regions may mix. Another axis may separate them.</p>}
       <div class="map">
         <canvas ref={canvas} tabIndex={0} role="img" aria-label={`Map of ${world.world}: ${scene.entities} entities in ${world.regions.length} regions. Arrow keys move it, plus and minus zoom, 0 shows all.`} onKeyDown={key} />
       </div>

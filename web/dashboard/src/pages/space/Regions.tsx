@@ -18,8 +18,8 @@ export function Regions({ world, scene }: { world: World; scene: Scene }) {
     <Card title="Regions" flush>
       <Table label="Regions" rows={world.regions} id={(region) => String(region.region)} columns={[
         { head: "Region", by: (region) => region.region, cell: (region) => <><span class="dot" aria-hidden="true" style={{ background: css(hue(region.region, dark)) }} /> {region.region}</> },
-        { head: "Process", cell: (region) => region.process == null ? <span class="bad">nobody</span> : <>{region.process} <span class="soft small mono">{address.get(region.process)}</span></> },
-        { head: "Stands by", cell: (region) => region.standby == null ? <span class="warn">nobody</span> : region.standby },
+        { head: "Process", cell: (region) => region.process == null ? <span class="bad">none</span> : <>{region.process} <span class="soft small mono">{address.get(region.process)}</span></> },
+        { head: "Standby", cell: (region) => region.standby == null ? <span class="warn">none</span> : region.standby },
         { head: "Epoch", num: true, cell: (region) => exact(region.epoch) },
         { head: "Entities", num: true, by: (region) => scene.regions.get(region.region)?.picture.count ?? 0, cell: (region) => exact(scene.regions.get(region.region)?.picture.count) },
         ...(ghosts ? [{ head: "Ghosts", num: true, cell: (region: World["regions"][number]) => exact(scene.regions.get(region.region)?.picture.ghosts) }] : []),
@@ -33,7 +33,7 @@ export function Regions({ world, scene }: { world: World; scene: Scene }) {
 
 function Age({ region, now }: { region: RegionScene | undefined; now: number }) {
   if (!region) return <span class="pill">no picture yet</span>;
-  if (now - region.at > STALE_MS) return <span class="pill warn">silent for {span((now - region.at) / 1000)}</span>;
-  if (now - region.tickedAt > STALE_MS) return <span class="pill warn">stands still for {span((now - region.tickedAt) / 1000)}</span>;
-  return <span class="pill good">alive</span>;
+  if (now - region.at > STALE_MS) return <span class="pill warn">no picture for {span((now - region.at) / 1000)}</span>;
+  if (now - region.tickedAt > STALE_MS) return <span class="pill warn">no tick for {span((now - region.tickedAt) / 1000)}</span>;
+  return <span class="pill good">running</span>;
 }

@@ -15,10 +15,10 @@ interface Answer {
 }
 
 const MEANS: Record<string, string> = {
-  memory: "the node has it in memory",
-  written: "it was written to the file",
-  synced: "it is on the disk",
-  quorum: "a majority of nodes has synced it",
+  memory: "the record is in the node's memory",
+  written: "the record is written to the file",
+  synced: "the record is synced to disk",
+  quorum: "a majority of nodes has synced the record",
 };
 
 export function Publish({ topic }: { topic: TopicInfo }) {
@@ -45,7 +45,7 @@ export function Publish({ topic }: { topic: TopicInfo }) {
     <Card title="Publish a record" right={<CopyAsCli line={cli} />}>
       <form onSubmit={send} style={{ display: "grid", gap: "var(--s3)" }}>
         <div class="row">
-          <label class="field" style={{ flex: "2 1 220px" }}>Subject, within <code>{pattern}</code><input class="input mono" required pattern=".*[^.]" title={`A subject within ${pattern}, to its end`} value={subject} onInput={(event) => setSubject(event.currentTarget.value)} /></label>
+          <label class="field" style={{ flex: "2 1 220px" }}>Subject, matching <code>{pattern}</code><input class="input mono" required pattern=".*[^.]" title={`A complete subject that matches ${pattern}`} value={subject} onInput={(event) => setSubject(event.currentTarget.value)} /></label>
           <label class="field" style={{ flex: "1 1 120px" }}>Key<input class="input mono" value={key} onInput={(event) => setKey(event.currentTarget.value)} /></label>
         </div>
         <label class="field">Payload<textarea class="input" rows={6} spellcheck={false} value={payload} onInput={(event) => setPayload(event.currentTarget.value)} /></label>

@@ -31,7 +31,7 @@ export function Record({ record, close }: { record: Rec; close: () => void }) {
           {record.headers.map(([name, value]) => [<dt key={name} class="mono">{name}</dt>, <dd key={`${name} value`} class="mono">{utf8(value) ?? preview(value)}</dd>])}
         </dl>
         <pre class="payload" tabIndex={0} aria-label="Payload">{text || "empty"}</pre>
-        {record.bytes > record.payload.length && <p class="soft small">The first {exact(record.payload.length)} bytes.</p>}
+        {record.bytes > record.payload.length && <p class="soft small">Only the first {exact(record.payload.length)} bytes are shown.</p>}
       </div>
     </section>
   );

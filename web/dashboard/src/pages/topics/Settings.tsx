@@ -19,9 +19,9 @@ export function Settings({ topic, again }: { topic: TopicInfo; again: () => void
       <Card title="Logs" flush>
         <Table label="Logs" rows={topic.logs ?? []} id={(log) => String(log.partition)} columns={[
           { head: "Partition", num: true, cell: (log) => log.partition },
-          { head: "Oldest held", class: "mono", num: true, cell: (log) => log.first ?? "–" },
+          { head: "Oldest retained", class: "mono", num: true, cell: (log) => log.first ?? "–" },
           { head: "Newest", class: "mono", num: true, cell: (log) => log.last ?? "–" },
-          { head: "Held", num: true, cell: (log) => count(log.retained_records) },
+          { head: "Retained", num: true, cell: (log) => count(log.retained_records) },
           { head: "Memory", num: true, cell: (log) => bytes(log.memory_bytes) },
           { head: "Disk", num: true, cell: (log) => bytes(log.disk_bytes) },
           { head: "Synced", class: "mono", num: true, cell: (log) => log.synced ?? "–" },
@@ -29,7 +29,7 @@ export function Settings({ topic, again }: { topic: TopicInfo; again: () => void
         ]} />
       </Card>
       <div class="grid">
-        <Card title="Created with"><pre class="payload" tabIndex={0} aria-label="Settings">{JSON.stringify(topic.config, null, 2)}</pre></Card>
+        <Card title="Configuration"><pre class="payload" tabIndex={0} aria-label="Settings">{JSON.stringify(topic.config, null, 2)}</pre></Card>
         <Move topic={topic} again={again} />
         <Delete topic={topic} />
       </div>
@@ -39,7 +39,7 @@ export function Settings({ topic, again }: { topic: TopicInfo; again: () => void
 
 function Move({ topic, again }: { topic: TopicInfo; again: () => void }) {
   const { data: cluster } = useNode<Cluster>("cluster");
-  // Without an owner there is no cluster, and nowhere to go.
+  // A topic without an owner is on a node outside any cluster, so it cannot be moved.
   const others = topic.owner ? (cluster?.nodes ?? []).filter((node) => node.node !== topic.owner?.node && !node.removed) : [];
   const [to, choose] = useState("");
   const [error, fail] = useState<Error>();
@@ -53,7 +53,7 @@ function Move({ topic, again }: { topic: TopicInfo; again: () => void }) {
       fail(refused as Error);
     }
   };
-  const note = topic.owner ? `Node ${topic.owner.node} owns it in epoch ${exact(topic.owner.epoch)}. Moving it loses nothing; subscribers notice a new epoch.` : "This node is by itself, in no cluster: all its topics are its own.";
+  const note = topic.owner ? `Node ${topic.owner.node} is the owner, in epoch ${exact(topic.owner.epoch)}. A move loses no records; subscribers receive the new epoch.` : "This node does not belong to a cluster, so the topic cannot be moved.";
   return (
     <Card title="Owner" right={to && <CopyAsCli line={command("dunlin", "topics", "move", topic.name, to)} />}>
       <p class="soft">{note}</p>
@@ -85,9 +85,9 @@ function Delete({ topic }: { topic: TopicInfo }) {
   };
   return (
     <Card title="Delete" right={<CopyAsCli line={command("dunlin", "topics", "delete", topic.name)} />}>
-      <p class="soft">Subscribers read the rest and are told that it was deleted. There is no way back.</p>
+      <p class="soft">Subscribers can read the remaining records for a while, and receive a notice of the deletion. It cannot be undone.</p>
       <form class="row" onSubmit={remove} style={{ marginTop: "var(--s3)" }}>
-        <label class="field">Its name, to be sure<input class="input mono" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>
+        <label class="field">Type the topic's name to confirm<input class="input mono" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>
         <button type="submit" class="button" disabled={typed !== topic.name}>Delete</button>
       </form>
       <Failed error={error} />

@@ -29,7 +29,7 @@ export function TailPanel({ pattern, route }: { pattern: string; route: Route })
     return () => made.close();
   }, [pattern, from, session]);
   useEffect(() => tail.current?.only(filter), [filter]);
-  // What is under way when it is held still comes, and is shown when it goes on.
+  // Records that arrive during a pause are shown when the pause ends.
   const frozen = useRef<Row[] | null>(null);
   useEffect(() => tail.current?.hold(held), [held, from, pattern]);
   const turn = () => {
@@ -39,8 +39,8 @@ export function TailPanel({ pattern, route }: { pattern: string; route: Route })
   const now = tail.current;
   const right = (
     <>
-      <span class="soft small" role="status" data-figure="tail">{now ? `${count(now.kept)} shown of ${count(now.received)}` : ""}</span>
-      <button type="button" class="button" aria-pressed={held} onClick={turn}>{held ? "Go on" : "Hold"}</button>
+      <span class="soft small" role="status" data-figure="tail">{now ? `${count(now.kept)} of ${count(now.received)} records shown` : ""}</span>
+      <button type="button" class="button" aria-pressed={held} onClick={turn}>{held ? "Continue" : "Pause"}</button>
       <button type="button" class="button bare" onClick={() => now?.clear()}>Clear</button>
       <CopyAsCli line={cli(pattern, from)} />
     </>
@@ -50,14 +50,14 @@ export function TailPanel({ pattern, route }: { pattern: string; route: Route })
       <div class="row" style={{ padding: "var(--s2) var(--s3)" }}>
         <From from={from} />
         <label class="field" style={{ flex: "1 1 200px" }}>
-          Only with
+          Filter
           <input class="input mono" type="search" value={filter} onInput={(event) => keep({ only: event.currentTarget.value })} />
         </label>
       </div>
       {now && now.rows.length > 0
         ? <Rows rows={frozen.current ?? now.rows} held={held} toggle={turn} chosen={chosen} choose={choose} />
         : !now?.open ? <Waiting what="a subscription" />
-        : <Empty title="Nothing was published since this tab reads" run={[command("dunlin", "pub", example(pattern), "hello")]}>It reads {from === "latest" ? "from now on" : "what is held, then goes on live"}.</Empty>}
+        : <Empty title="No records yet" run={[command("dunlin", "pub", example(pattern), "hello")]}>{from === "latest" ? "New records appear here" : "Retained records appear here, then new ones"}.</Empty>}
       {chosen && <Record record={chosen} close={() => choose(null)} />}
     </Card>
   );
@@ -76,18 +76,18 @@ function From({ from }: { from: string }) {
         From
         <select class="input" value={known.includes(from) ? from : "place"} onChange={(event) => event.currentTarget.value !== "place" && keep({ from: event.currentTarget.value })}>
           <option value="latest">now</option>
-          <option value="earliest">the oldest held</option>
+          <option value="earliest">the oldest retained record</option>
           <option value="1m">a minute ago</option>
           <option value="10m">ten minutes ago</option>
           <option value="1h">an hour ago</option>
-          <option value="place" disabled>a place</option>
+          <option value="place" disabled>a position or time</option>
         </select>
       </label>
       <label class="field">
-        After a position, or so long ago
+        Position or age
         <input class="input mono" placeholder="7-1042, 5m" size={12} value={place} pattern="\d+-\d+|\d+(ms|s|m|h|d)" onInput={(event) => type(event.currentTarget.value)} />
       </label>
-      <button type="submit" class="button">Seek</button>
+      <button type="submit" class="button">Go</button>
     </form>
   );
 }

@@ -30,7 +30,7 @@ export function Topic({ name, route }: { name: string; route: Route }) {
   );
   if (!topic) {
     if (asked.error instanceof Problem && asked.error.status === 404) {
-      return <>{head}<Empty title="There is no topic of this name" run={[command("dunlin", "pub", name, "hello")]}>It comes into being when something is published to it.</Empty></>;
+      return <>{head}<Empty title="This topic does not exist" run={[command("dunlin", "pub", name, "hello")]}>The first published record creates it.</Empty></>;
     }
     return <>{head}{asked.error ? <Failed error={asked.error} /> : <Waiting what="the topic" />}</>;
   }
@@ -40,7 +40,7 @@ export function Topic({ name, route }: { name: string; route: Route }) {
       {head}
       <Failed error={asked.error} />
       <Figures topic={topic} at={asked.at} />
-      <Tabs label="Of this topic" chosen={tab} choose={(to) => keep({ tab: to === "tail" ? null : to })}
+      <Tabs label="This topic" chosen={tab} choose={(to) => keep({ tab: to === "tail" ? null : to })}
         tabs={[{ name: "tail", title: "Tail" }, { name: "subscribers", title: `Subscribers ${subscribers > 0 ? subscribers : ""}` }, { name: "publish", title: "Publish" }, { name: "settings", title: "Log and settings" }]}>
         {tab === "tail" && <TailPanel pattern={topic.config.pattern ?? name} route={route} />}
         {tab === "subscribers" && <Subscribers topic={topic} />}
@@ -72,16 +72,16 @@ function Figures({ topic, at }: { topic: TopicInfo; at: number }) {
   const disk = sum((log) => log.disk_bytes ?? 0) ?? 0;
   const last = topic.logs?.map((log) => log.last_append).filter((when) => when !== null).sort().at(-1);
   const perSecond = useRate(total ?? 0, at);
-  const where = memory === undefined ? "its owner does not answer" : bytes(memory) + (disk > 0 ? `, ${bytes(disk)} on disk` : " in memory");
+  const where = memory === undefined ? "owner does not respond" : bytes(memory) + (disk > 0 ? `, ${bytes(disk)} on disk` : " in memory");
   const since = ago(last);
   return (
-    <Stats label="Of this topic">
+    <Stats label="This topic">
       <Stat label="Appended" value={count(total)} note={perSecond === undefined ? " " : rate(perSecond)} figure="topic.records" raw={total} />
-      <Stat label="Held" value={count(held)} note={where} figure="topic.held" raw={held} />
+      <Stat label="Retained" value={count(held)} note={where} figure="topic.held" raw={held} />
       <Stat label="Subscribers" value={exact(topic.subscribers?.length)} note={`${exact(topic.groups?.length)} groups`} />
       <Stat label="Publishers" value={exact(topic.publishers)} />
       <Stat label="Last record" value={since.replace(/ ago$/, "")} note={since.endsWith(" ago") ? "ago" : " "} />
-      <Stat label="Owner" value={topic.owner ? ownerText(topic.owner) : "this node"} note={topic.owner ? `epoch ${topic.owner.epoch}${topic.owner.alive ? "" : ", down"}` : "by itself, in no cluster"} tone={topic.owner && !topic.owner.alive ? "bad" : undefined} />
+      <Stat label="Owner" value={topic.owner ? ownerText(topic.owner) : "this node"} note={topic.owner ? `epoch ${topic.owner.epoch}${topic.owner.alive ? "" : ", down"}` : "no cluster"} tone={topic.owner && !topic.owner.alive ? "bad" : undefined} />
     </Stats>
   );
 }

@@ -130,15 +130,15 @@ export class Tail {
 export function words(event: NoticeEvent): { tone: "warn" | "bad"; text: string } | null {
   switch (event.type) {
     case "gap":
-      return { tone: "bad", text: `GAP  ${exact(event.first)} … ${exact(event.last)} of ${event.topic}: ${exact(event.records)} records were given up before this tab read them` };
+      return { tone: "bad", text: `GAP  ${exact(event.first)} … ${exact(event.last)} of ${event.topic}: ${exact(event.records)} records left the log before this tab read them` };
     case "lagging":
-      return { tone: "warn", text: `LAGGING  ${exact(event.behind)} of ${exact(event.retained)} records of ${event.topic} lie ahead of this tab` };
+      return { tone: "warn", text: `LAGGING  this tab has still to read ${exact(event.behind)} of the ${exact(event.retained)} retained records of ${event.topic}` };
     case "epoch":
-      return { tone: "warn", text: `EPOCH  ${event.topic} began anew: epoch ${event.old} ended after ${exact(event.lastSeen)}, now ${event.newFirst.epoch}-${event.newFirst.seq}${event.knownThrough === undefined ? "; whether there was more is not known" : `; it is known through ${exact(event.knownThrough)}`}` };
+      return { tone: "warn", text: `EPOCH  ${event.topic} began a new epoch: this tab read epoch ${event.old} up to ${exact(event.lastSeen)}, and continues at ${event.newFirst.epoch}-${event.newFirst.seq}${event.knownThrough === undefined ? "; later records of the old epoch may be lost" : `; the old epoch ended at ${exact(event.knownThrough)}`}` };
     case "deleted":
       return { tone: "bad", text: `DELETED  ${event.topic} ended at ${event.last.epoch}-${event.last.seq}` };
     case "reconnected":
-      return { tone: "warn", text: "RECONNECTED  what was missed meanwhile follows, or is told as a gap" };
+      return { tone: "warn", text: "RECONNECTED  missed records follow, or are reported as a gap" };
     case "ended":
       return { tone: "bad", text: `END  ${event.error.message}` };
     default:

@@ -10,13 +10,13 @@ export function Queues({ queues }: { queues: Queue[] }) {
   const sorted = [...queues].sort((a, b) => b.oldest_ms - a.oldest_ms);
   return (
     <Card title="Queues" flush>
-      <Table label="Queues" rows={sorted} id={(queue) => `${queue.tenant}/${queue.queue}/${queue.kind}`} empty={<Empty title="Nothing waits for a worker" />} columns={[
+      <Table label="Queues" rows={sorted} id={(queue) => `${queue.tenant}/${queue.queue}/${queue.kind}`} empty={<Empty title="No task waits for a worker" />} columns={[
         { head: "Tenant", class: "name", cell: (queue) => queue.tenant },
         { head: "Queue", class: "name", cell: (queue) => queue.queue },
         { head: "Kind", class: "name", cell: (queue) => queue.kind },
         { head: "Ready", num: true, by: (queue) => queue.ready, cell: (queue) => count(queue.ready) },
-        { head: "Waits longest", num: true, by: (queue) => queue.oldest_ms, cell: (queue) => (queue.ready > 0 ? span(queue.oldest_ms / 1000) : "–") },
-        { head: "One costs", num: true, by: (queue) => queue.cost_us, cell: (queue) => (queue.cost_us > 0 ? span(queue.cost_us / 1e6) : "–") },
+        { head: "Longest wait", num: true, by: (queue) => queue.oldest_ms, cell: (queue) => (queue.ready > 0 ? span(queue.oldest_ms / 1000) : "–") },
+        { head: "Time per task", num: true, by: (queue) => queue.cost_us, cell: (queue) => (queue.cost_us > 0 ? span(queue.cost_us / 1e6) : "–") },
       ]} />
     </Card>
   );

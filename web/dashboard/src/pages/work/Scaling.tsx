@@ -11,19 +11,19 @@ import { workPast } from "./past.ts";
 export function Scaling({ told }: { told: Work }) {
   const past = workPast();
   const { scaling } = told;
-  const wanted = scaling?.forecast ? [{ label: "the forecast wants", colour: "c4", values: past.wanted, dashed: true }] : [];
+  const wanted = scaling?.forecast ? [{ label: "required by the forecast", colour: "c4", values: past.wanted, dashed: true }] : [];
   return (
     <div class="grid">
-      <Card title="Workers and what waits" right={scaling && <span class="soft small">{exact(scaling.ready)} ready of {exact(scaling.processes)}{scaling.warm ? `, ${exact(scaling.warm)} warm` : ""}, {exact(scaling.min)} to {exact(scaling.max)}</span>}>
+      <Card title="Workers and waiting tasks" right={scaling && <span class="soft small">{exact(scaling.ready)} ready of {exact(scaling.processes)}{scaling.warm ? `, ${exact(scaling.warm)} warm` : ""}, {exact(scaling.min)} to {exact(scaling.max)}</span>}>
         <Chart label="Workers" x={past.at} show={count} ticks="whole" stepped height={120} lines={[{ label: "workers", colour: "c1", values: past.workers, area: true }, ...wanted]} />
-        <Chart label="Tasks" x={past.at} show={count} ticks="whole" height={110} lines={[{ label: "could start", colour: "c2", values: past.waiting }, { label: "running", colour: "c3", values: past.held }]} />
-        {scaling?.forecast && <Chart label="Arrivals" x={past.at} show={rate} height={110} lines={[{ label: "arrived", colour: "c1", values: past.arrived }, { label: "at most to come, by the forecast", colour: "c4", values: past.expected, dashed: true }]} />}
+        <Chart label="Tasks" x={past.at} show={count} ticks="whole" height={110} lines={[{ label: "startable", colour: "c2", values: past.waiting }, { label: "running", colour: "c3", values: past.held }]} />
+        {scaling?.forecast && <Chart label="Arrivals" x={past.at} show={rate} height={110} lines={[{ label: "arrived", colour: "c1", values: past.arrived }, { label: "maximum by the forecast", colour: "c4", values: past.expected, dashed: true }]} />}
         {scaling && <Outlook forecast={scaling.forecast} />}
       </Card>
       <Card title="Decisions" flush>
         {scaling
           ? <Decisions events={scaling.events ?? []} />
-          : <Empty title="This node starts no workers" run={["dunlin dev --workers 'dunlin task worker --kind count -- wc -c' --scale 1..8"]}>Told what a worker is, it runs as many as the waiting tasks need.</Empty>}
+          : <Empty title="This node starts no workers" run={["dunlin dev --workers 'dunlin task worker --kind count -- wc -c' --scale 1..8"]}>With a command for workers, the node runs as many as the waiting tasks need.</Empty>}
       </Card>
     </div>
   );
@@ -31,12 +31,12 @@ export function Scaling({ told }: { told: Work }) {
 
 /** The accuracy of the forecast, or the reason why there is none. */
 function Outlook({ forecast }: { forecast: Forecast | null }) {
-  if (!forecast) return <p class="soft small">Nothing is forecast: nobody said how often the work comes back (<code>--scale-season 1h</code>).</p>;
+  if (!forecast) return <p class="soft small">There is no forecast, because the node does not know the period of the load (<code>--scale-season 1h</code>).</p>;
   if (forecast.wanted == null) return <p class="soft small" data-figure="work.forecast">The forecast needs {span(forecast.needed_ms / 1000)} of history and has {span(forecast.known_ms / 1000)}.</p>;
-  const error = forecast.error == null ? "none has come due yet" : `they were wrong by ${percent(forecast.error)} on average`;
+  const error = forecast.error == null ? "No forecast could be checked yet" : `Forecasts were wrong by ${percent(forecast.error)} on average`;
   return (
     <p class="soft small" data-figure="work.forecast" data-raw={forecast.wanted}>
-      At most {rate(forecast.upper_per_s)} within {span(forecast.lead_ms / 1000)}, by the forecast: {exact(forecast.wanted)} {forecast.wanted === 1 ? "worker" : "workers"}. Of forecasts {error}; this one is {forecast.used ? "gone by" : "not gone by"}.
+      The forecast is at most {rate(forecast.upper_per_s)} within {span(forecast.lead_ms / 1000)}, which needs {exact(forecast.wanted)} {forecast.wanted === 1 ? "worker" : "workers"}. {error}; this one is {forecast.used ? "used" : "not used"}.
     </p>
   );
 }
@@ -44,13 +44,13 @@ function Outlook({ forecast }: { forecast: Forecast | null }) {
 function Decisions({ events }: { events: ScalingEvent[] }) {
   const rows = events.map((event, index) => ({ event, index })).reverse();
   return (
-    <Table label="Decisions" rows={rows} id={(row) => `${row.index}/${when(row.event)}`} empty={<Empty title="Nothing was decided yet" />} columns={[
+    <Table label="Decisions" rows={rows} id={(row) => `${row.index}/${when(row.event)}`} empty={<Empty title="No decisions yet" />} columns={[
       { head: "When", cell: ({ event }) => moment(when(event)) },
-      { head: "What", cell: ({ event }) => <span class={`pill ${event.kind === "out" ? "accent" : event.kind === "in" ? "good" : "warn"}`}>{event.kind === "out" ? `+${event.workers ?? 1}` : event.kind === "in" ? `−${event.workers ?? 1}` : event.kind}</span> },
-      { head: "Why", class: "name", cell: ({ event }) => event.trigger ?? (event.kind === "in" ? "fewer do" : "–") },
-      { head: "Seen for", num: true, cell: ({ event }) => took(event.passed_ms ?? event.low_ms, event.detected_ms ?? event.cooled_ms) },
-      { head: "Decided", num: true, cell: ({ event }) => took(event.detected_ms ?? event.cooled_ms, event.decided_ms) },
-      { head: "Ready, gone", num: true, cell: ({ event }) => took(event.decided_ms, event.ready_ms ?? event.gone_ms) },
+      { head: "Change", cell: ({ event }) => <span class={`pill ${event.kind === "out" ? "accent" : event.kind === "in" ? "good" : "warn"}`}>{event.kind === "out" ? `+${event.workers ?? 1}` : event.kind === "in" ? `−${event.workers ?? 1}` : event.kind}</span> },
+      { head: "Reason", class: "name", cell: ({ event }) => event.trigger ?? (event.kind === "in" ? "low load" : "–") },
+      { head: "Detection", num: true, cell: ({ event }) => took(event.passed_ms ?? event.low_ms, event.detected_ms ?? event.cooled_ms) },
+      { head: "Decision", num: true, cell: ({ event }) => took(event.detected_ms ?? event.cooled_ms, event.decided_ms) },
+      { head: "Start or end", num: true, cell: ({ event }) => took(event.decided_ms, event.ready_ms ?? event.gone_ms) },
     ]} />
   );
 }

@@ -30,7 +30,7 @@ export function Tasks({ told, route }: { told: Work; route: Route }) {
         <Failed error={asked.error} />
         {!asked.data && !asked.error && <Waiting what="tasks" />}
         {asked.data && (
-          <Table label="Tasks" rows={asked.data.tasks} id={(task) => task.task} empty={<Empty title="There is none of these" />} columns={[
+          <Table label="Tasks" rows={asked.data.tasks} id={(task) => task.task} empty={<Empty title="No such tasks" />} columns={[
             { head: "Task", class: "mono", cell: (task) => <a href={link("work", task.task)}>{task.task}</a> },
             { head: "Tenant", class: "name", cell: (task) => task.tenant },
             { head: "Kind", class: "name", cell: (task) => task.kind },

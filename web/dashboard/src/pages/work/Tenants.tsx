@@ -10,13 +10,13 @@ export function Tenants({ told }: { told: Work }) {
   const tenants = told.tenants ?? [];
   const done = tenants.reduce((all, tenant) => all + (tenant.completed_per_s ?? 0), 0);
   return (
-    <Card title="Tenants" flush right={told.jain != null && <span class="soft small">Jain's index {told.jain.toFixed(4)} of the last seconds</span>}>
+    <Card title="Tenants" flush right={told.jain != null && <span class="soft small">Jain's index of the last seconds: {told.jain.toFixed(4)}</span>}>
       <Table label="Tenants" rows={tenants} id={(tenant) => tenant.name} empty={<Empty title="No tenants yet" run={["dunlin task submit count hello --tenant acme"]} />} columns={[
         { head: "Tenant", class: "name", cell: (tenant) => tenant.name },
         { head: "Weight", num: true, by: (tenant) => tenant.weight, cell: (tenant) => exact(tenant.weight) },
-        { head: "Its share", num: true, by: (tenant) => tenant.share, cell: (tenant) => percent(tenant.share) },
-        { head: "Got", num: true, by: (tenant) => tenant.completed_per_s ?? 0, cell: (tenant) => <Got tenant={tenant} all={done} /> },
-        { head: "Done", num: true, by: (tenant) => tenant.completed_per_s ?? 0, cell: (tenant) => rate(tenant.completed_per_s) },
+        { head: "Fair share", num: true, by: (tenant) => tenant.share, cell: (tenant) => percent(tenant.share) },
+        { head: "Received", num: true, by: (tenant) => tenant.completed_per_s ?? 0, cell: (tenant) => <Got tenant={tenant} all={done} /> },
+        { head: "Completed/s", num: true, by: (tenant) => tenant.completed_per_s ?? 0, cell: (tenant) => rate(tenant.completed_per_s) },
         { head: "Running", num: true, by: (tenant) => tenant.running, cell: (tenant) => <>{exact(tenant.running)}{tenant.running_max != null && <span class="soft small"> of {exact(tenant.running_max)}</span>}</> },
         { head: "Ready", num: true, by: (tenant) => tenant.ready, cell: (tenant) => count(tenant.ready) },
         { head: "Queued", num: true, by: (tenant) => tenant.queued, cell: (tenant) => <Queued tenant={tenant} /> },
@@ -31,7 +31,7 @@ export function Tenants({ told }: { told: Work }) {
 function Got({ tenant, all }: { tenant: Tenant; all: number }) {
   const got = all > 0 ? (tenant.completed_per_s ?? 0) / all : 0;
   return (
-    <span title={`${percent(got)} of what was done in the last seconds`}>
+    <span title={`${percent(got)} of the tasks that were completed in the last seconds`}>
       {percent(all > 0 ? got : null)}
       <span class="bar" style={{ display: "block" }} aria-hidden="true"><i style={{ width: `${got * 100}%` }} /></span>
     </span>

@@ -24,14 +24,14 @@ export function Why({ id }: { id: string }) {
   const cancel = () => ask(path, { method: "DELETE" }).then(asked.again, fail);
   if (!task) {
     const none = asked.error instanceof Problem && asked.error.status === 404;
-    return <section class="card">{none ? <Empty title={`No task ${id} is known`}>It never was, or it was over long ago.</Empty> : asked.error ? <Failed error={asked.error} /> : <Waiting what="the task" />}</section>;
+    return <section class="card">{none ? <Empty title={`Task ${id} does not exist`}>It never existed, or it ended too long ago.</Empty> : asked.error ? <Failed error={asked.error} /> : <Waiting what="the task" />}</section>;
   }
   return (
-    <Card title={`Task ${task.task}`} right={<><Stage stage={task.stage} /><CopyAsCli line={command("dunlin", "task", "why", task.task)} />{!OVER.includes(task.stage) && <button type="button" class="button" onClick={cancel}>Cancel it</button>}<a href={link("work")}>Close</a></>}>
+    <Card title={`Task ${task.task}`} right={<><Stage stage={task.stage} /><CopyAsCli line={command("dunlin", "task", "why", task.task)} />{!OVER.includes(task.stage) && <button type="button" class="button" onClick={cancel}>Cancel task</button>}<a href={link("work")}>Close</a></>}>
       {task.why && <p class={`notice ${TONE[task.stage] ?? ""}`} role="status" data-figure="why">{task.why}</p>}
       <Failed error={error} />
       <dl class="facts" style={{ marginTop: "var(--s3)" }}>
-        <dt>For</dt><dd>{task.tenant}, queue {task.queue}, kind {task.kind}, priority {task.priority}</dd>
+        <dt>Tenant</dt><dd>{task.tenant}, queue {task.queue}, kind {task.kind}, priority {task.priority}</dd>
         <dt>Submitted</dt><dd>{moment(task.submitted_ms)} ({ago(task.submitted_ms)})</dd>
         {task.started_ms != null && <><dt>Started</dt><dd>{moment(task.started_ms)}{task.worker && <> by worker <span class="mono">{task.worker}</span></>}</dd></>}
         <dt>Attempts</dt><dd>{exact(task.attempts)}{task.lost > 0 ? `, ${exact(task.lost)} lost with their workers` : ""}</dd>
@@ -43,7 +43,7 @@ export function Why({ id }: { id: string }) {
         {task.outcome?.failure && <><dt>Failed</dt><dd class="bad">{task.outcome.failure}</dd></>}
       </dl>
       <Payload label="Payload" text={task.payload} bytes={task.payload_bytes} />
-      <Payload label={task.outcome?.failure ? "What its last attempt said" : "Result"} text={task.outcome?.bytes} />
+      <Payload label={task.outcome?.failure ? "Error of the last attempt" : "Result"} text={task.outcome?.bytes} />
     </Card>
   );
 }
@@ -54,7 +54,7 @@ function Payload({ label, text, bytes: all }: { label: string; text: string | un
   const size = new TextEncoder().encode(text);
   return (
     <>
-      <h3 class="small soft" style={{ marginTop: "var(--s3)" }}>{label}{all !== undefined && all > size.length ? `, its beginning, of ${bytes(all)}` : ""}</h3>
+      <h3 class="small soft" style={{ marginTop: "var(--s3)" }}>{label}{all !== undefined && all > size.length ? ` (only the beginning of ${bytes(all)})` : ""}</h3>
       <pre class="payload" tabIndex={0} aria-label={label}>{shown(size).text || "empty"}</pre>
     </>
   );

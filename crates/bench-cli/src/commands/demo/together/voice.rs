@@ -42,7 +42,7 @@ impl<'a> NarratorVoice<'a> {
         if self.console.json {
             return self.tell(&json!({"nodes": urls, "dashboard": dashboard}).to_string());
         }
-        self.tell(&format!("a cluster of {}: {}", urls.len(), urls.join(", ")))?;
+        self.tell(&format!("a cluster of {} nodes: {}", urls.len(), urls.join(", ")))?;
         if let Some(dashboard) = dashboard {
             let paint = self.console.paint;
             let about = paint.good("the dashboard, in a browser: it shows all five parts");
@@ -89,13 +89,13 @@ impl ClosingReport {
             return Ok(out.flush()?);
         }
         writeln!(out)?;
-        let mut table = TextTable::new(&["PART", "HOLDS", "RESULT"]);
+        let mut table = TextTable::new(&["PART", "PASSED", "RESULT"]);
         for (part, (holds, text)) in &self.sentences {
             table.row([(*part).to_owned(), if *holds { "yes" } else { "NO" }.to_owned(), text.clone()]);
         }
         table.write(&mut out, console.paint)?;
         let held = self.sentences.iter().filter(|(_, (holds, _))| *holds).count();
-        let result = format!("{held} of {} parts hold", self.sentences.len());
+        let result = format!("{held} of {} parts passed", self.sentences.len());
         writeln!(out, "\n{}", console.paint.verdict(self.holds(), &result))?;
         Ok(out.flush()?)
     }

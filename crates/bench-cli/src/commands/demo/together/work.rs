@@ -92,7 +92,7 @@ impl WorkProcess {
             }
         }
         let status = self.child.wait()?;
-        ensure!(status.success(), "the program that runs the tasks ended with {status}\n{closing}");
+        ensure!(status.success(), "the program that submits the tasks ended with {status}\n{closing}");
         Ok(Some(closing))
     }
 }
