@@ -172,6 +172,7 @@ impl Narration<'_> {
     }
 }
 
+/// Arguments of a hidden command: a subscriber process of the demo, started by `demo`.
 #[derive(Debug, clap::Args)]
 pub struct DemoChildArguments {
     /// Name of the subscriber

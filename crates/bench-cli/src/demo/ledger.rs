@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::account::{ContentDigest, LogAccount, MissedRecords};
 use super::recording::MarketRecording;
 
-/// For each topic, the lines that were published and their number.
+/// The lines that the publisher published to each topic, for comparison with the readers' accounts.
 #[derive(Debug, Default)]
 pub struct LineLedger<'a> {
     topics: BTreeMap<String, Entry<'a>>,
@@ -17,7 +17,7 @@ struct Entry<'a> {
     published: u64,
 }
 
-/// The result of an account.
+/// The comparison of one reader's account with the published lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountVerdict {
     pub published: u64,
@@ -30,7 +30,7 @@ pub struct AccountVerdict {
     pub faults: Vec<String>,
 }
 
-/// The recording with which the received lines agree.
+/// Whether the received lines equal the published ones: entirely, except for reported gaps, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bytes {
     /// The whole recording.

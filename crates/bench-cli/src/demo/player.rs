@@ -9,7 +9,7 @@ use super::ledger::LineLedger;
 use super::recording::MarketRecording;
 use super::schedule::ScheduledLine;
 
-/// A topic with the lines of one recording.
+/// A topic to which the lines of one recording are published, with its publisher.
 #[derive(Debug)]
 pub struct TopicStream<P> {
     pub topic: String,

@@ -10,7 +10,7 @@ use super::account::LogAccount;
 use super::ledger::{AccountVerdict, Bytes, LineLedger};
 use super::reader::DemoReader;
 
-/// A verdict for each subscriber and topic.
+/// A table with one row for each subscriber and topic: whether every record is accounted for.
 #[derive(Debug, Default)]
 pub struct SubscriberVerdicts {
     rows: Vec<(String, String, AccountVerdict)>,

@@ -97,10 +97,10 @@ impl Drop for Member {
     }
 }
 
-/// Prints an event.
+/// A function that prints an event of the demo.
 pub type Narrator<'a> = &'a dyn Fn(&str) -> Result<()>;
 
-/// The options of a world.
+/// The options of `demo --space`: its recordings, the size of its flock, and its nodes.
 #[derive(Debug)]
 pub struct DemoWorld<'a> {
     pub data: &'a Path,
@@ -111,7 +111,7 @@ pub struct DemoWorld<'a> {
     pub nodes: &'a [String],
 }
 
-/// A running world.
+/// The running world of `demo --space`: its processes, and a watcher that checks every entity.
 pub struct WorldDemo<'a> {
     world: &'a DemoWorld<'a>,
     stop: &'a StopFlag,

@@ -12,6 +12,7 @@ Examples:
   dunlin bench all --quick --json
   dunlin bench control --against bench-runs/2026-11-22T18-42-05Z-control-peers.json
 
+/// Arguments of `dunlin bench`, which measures performance.
 Results are medians over runs. A delivery counts only after a check of its content. Results are stored in a directory, from
 which `dunlin report` makes a page. With --url, the command measures a node that is already running.")]
 pub struct Arguments {
@@ -47,7 +48,7 @@ pub struct Arguments {
     pub keep: PathBuf,
 }
 
-/// Arguments of suite `feed` only.
+/// Arguments of `dunlin bench` that apply to suite `feed` only.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Suite feed")]
 pub struct FeedArguments {

@@ -21,6 +21,7 @@ Examples:
   dunlin demo --space                         a world of aircraft and 50,000 birds on three processes
   dunlin demo --together                      all of it on one cluster
 
+/// Arguments of `dunlin demo`, which replays recorded markets and checks every record.
 `cargo xtask demo` runs `--together`, with the program for tasks built first; `--only PART` runs one part.")]
 pub struct Arguments {
     /// Directory of the recordings
@@ -66,7 +67,7 @@ pub struct Arguments {
     pub allow_generated: bool,
 }
 
-/// The speed of a replay.
+/// The speed of a replay: a factor, a duration for each recording, or as fast as possible.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Speed {
     /// Duration of each recording's replay.

@@ -28,6 +28,7 @@ Examples:
   dunlin dev --workers 'python3 worker.py' --scale 1..8
                                              with as many task workers as the waiting tasks need
 
+/// Arguments of `dunlin dev`, which runs a node for development.
 The node is that of `dunlin serve` with the same options, but with all listeners open and with more output.")]
 pub struct Arguments {
     #[command(flatten)]

@@ -26,6 +26,7 @@ Try it, in three terminals:
   dunlin space watch                               show the map
   dunlin space near 1000000 --within 40            show entities near one
 
+/// Arguments of `dunlin space`, which runs and watches a world.
 A process owns a region by a lease of the node or cluster at --url. Another process is the region's standby. If the owner
 dies, the standby continues the region's entities from its copy, which is at most one tick old.")]
 pub struct Arguments {

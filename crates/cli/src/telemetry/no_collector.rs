@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::AnyLayer;
 use crate::outcome::CommandRefusal;
 
-/// A collector cannot exist.
+/// Has no values: a program without the feature `otel` cannot send spans to a collector.
 #[derive(Debug)]
 pub enum Collector {}
 

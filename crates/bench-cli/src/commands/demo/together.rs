@@ -33,7 +33,7 @@ const STEP: Duration = Duration::from_millis(500);
 /// The time after which a process of the world is killed.
 const CALM: Duration = Duration::from_secs(10);
 
-/// The options of the combined demo.
+/// The options of `demo --together`, which runs markets, tasks and a world on one cluster.
 pub struct CombinedDemo<'a> {
     pub source: &'a ReplaySource,
     /// The directory of the recordings, for programs that read them.

@@ -34,6 +34,7 @@ Examples:
 The command creates each topic with its recorded configuration and publishes its records in order. The records of
 several topics keep their order in time.
 
+/// Arguments of `dunlin feed replay`, which publishes a recording again.
 A recording with a hole is refused; `dunlin feed verify` shows where it is. A topic that has another publisher is refused
 too, unless --force is given.")]
 pub struct Arguments {

@@ -35,6 +35,7 @@ When the node is ready, the command prints one READY line. Each instrument has i
 order book. The same file and seed give the same records on any machine. Each record is published at its planned time;
 if the source is late, it prints by how much and publishes all records.
 
+/// Arguments of `dunlin feed serve`, which publishes simulated order books.
 docs/feeds.md describes the file. Built-in files: baseline_1x1_10k, fanout_1x100_1k, multi_100x10_500, loss_1x10_1k.")]
 pub struct Arguments {
     /// Instruments: a JSON or TOML file, or the name of a built-in one

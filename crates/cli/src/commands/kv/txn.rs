@@ -20,6 +20,7 @@ Examples:
 If all conditions hold, --put, --del and --get are done, in this order; otherwise --else-put, --else-del and --else-get.
 Exit code 1 means that a condition did not hold.";
 
+/// Arguments of `dunlin kv txn`, which runs a transaction on keys.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Arguments {

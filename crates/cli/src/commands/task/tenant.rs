@@ -19,6 +19,7 @@ Examples:
   dunlin task tenant acme --rate api=100/1s              100 starts per second for each value of api
   dunlin task tenant acme --queued 100000
 
+/// Arguments of `dunlin task tenant`, which creates or changes a tenant.
 The command replaces all settings of the tenant; a limit that is not given is removed.")]
 pub struct Arguments {
     /// Name of the tenant
