@@ -17,7 +17,7 @@ pub const NOISE_MIN: f64 = 0.05;
 /// Fewest rows of others from which the drift is computed.
 const OTHERS_MIN: usize = 5;
 
-/// One row of Dunlin in both runs.
+/// The change of one measured figure of Dunlin between two runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowComparison {
     /// Case, parameters and metric.
@@ -46,7 +46,7 @@ impl RowComparison {
     }
 }
 
-/// Comparison of a run with an earlier one.
+/// The changes of all figures between an earlier run and this one.
 #[derive(Clone, Debug)]
 pub struct RunComparison {
     then: String,

@@ -21,7 +21,7 @@ use crate::store::KeptRun;
 use crate::suites;
 use crate::table::{LineStyle, Table};
 
-/// Request of the command line.
+/// The parsed command line of `dunlin bench`: the suite, the options, and where runs are stored.
 #[derive(Clone, Debug)]
 pub struct BenchRequest {
     /// Name of a suite, or `all`.

@@ -27,7 +27,7 @@ use crate::store::KeptRun;
 use crate::suites;
 use crate::table::{LineStyle, Table};
 
-/// Result of making the report.
+/// The result of writing the report page: the runs that were left out.
 #[derive(Debug, Default)]
 pub struct ReportOutcome {
     /// Runs that were left out, with reasons.

@@ -13,7 +13,7 @@ use crate::machine::MachineDescription;
 use crate::point::target;
 use crate::row::{FigureRow, RowSet};
 
-/// A stored run.
+/// The stored results of one benchmark run, with its machine, commit and command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptRun {
     /// Suite, and whether peers ran: `spot` or `spot-peers`.
@@ -132,7 +132,7 @@ fn is_misnamed(row: &FigureRow) -> bool {
     row.suite == "feed" && (is_slow_rate || is_latency && row.min == 0.0)
 }
 
-/// Runs of a folder.
+/// The stored benchmark runs of a folder, oldest first.
 #[derive(Debug, Default)]
 pub struct RunArchive {
     /// Runs, oldest first.

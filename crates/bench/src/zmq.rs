@@ -8,7 +8,7 @@ use crate::cores::Pin;
 use crate::point::{Bench, RunSample};
 use crate::timed::TimedTransfer;
 
-/// Socket types of the C program.
+/// The pair of ZeroMQ socket types to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZmqPattern {
     /// XPUB with NODROP, and SUB.
@@ -30,7 +30,7 @@ impl ZmqPattern {
     }
 }
 
-/// Settings: `transport` is `inproc` (two threads) or `tcp` (two processes).
+/// The settings of a ZeroMQ measurement. Transport `inproc` means two threads, `tcp` two processes.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Socket types.

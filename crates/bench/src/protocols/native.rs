@@ -7,7 +7,7 @@ use super::route::{Sink, Source};
 use crate::child::PATIENCE;
 use crate::workload::describe;
 
-/// A publisher in process or of a client.
+/// Publishes records in process, or over Dunlin's own protocol.
 pub struct Native<P> {
     publisher: P,
     hand_over: fn(&mut P) -> Result<(), PublishError>,
@@ -45,7 +45,7 @@ impl<P: Publish + Send> Source for Native<P> {
     }
 }
 
-/// A subscriber in process or of a client.
+/// Receives records in process, or over Dunlin's own protocol.
 pub struct NativeReader<S>(pub S);
 
 impl<S: Subscribe> Sink for NativeReader<S> {

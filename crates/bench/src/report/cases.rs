@@ -14,7 +14,7 @@ use crate::row::{FigureRow, RowSet};
 use crate::store::KeptRun;
 use crate::table::Table;
 
-/// A case.
+/// The part of the report page that shows one case: its title, table and rows.
 pub struct Case {
     /// Title, with the cited runs.
     pub title: String,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::store::KeptRun;
 
-/// Runs of a chapter, oldest first, with the cited ones.
+/// The stored runs of a report chapter, oldest first, and which of them the chapter cites.
 pub struct Cited<'a> {
     runs: &'a [&'a KeptRun],
     cited: Vec<usize>,

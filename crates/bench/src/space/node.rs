@@ -26,14 +26,14 @@ use crate::child::PATIENCE;
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::role::{RoleArgs, hear, say};
 
-/// Addresses of a worker.
+/// The line with which a world's process reports the port on which it listens.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerPort {
     /// Port for other workers.
     pub port: u16,
 }
 
-/// An order of the parent.
+/// A command from the parent to a process of the measured world.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WorldCommand {
     /// Insert the entities of this region; the response is their number.
@@ -57,7 +57,7 @@ pub enum WorldCommand {
     Cut(Vec<(u64, u32)>),
 }
 
-/// Results of a run.
+/// The counts and durations that a process of the measured world reports after a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WorldReport {
     /// Start, on the machine's monotonic clock.
@@ -298,7 +298,7 @@ fn wait(
     Ok(())
 }
 
-/// Number of entities, and keys that divide them evenly.
+/// The number of entities in a region, and keys of the curve that divide them into equal parts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Weight {
     /// The region.

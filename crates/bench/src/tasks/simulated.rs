@@ -129,7 +129,7 @@ pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
         .with("least_kept_share", b.min(c).min(d)))
 }
 
-/// Rows of a seed: all strategies use the same runs.
+/// The simulated costs of all strategies for one seed, computed once and reused.
 #[derive(Debug, Default)]
 pub struct Costs(RefCell<Option<(u64, Vec<CostRow>)>>);
 
