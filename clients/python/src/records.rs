@@ -15,7 +15,7 @@ use dunlin_topic::{LogName, Position};
 
 use crate::column::{HeldBytes, bytes_of};
 
-/// A record without its bytes.
+/// The numbers of one record: sequence, epoch, times, and where its payload and metadata begin.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct RecordFields {
@@ -31,7 +31,7 @@ pub struct RecordFields {
     pub flags: u32,
 }
 
-/// A group of records.
+/// Received records that were copied out of the receive buffer together.
 #[derive(Default)]
 pub struct RecordGroup {
     heads: Vec<RecordFields>,
@@ -158,7 +158,7 @@ impl RecordGroup {
     }
 }
 
-/// All payloads, as the bytes of a column.
+/// The payloads of a group of records, as bytes that a column shows.
 pub struct Payloads(pub Arc<RecordGroup>);
 
 impl HeldBytes for Payloads {
@@ -167,7 +167,7 @@ impl HeldBytes for Payloads {
     }
 }
 
-/// All heads, as the bytes of columns.
+/// The numbers of a group of records ([`RecordFields`]), as bytes that columns show.
 pub struct Heads(pub Arc<RecordGroup>);
 
 impl HeldBytes for Heads {

@@ -31,7 +31,7 @@ pub enum Address {
     Any(Vec<Address>),
 }
 
-/// The text is not an address.
+/// The error for a text that is not an address of a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not an address: {why}")]
 pub struct AddressError {

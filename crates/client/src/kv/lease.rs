@@ -23,7 +23,7 @@ const TIMES: u32 = 3;
 /// The pause between attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A lease has ended.
+/// The error for a lease that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lease {lease} is lost: {why}")]
 pub struct LeaseLostError {
@@ -33,7 +33,7 @@ pub struct LeaseLostError {
     pub why: String,
 }
 
-/// A lease. Dropping it revokes it; [`leave`](Lease::leave) prevents that.
+/// A lease that a thread renews. Dropping it revokes the lease; [`leave`](Lease::leave) prevents that.
 #[derive(Debug)]
 pub struct Lease {
     handle: LeaseHandle,

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long the viewer listens to each process in turn.
 const TURN: Duration = Duration::from_millis(2);
 
-/// A viewer failed.
+/// The reason why a viewer cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
