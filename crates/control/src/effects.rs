@@ -3,7 +3,8 @@
 use crate::change::Change;
 use crate::item::Key;
 
-/// Effects in order. The caller of [`ControlState::apply`](crate::ControlState::apply) handles and clears them.
+/// What a command causes besides its reply: changes for watches, granted locks, and ended leases.
+/// The caller of [`ControlState::apply`](crate::ControlState::apply) handles and clears the effects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ControlEffects {
     /// Changes for watches.
@@ -14,7 +15,7 @@ pub struct ControlEffects {
     pub ended: Vec<u64>,
 }
 
-/// A lock that a waiting lease received.
+/// A lock that was granted to a waiting lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockGrant {
     /// The lock's name.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::error::ControlDecodeError;
 use crate::layout::{Fields, Layout};
 
-/// A key: one or more bytes; `$…` is reserved for the system. Keys of up to 40 bytes are stored inline. A pointer
-/// would make lookups half as slow again (a million keys: get 1,280 → 850 ns, put 2,000 → 1,600 ns).
+/// A key: one or more bytes. Keys that begin with `$` are reserved for the system.
+/// Keys of up to 40 bytes are stored inline.
+/// A pointer would make lookups half as slow again (a million keys: get 1,280 → 850 ns, put 2,000 → 1,600 ns).
 pub type Key = smallvec::SmallVec<[u8; 40]>;
 /// A value: any bytes.
 pub type Value = Arc<[u8]>;
@@ -14,7 +15,7 @@ pub type Value = Arc<[u8]>;
 /// Approximate memory of an item besides the bytes of key and value.
 pub(crate) const ITEM_BYTES: u64 = 96;
 
-/// A key's value and properties.
+/// The value of a key, its lease, and the revisions that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyItem {
     /// The value.

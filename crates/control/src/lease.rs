@@ -33,7 +33,7 @@ pub(crate) struct Lease {
     pub(crate) owner: Value,
 }
 
-/// Properties of a lease.
+/// The remaining time of a lease, and the number of keys and locks that depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseInfo {
     /// Time to live after a renewal, ms.

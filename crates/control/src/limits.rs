@@ -3,7 +3,8 @@
 use crate::layout::layout;
 
 layout! {
-    /// Limits, equal on every node, because they are part of the state and its snapshots.
+    /// Limits on keys, leases and locks.
+    /// The limits are part of the state and its snapshots, and therefore equal on every node.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct ControlStateLimits {
         /// Maximum size of a key or a lock's name, bytes.

@@ -9,7 +9,7 @@ use crate::state::{ControlState, check_range};
 pub const NOT_SHOWN: u64 = u64::MAX;
 
 choice! {
-    /// A query.
+    /// A query of keys, leases or the state's totals.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ControlQuery<'a> {
         /// Reads a key.
@@ -33,7 +33,7 @@ choice! {
 }
 
 choice! {
-    /// The result of a query.
+    /// The result of a [`ControlQuery`].
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum QueryAnswer {
         /// Keys; empty if there is none.
@@ -56,7 +56,7 @@ choice! {
 }
 
 layout! {
-    /// Properties of a lease.
+    /// A lease, its remaining time, and the number of keys and locks that depend on it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct LeaseState {
         /// The lease's number.
@@ -73,7 +73,7 @@ layout! {
 }
 
 choice! {
-    /// The result of a command.
+    /// The result of a command: the reply, or the refusal.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Answered {
         /// The command was applied.

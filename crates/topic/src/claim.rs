@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::event::Position;
 use crate::publish::PublishError;
 
-/// The claim of one publisher on the state of one partition.
+/// The record that a publisher knows to be in a partition's state: its last acknowledged one.
 #[derive(Debug, Default)]
 pub struct StateClaim(Mutex<ClaimState>);
 

@@ -20,7 +20,7 @@ pub const NO_PRODUCER: u64 = 0;
 pub const PRESENT: u32 = u32::MAX;
 
 layout! {
-    /// Opens a publisher of a topic.
+    /// Message OPEN_PUBLISHER: opens a publisher of a topic.
     ///
     /// PUBLISH may follow at once if the topic's literal prefix is known.
     pub struct OpenPublisher<'a> {
@@ -36,8 +36,9 @@ layout! {
 }
 
 layout! {
-    /// The topic that the next OPEN_PUBLISHER of a reused number expects. A node that forwards a batch sends
-    /// this message before PUBLISH of an open number, for the batch's publisher. Since version 4.
+    /// Message EXPECT_TOPIC: what a publisher that opens again expects of its topic. Since version 4.
+    /// It precedes OPEN_PUBLISHER of a reused number.
+    /// A node that forwards a batch sends it before PUBLISH of an open number.
     pub struct ExpectTopic<'a> {
         /// The client's number of the publisher.
         pub publisher: u32,
@@ -50,7 +51,7 @@ layout! {
 }
 
 layout! {
-    /// The last record of a partition that was acknowledged to a publisher.
+    /// The last record of a partition that a publisher knows to be acknowledged.
     pub struct LastAcknowledged {
         /// The partition.
         pub partition: u16,
@@ -60,7 +61,8 @@ layout! {
 }
 
 layout! {
-    /// Sent before PUBLISHER_OPENED: facts about the topic for a publisher that opens it again. Since version 4.
+    /// Message PUBLISHER_TOPIC: facts about the topic of a publisher that opens again. Since version 4.
+    /// It precedes PUBLISHER_OPENED.
     pub struct PublisherTopic {
         /// The publisher's number.
         pub publisher: u32,
@@ -72,7 +74,7 @@ layout! {
 }
 
 layout! {
-    /// The publisher was opened.
+    /// Message PUBLISHER_OPENED: a publisher was opened, with its topic's name, partitions and limits.
     pub struct PublisherOpened<'a> {
         /// The publisher's number.
         pub publisher: u32,
@@ -90,7 +92,8 @@ layout! {
 }
 
 layout! {
-    /// The publisher was refused. Its records are dropped until its number is opened again.
+    /// Message PUBLISHER_REFUSED: a publisher was refused.
+    /// Its records are dropped until its number is opened again.
     pub struct PublisherRefused<'a> {
         /// The publisher's number.
         pub publisher: u32,
@@ -190,7 +193,7 @@ impl PublishHeader {
     }
 }
 
-/// Records to append.
+/// Message PUBLISH: records to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish<'a> {
     /// [`FLAG_ACK`], [`FLAG_QUIET`], [`FLAG_EXPECT`].
@@ -202,7 +205,7 @@ pub struct Publish<'a> {
 }
 
 choice! {
-    /// The level of an acknowledgement.
+    /// The acknowledgement level that records have reached: in memory, written, synced or replicated.
     pub enum AckKind {
         /// The owner has the record in memory.
         Memory = 0,
@@ -216,8 +219,8 @@ choice! {
 }
 
 layout! {
-    /// Acknowledges everything that this publisher sent to this partition up to a sequence number, except batches
-    /// refused by PUBLISH_REFUSED.
+    /// Message PUBLISHED: acknowledges a publisher's records of one partition, up to a sequence number.
+    /// Batches that PUBLISH_REFUSED refused are not acknowledged.
     pub struct Published {
         /// The publisher.
         pub publisher: u32,
@@ -235,7 +238,7 @@ layout! {
 }
 
 layout! {
-    /// A whole PUBLISH was refused.
+    /// Message PUBLISH_REFUSED: all records of one PUBLISH were refused.
     pub struct PublishRefused<'a> {
         /// The publisher.
         pub publisher: u32,

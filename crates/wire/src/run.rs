@@ -10,7 +10,8 @@ use crate::publish::PublishHeader;
 /// Bytes before the frames of RUN and PUBLISH.
 pub const RUN_HEAD_BYTES: usize = HEADER_BYTES + BATCH_HEADER_BYTES;
 
-/// A batch of one channel; `header.topic_id` is the channel that LOG announced.
+/// Message RUN: a batch of records.
+/// `header.topic_id` is the channel that LOG announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch<'a> {
     /// The channel and the sequence numbers.

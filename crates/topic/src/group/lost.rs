@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Records that a group gives to no member any more.
+/// A range with records that a group lost: no member receives them any more.
 ///
 /// If the counts add up to the range's length, the whole range is lost; otherwise only that many records
 /// within the range.

@@ -11,7 +11,7 @@ use super::members::{MemberId, Members};
 use super::{GroupError, RecordSource, SourceItem};
 use crate::limits::LogLimits;
 
-/// A share group: each record goes to one member, at most once.
+/// The state machine of a share group: each record goes to one member, at most once.
 #[derive(Debug)]
 pub struct Share {
     members: Members<Handed>,
