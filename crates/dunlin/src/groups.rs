@@ -93,7 +93,7 @@ impl GroupCreator {
     }
 }
 
-/// Figures of a group.
+/// A group's members, and the number of its waiting and claimed records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupInfo {
     /// Its name.

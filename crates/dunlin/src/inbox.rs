@@ -15,7 +15,8 @@ use crate::node::Node;
 /// The first token of every inbox.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 
-/// The subjects of one session. Its topic is created on first use and deleted with the last inbox of its name.
+/// The subjects on which one session receives replies.
+/// Their topic is created on first use and deleted with the last inbox of the same name.
 #[derive(Debug)]
 pub struct Inbox {
     node: Node,

@@ -5,7 +5,8 @@ use dunlin_wire::{CODES, ErrorCode, Refusal};
 
 use crate::error::TopicError;
 
-/// A refusal that owns its text. [`Refused::as_wire`] borrows it for sending.
+/// A refusal of a request: an error code, its numbers and a text.
+/// [`Refused::as_wire`] borrows the text for sending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The error code.

@@ -65,7 +65,8 @@ use history::TaskHistory;
 use housekeeper::TasksHousekeeper;
 use machine::TasksMachine;
 
-/// Limits of one node for tasks. The leader of the cluster sets the limits of the state.
+/// Limits of a node's task scheduler: its shards, their history and their size.
+/// The leader of the cluster sets the limits of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TasksLimits {
     /// Number of shards, 1 to [`SHARDS_MAX`]. Equal on every node and never changed.
@@ -86,7 +87,8 @@ impl Default for TasksLimits {
     }
 }
 
-/// A node's part in the cluster's tasks. The part ends when it is dropped or stopped.
+/// A node's membership in the cluster's task scheduler, over all shards.
+/// The membership ends when this is dropped or stopped.
 pub struct Tasks {
     shards: Vec<Arc<TaskShard>>,
     dispatcher: Arc<Dispatcher>,

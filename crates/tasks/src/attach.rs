@@ -13,7 +13,7 @@ use crate::state::SchedulerState;
 use crate::task::TaskStage;
 
 layout! {
-    /// A worker's request to attach.
+    /// A worker's request to attach to a node, with the tasks that it still holds.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Attach<'a> {
         /// Id of the worker from an earlier connection; 0 for a new worker.
@@ -32,7 +32,7 @@ layout! {
 }
 
 layout! {
-    /// Response to a worker that attaches.
+    /// The response to a worker that attaches: its id, and the tasks that it may no longer report.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Attached {
         /// Id of the worker. A new id means that the old one was unknown, and its tasks went to others.
@@ -44,7 +44,7 @@ layout! {
     }
 }
 
-/// Tasks of a worker.
+/// The tasks that an attached worker holds, as the node sends them to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeldTasks {
     /// The start of each task of the worker.

@@ -8,7 +8,8 @@ use crate::rate::Rate;
 use crate::retry::RetryPolicy;
 
 choice! {
-    /// A change, applied as a whole or refused. Times from clients are milliseconds since 1970, 0 for none.
+    /// A command that changes tasks, workers, tenants or schedules; it is applied as a whole or refused.
+    /// Times from clients are milliseconds since 1970, 0 for none.
     /// Elapsed times use the cluster's own clock, which setting a system clock does not affect.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum TaskCommand<'a> {
@@ -121,7 +122,7 @@ choice! {
 }
 
 layout! {
-    /// Settings of a tenant.
+    /// The settings of a tenant: its weight, quotas and limits.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TenantSettings<'a> {
         /// Name of the tenant.
@@ -160,8 +161,7 @@ impl<'a> TenantSettings<'a> {
 }
 
 layout! {
-    /// Limits on a tenant's tasks that have the same value under a key: how many run at once, and how many
-    /// start in a time.
+    /// A limit on a tenant's tasks with the same value under a key: how many run at once, or start in a period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.
@@ -186,7 +186,7 @@ impl<'a> KeyLimit<'a> {
 }
 
 layout! {
-    /// A task to submit.
+    /// A task to submit: its queue, kind, payload, times and requirements.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct NewTask<'a> {
         /// Name of its queue.
@@ -232,7 +232,7 @@ impl<'a> NewTask<'a> {
 }
 
 choice! {
-    /// A task that must be done before another.
+    /// A task that must be done before another task can start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TaskDependency {
         /// A task that is already known.
@@ -245,7 +245,7 @@ choice! {
 }
 
 layout! {
-    /// A label.
+    /// A key and value that describe a worker, or that a task requires of its worker.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Label<'a> {
         /// Key of the label.
@@ -256,7 +256,7 @@ layout! {
 }
 
 layout! {
-    /// A worker that joins.
+    /// The description of a worker that joins: its kinds of tasks, its queues and its resources.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct NewWorker<'a> {
         /// Display name.
@@ -282,7 +282,8 @@ layout! {
 }
 
 choice! {
-    /// Commands with fields that were added later. Their number is that of the basic command plus 128.
+    /// The encoding of commands with fields that were added later.
+    /// Their number is that of the basic command plus 128.
     #[derive(Debug)]
     pub enum ExtendedCommand<'a> {
         Submit { tenant: &'a [u8], tasks: Vec<Whole<NewTask<'a>>> } = 130,
@@ -327,7 +328,7 @@ impl<'a> ExtendedCommand<'a> {
 }
 
 layout! {
-    /// A worker's report about an attempt.
+    /// A worker's report about an attempt of a task: its run time, processor time and memory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct AttemptReport {
         /// Id of the worker.

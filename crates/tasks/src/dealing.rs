@@ -45,7 +45,7 @@ impl ShardDemand {
     }
 }
 
-/// A shard's state, as far as allocation needs it.
+/// The workers of one shard and the slots that its tenants could use, for dividing slots among shards.
 #[derive(Debug, Clone, Default)]
 pub struct DemandSnapshot {
     workers: BTreeMap<u64, WorkerShare>,
@@ -63,10 +63,10 @@ struct WorkerShare {
     held: u32,
 }
 
-/// Changes in one shard: workers with their new slots and tasks ahead.
+/// The new slots of workers in one shard: worker, slots and tasks ahead of each.
 pub type Slots = Vec<(u64, u32, u32)>;
 
-/// Allocates the slots of some workers.
+/// Divides the slots of workers among the shards of the task scheduler.
 #[derive(Debug, Clone, Default)]
 pub struct SlotAllocator {
     workers: BTreeMap<u64, DealtWorker>,

@@ -190,7 +190,7 @@ pub(crate) trait Later<'a>: Layout<'a> {
     fn write_more(&self, out: &mut Vec<u8>);
 }
 
-/// A value followed by its later fields.
+/// Encodes a value together with the fields that were added to its type later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Whole<T>(pub T);
 

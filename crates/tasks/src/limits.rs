@@ -3,7 +3,8 @@
 use crate::layout::layout;
 
 layout! {
-    /// Limits of a state, the same on every node; they are part of the state and its snapshots.
+    /// Limits of the task scheduler: names, payloads, tasks, tenants and workers.
+    /// The limits are part of the state and its snapshots, and therefore equal on every node.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct SchedulerLimits {
         /// Maximum length of a name: of a tenant, queue, kind, worker or schedule, a label's key or value, an

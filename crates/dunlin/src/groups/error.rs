@@ -47,7 +47,7 @@ pub enum JoinError {
     },
 }
 
-/// A claim that has ended: its deadline passed, or it was settled before.
+/// The error for a claim that has ended: its deadline passed, or it was settled before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("claim {token} has ended: its deadline passed, or it was settled before")]
 pub struct StaleClaim {

@@ -3,7 +3,7 @@
 //! and network have a budget per step, and work beyond the budget waits. The bottleneck is the resource with
 //! the highest use.
 
-/// A scheduling node and its costs per task.
+/// The costs of a simulated scheduling node for each task: processor, log and network.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SimulatedNode {
     /// Groups over which tenants are sharded, each with its own processor.

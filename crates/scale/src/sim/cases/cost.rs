@@ -11,7 +11,7 @@ use crate::sizing::{MachineFit, WorkerNeed};
 
 use super::compare::policy_scenario;
 
-/// The savings of one strategy.
+/// The simulated monthly cost with and without one strategy for saving.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostRow {
     /// The strategy.

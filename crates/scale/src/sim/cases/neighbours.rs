@@ -5,7 +5,7 @@ use dunlin_tasks::Quota;
 use crate::sim::scenario::{Service, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 
-/// A tenant's quotas and use.
+/// The quotas of a simulated tenant, and how much of them its tasks used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantRow {
     /// Its name.
