@@ -17,8 +17,7 @@ impl HeldBytes for LevelRows {
     }
 }
 
-/// One side of an order book at one time, as rows of price and size.
-/// `numpy.asarray(levels)` shows the rows without a copy.
+/// One side of an order book at one time: rows of price and size, which NumPy reads without a copy.
 #[pyclass(frozen, sequence, name = "Levels", module = "dunlin")]
 pub struct PyLevels {
     rows: Arc<LevelRows>,

@@ -18,8 +18,7 @@ use crate::record::PyRecord;
 use crate::records::RecordGroup;
 use crate::runtime::{self, ReadyValue};
 
-/// A member of a group, which shares a topic's records with the other members.
-/// Iterate it with `for` or `async for`.
+/// A member of a group, which receives a share of the records. Iterate it with `for` or `async for`.
 #[pyclass(frozen, name = "Member", module = "dunlin")]
 pub struct PyMember {
     pub topic: String,

@@ -116,7 +116,7 @@ impl fmt::Display for Unavailable {
 impl std::error::Error for Unavailable {}
 
 /// A function that measures a point once.
-/// A run must fail if a delivery was missing or wrong, because the runner marks its rows as checked.
+/// The function must fail if a delivery was missing or wrong, because the runner marks its rows as checked.
 pub type Measure = Box<dyn FnMut(&Bench) -> Result<RunSample>>;
 
 /// One measurement to make: the target system, the case and the parameters.

@@ -280,8 +280,7 @@ impl Member {
     }
 }
 
-/// Acknowledges, returns and renews a member's claims, from any thread.
-/// After the member has left, its claims belong to other members.
+/// Acknowledges, returns and renews a member's claims, from any thread, until the member leaves the group.
 #[derive(Debug, Clone)]
 pub struct Settler {
     shared: Arc<SharedClient>,

@@ -31,8 +31,7 @@ pub enum RelayOutcome {
     Lost,
 }
 
-/// A function that receives the outcome of a relayed batch.
-/// The thread that drives the connection or the sending thread calls it.
+/// A function that receives the outcome of a relayed batch, on the connection's or the sender's thread.
 pub type RelayCallback = Box<dyn FnOnce(RelayOutcome) + Send>;
 
 /// Forwards batches of records to one topic, on behalf of other publishers.

@@ -135,8 +135,7 @@ choice! {
 }
 
 choice! {
-    /// The property of a key that a transaction compares, with the expected value.
-    /// Numbers of a missing key are 0, and its value equals no value.
+    /// The property of a key that a transaction compares. A missing key has numbers 0 and equals no value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ComparedProperty<'a> {
         /// The number of writes since its creation.

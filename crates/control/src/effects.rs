@@ -3,8 +3,7 @@
 use crate::change::Change;
 use crate::item::Key;
 
-/// What a command causes besides its reply: changes for watches, granted locks, and ended leases.
-/// The caller of [`ControlState::apply`](crate::ControlState::apply) handles and clears the effects.
+/// The effects of a command besides its reply, such as changes for watches. The caller of `apply` clears them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ControlEffects {
     /// Changes for watches.

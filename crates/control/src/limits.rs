@@ -3,8 +3,7 @@
 use crate::layout::layout;
 
 layout! {
-    /// Limits on keys, leases and locks.
-    /// The limits are part of the state and its snapshots, and therefore equal on every node.
+    /// Limits on keys, leases and locks, equal on every node because the state and its snapshots contain them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct ControlStateLimits {
         /// Maximum size of a key or a lock's name, bytes.

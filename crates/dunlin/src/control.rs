@@ -53,8 +53,7 @@ use machine::ControlMachine;
 use view::StateView;
 use waiting::LockWaiters;
 
-/// Limits of a node's key-value store: the history for watches, and the size of all keys.
-/// The leader of the cluster sets the limits of the state.
+/// Limits of a node's key-value store. The leader of the cluster sets the limits of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlLimits {
     /// Changes that watches can read from the past, bytes.
@@ -86,8 +85,7 @@ pub enum Consistency {
     Stale,
 }
 
-/// A node's membership in the Raft group that stores keys, leases and locks.
-/// The membership ends when this is dropped or stopped.
+/// A node's membership in the Raft group that stores keys, leases and locks, until it is dropped or stopped.
 pub struct Control {
     group: Mutex<Option<Arc<GroupHandle<ControlMachine>>>>,
     transport: Arc<dyn Transport>,

@@ -109,8 +109,7 @@ pub enum ClusterCommandError {
     Away(String),
 }
 
-/// The connections to the other nodes of the cluster.
-/// Only [`PeerNodes::ask`] and [`PeerNodes::ask_all`] may block.
+/// The connections to the cluster's other nodes. Only [`PeerNodes::ask`] and [`PeerNodes::ask_all`] may block.
 pub trait PeerNodes: Send + Sync + Debug {
     /// Proposes a command to the cluster, within bounded time.
     fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError>;

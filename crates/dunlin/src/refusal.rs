@@ -5,8 +5,7 @@ use dunlin_wire::{CODES, ErrorCode, Refusal};
 
 use crate::error::TopicError;
 
-/// A refusal of a request: an error code, its numbers and a text.
-/// [`Refused::as_wire`] borrows the text for sending.
+/// A refusal of a request that owns its text: an error code, its numbers and the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The error code.

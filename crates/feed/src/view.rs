@@ -26,7 +26,7 @@ pub enum BidAskRelation {
 }
 
 /// How often records locked or crossed an order book since it was created or restored.
-/// Such a book is reported until a record changes it; it is never repaired silently.
+/// A locked or crossed book is reported until a record changes it; it is never repaired silently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Crossings {
     /// Changes from open or apart to locked.

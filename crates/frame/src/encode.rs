@@ -20,8 +20,7 @@ pub struct Meta<'a> {
     pub headers: &'a [(&'a str, &'a [u8])],
 }
 
-/// The size and flags of a frame to write, packed into the frame's first word.
-/// One word avoids store-to-load stalls on every publish.
+/// The size and flags of a frame, packed into its first word, which avoids store-to-load stalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLayout(u64);
 

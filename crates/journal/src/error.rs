@@ -90,7 +90,7 @@ pub enum OpenError {
     Disk(#[from] DiskError),
 }
 
-/// The reason why a batch was not appended.
+/// The reason why a batch was not appended to a log.
 /// The log is unchanged, except after [`AppendError::Ended`] and [`AppendError::Disk`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -5,8 +5,7 @@ use std::io;
 
 use bytes::Bytes;
 
-/// The state machine that a Raft group replicates.
-/// The same commands at the same times produce the same state on every node.
+/// A replicated state machine: the same commands at the same times produce the same state on every node.
 pub trait StateMachine: Any + Send {
     /// Sets the cluster's time, ms. The time never decreases.
     fn advance(&mut self, now_ms: u64);

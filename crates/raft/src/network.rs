@@ -44,8 +44,7 @@ pub struct RaftMember {
 /// A future that completes with the response to a request between nodes.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
-/// The queue of a request between nodes.
-/// Requests of one lane arrive in order and do not wait for requests of other lanes.
+/// The queue of a request between nodes. Requests of one lane arrive in order and wait for no other lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestLane {
     /// Short requests that are useless when late: heartbeats, votes.
@@ -69,8 +68,7 @@ impl RequestLane {
     }
 }
 
-/// Sends requests to other nodes, which pass them to [`UntypedGroup::receive`](crate::UntypedGroup::receive), and returns the
-/// responses.
+/// Sends requests to the other nodes of a Raft group, and returns the responses.
 ///
 /// A response may be awaited on any thread, without a runtime. A missing response is an error after a bounded time.
 /// The error kind [`NotConnected`](io::ErrorKind::NotConnected) means that the request was not sent.

@@ -86,8 +86,7 @@ struct WorkersState {
     outlook: Mutex<Option<ForecastStatus>>,
 }
 
-/// The last decisions to start and end workers, and their progress.
-/// Times count from the start of the workers' thread.
+/// The last decisions to start and end workers. Times count from the start of the workers' thread.
 #[derive(Debug, Clone, Default)]
 pub struct ScalingDecisions {
     /// Decisions to start workers, oldest first.

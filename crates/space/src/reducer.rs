@@ -15,7 +15,7 @@ use crate::store::{EntityStore, Schema};
 use crate::world::WorldBox;
 
 /// The reducer of a region's topic, which keeps the region's entities.
-/// Freezing is free; the next record after it copies the state once.
+/// Freezing the state is free; the next record after it copies the state once.
 #[derive(Debug)]
 pub struct RegionReducer<const D: usize> {
     schema: Schema,

@@ -282,8 +282,7 @@ layout! {
 }
 
 choice! {
-    /// The encoding of commands with fields that were added later.
-    /// Their number is that of the basic command plus 128.
+    /// Commands with fields that were added later. Their number is that of the basic command plus 128.
     #[derive(Debug)]
     pub enum ExtendedCommand<'a> {
         Submit { tenant: &'a [u8], tasks: Vec<Whole<NewTask<'a>>> } = 130,

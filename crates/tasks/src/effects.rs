@@ -5,8 +5,7 @@ use std::sync::Arc;
 use crate::error::TaskDecodeError;
 use crate::layout::{choice, decode, encode, layout};
 
-/// What a command causes besides its reply: orders to workers, payloads to publish, and events.
-/// The caller carries the effects out in order and clears them.
+/// The effects of a command besides its reply, such as orders to workers. The caller clears them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskEffects {
     /// Orders for workers.

@@ -3,8 +3,7 @@
 use crate::layout::layout;
 
 layout! {
-    /// Limits of the task scheduler: names, payloads, tasks, tenants and workers.
-    /// The limits are part of the state and its snapshots, and therefore equal on every node.
+    /// Limits of the task scheduler, equal on every node because the state and its snapshots contain them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct SchedulerLimits {
         /// Maximum length of a name: of a tenant, queue, kind, worker or schedule, a label's key or value, an

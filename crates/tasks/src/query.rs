@@ -46,8 +46,7 @@ choice! {
 }
 
 layout! {
-    /// Selects tasks by tenant, queue, kind, stage and label, as encoded in a query.
-    /// Empty and zero fields match every task.
+    /// Selects tasks by tenant, queue, kind, stage and label. Empty and zero fields match every task.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct ListFilter<'a> {
         /// Name of the tenant.

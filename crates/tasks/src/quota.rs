@@ -10,8 +10,7 @@ use crate::layout::layout;
 pub(crate) const BURST_MS: u64 = 60_000;
 
 layout! {
-    /// A tenant's quota of one resource: reserved, soft, hard and burst amounts.
-    /// 0 means no amount; for `soft` and `hard`, no limit.
+    /// A tenant's quota of one resource. 0 means no amount; for `soft` and `hard`, no limit.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Quota {
         /// Amount that is kept free.

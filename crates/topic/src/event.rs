@@ -118,8 +118,7 @@ pub struct Lagging {
     pub retained: u64,
 }
 
-/// Reports to a subscriber that a log has a new epoch.
-/// The owner cannot guarantee that the subscriber has read the old epoch to its end.
+/// Reports a new epoch of a log: the subscriber may not have read the old epoch to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochChanged {
     /// The log.

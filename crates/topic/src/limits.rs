@@ -1,7 +1,6 @@
 //! The limits of this crate.
 
-/// Limits of one log and its groups: producers, members and claims.
-/// The defaults suit a node with many topics.
+/// Limits of one log and its groups. The defaults suit a node with many topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLimits {
     /// Maximum number of producers that a log remembers. Above the limit, the log forgets the least recently

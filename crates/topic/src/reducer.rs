@@ -21,8 +21,10 @@ pub struct ReducerConfig {
     pub options: BTreeMap<String, String>,
 }
 
-/// Computes a state from records. A state topic delivers expired records too. Calls run inside the log's lock: they
-/// must not block, and cost no more than a record requires.
+/// Computes a topic's state from its records.
+///
+/// A state topic delivers expired records too.
+/// Calls run inside the log's lock: they must not block, and cost no more than a record requires.
 ///
 /// The supertrait [`Any`] lets callers that know the kind inspect the state.
 pub trait Reducer: Any + Send + std::fmt::Debug {

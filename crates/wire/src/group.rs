@@ -118,7 +118,7 @@ const DELIVER_FIELDS_BYTES: usize = 16;
 /// Bytes before each frame of a DELIVER.
 const CLAIM_BYTES: usize = 32;
 
-/// One record for a member: 32 bytes, then its frame.
+/// One record of a DELIVER message: 32 bytes, then its frame.
 ///
 /// ```text
 ///  0          8         16      20        24         28       32

@@ -7,8 +7,7 @@ use crate::layout::{OptionalText, layout};
 pub const NO_CLUSTER: &str = "-";
 
 layout! {
-    /// Message HELLO: the client's first message, with its name and credentials.
-    /// Its layout never changes, except for fields added at the end.
+    /// Message HELLO: the client's first message. Its layout never changes, except for fields added at the end.
     pub struct Hello<'a> {
         /// The tenant; empty for the user's tenant or the default one.
         pub tenant: &'a str,
@@ -20,8 +19,7 @@ layout! {
 }
 
 layout! {
-    /// Message WELCOME: the node's reply to HELLO, with its names and limits.
-    /// Its layout never changes, except for fields added at the end.
+    /// Message WELCOME: the reply to HELLO. Its layout never changes, except for fields added at the end.
     pub struct Welcome<'a> {
         /// The node's number, new at each start.
         pub node: u64,

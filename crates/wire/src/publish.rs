@@ -37,8 +37,8 @@ layout! {
 
 layout! {
     /// Message EXPECT_TOPIC: what a publisher that opens again expects of its topic. Since version 4.
-    /// It precedes OPEN_PUBLISHER of a reused number.
-    /// A node that forwards a batch sends it before PUBLISH of an open number.
+    /// EXPECT_TOPIC precedes OPEN_PUBLISHER of a reused number.
+    /// A node that forwards a batch sends it before PUBLISH of an open number, for the batch's publisher.
     pub struct ExpectTopic<'a> {
         /// The client's number of the publisher.
         pub publisher: u32,
@@ -61,8 +61,7 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHER_TOPIC: facts about the topic of a publisher that opens again. Since version 4.
-    /// It precedes PUBLISHER_OPENED.
+    /// Message PUBLISHER_TOPIC: facts about a topic, before PUBLISHER_OPENED of a publisher that opens again.
     pub struct PublisherTopic {
         /// The publisher's number.
         pub publisher: u32,
@@ -92,8 +91,7 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHER_REFUSED: a publisher was refused.
-    /// Its records are dropped until its number is opened again.
+    /// Message PUBLISHER_REFUSED: a publisher was refused; its records are dropped until it is opened again.
     pub struct PublisherRefused<'a> {
         /// The publisher's number.
         pub publisher: u32,
@@ -102,7 +100,7 @@ layout! {
     }
 }
 
-/// The header before the frames of a PUBLISH, with the layout of a batch header.
+/// The header of message PUBLISH, before its frames. It has the layout of a batch header.
 ///
 /// ```text
 ///  0           4           8            16             24      28      32
@@ -219,8 +217,7 @@ choice! {
 }
 
 layout! {
-    /// Message PUBLISHED: acknowledges a publisher's records of one partition, up to a sequence number.
-    /// Batches that PUBLISH_REFUSED refused are not acknowledged.
+    /// Message PUBLISHED: acknowledges a publisher's records of one partition, except refused batches.
     pub struct Published {
         /// The publisher.
         pub publisher: u32,

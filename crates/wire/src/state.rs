@@ -34,8 +34,7 @@ layout! {
 }
 
 layout! {
-    /// Message RESYNC: a subscriber found its state wrong.
-    /// The channel ends; LOG announces a new channel for its log, which continues there.
+    /// Message RESYNC: a subscriber found its state wrong. LOG then announces a new channel for the log.
     pub struct Resync {
         /// The channel.
         pub channel: u32,
@@ -47,8 +46,7 @@ layout! {
 }
 
 layout! {
-    /// Message CHECKSUM: the checksum of a topic's state after the record at a position.
-    /// The subscriber received everything up to that position.
+    /// Message CHECKSUM: a state's checksum after a record, up to which the subscriber received everything.
     pub struct Checksum {
         /// The channel.
         pub channel: u32,
@@ -60,8 +58,8 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHERS: whether a publisher of a state topic's log is connected. Since version 5.
-    /// Sent at a change, and for a channel that begins without a publisher or resumes.
+    /// Message PUBLISHERS: whether a publisher of a log is connected. Since version 5.
+    /// PUBLISHERS is sent at a change, and for a channel that begins without a publisher or resumes.
     pub struct Publishers {
         /// The channel.
         pub channel: u32,
@@ -77,8 +75,7 @@ layout! {
 /// Bytes before the state's bytes of a [`SnapshotPart`].
 pub const SNAPSHOT_HEAD_BYTES: usize = HEADER_BYTES + 48;
 
-/// Message SNAPSHOT: a part of a snapshot.
-/// With the last part, the subscriber has everything up to the snapshot's position.
+/// Message SNAPSHOT: a part of a snapshot. With the last part, the subscriber is at the snapshot's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotPart<'a> {
     /// The channel.

@@ -28,8 +28,7 @@ layout! {
 }
 
 layout! {
-    /// Message RESUME: positions from which the next SUBSCRIBE with the same number resumes.
-    /// Several messages may contain them.
+    /// Message RESUME: positions from which the next SUBSCRIBE with the same number resumes; may be repeated.
     pub struct Resume<'a> {
         /// The subscription's number.
         pub subscription: u32,
@@ -138,8 +137,7 @@ layout! {
 }
 
 layout! {
-    /// Message LOG: assigns a channel to a log of a subscription.
-    /// The channel's number is not reused for another log on this connection.
+    /// Message LOG: assigns a channel to a log of a subscription. A channel's number is not reused for another log.
     pub struct Log<'a> {
         /// The subscription.
         pub subscription: u32,
@@ -239,8 +237,7 @@ layout! {
 }
 
 layout! {
-    /// Message HEARTBEAT: the positions of channels.
-    /// Messages arrive in order, so that the subscriber has everything up to these positions.
+    /// Message HEARTBEAT: the positions that the subscriber has reached, because messages arrive in order.
     pub struct Heartbeat<'a> {
         /// The last sent position of each channel with RUN, GAP or ADVANCE since the last heartbeat.
         pub channels: List<'a, ChannelPosition>,

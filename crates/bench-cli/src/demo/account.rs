@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 
 use dunlin_topic::{EpochChanged, Event, Gap, Notice, Position};
 
-/// A running hash of the received lines (FNV-1a, 64 bits), with which a second process can continue.
-/// The hash covers a newline after each line. It detects mistakes, not forgery.
+/// A running hash of received lines (FNV-1a, 64 bits), each with a newline. It detects mistakes, not forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentDigest(pub u64);
 

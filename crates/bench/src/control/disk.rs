@@ -47,8 +47,8 @@ pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
 /// Time between samples of the device's counter.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Observes the writes of the disk on which a scratch directory is.
-/// The kernel counts the writes of processes differently: a small write counts as a whole folio of the page cache.
+/// Observes how many bytes a disk writes, as its device counts them.
+/// The counters of processes differ: with large folios in the page cache, a small write counts as a whole folio.
 pub struct DiskWatch {
     looks: JoinHandle<Vec<DiskSample>>,
     stop: Sender<()>,

@@ -8,8 +8,7 @@ use crate::pubsub::{BrokerEndpoint, RawClient};
 /// Approximate size of a write, if enough data is due.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Publishes records over the NATS protocol.
-/// A second connection serves the publishes that wait for responses; the broker answers every publish on it.
+/// Publishes records over the NATS protocol, on two connections: one without and one with acknowledgements.
 pub struct LinesPublisher {
     served: BrokerEndpoint,
     subject: String,

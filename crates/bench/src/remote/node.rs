@@ -79,8 +79,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process.
-/// This program starts the node, or, for [`NodeTask::Serve`], uses the one that `--url` names.
+/// A node in another process: one that this program starts, or, for [`NodeTask::Serve`], the one of `--url`.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,

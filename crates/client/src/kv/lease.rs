@@ -33,7 +33,7 @@ pub struct LeaseLostError {
     pub why: String,
 }
 
-/// A lease that a thread renews. Dropping it revokes the lease; [`leave`](Lease::leave) prevents that.
+/// A lease that this client holds. Dropping it revokes the lease; [`leave`](Lease::leave) prevents that.
 #[derive(Debug)]
 pub struct Lease {
     handle: LeaseHandle,

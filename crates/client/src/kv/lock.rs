@@ -6,7 +6,7 @@ use super::{Kv, KvEntry, KvError, Lease, LeaseHandle};
 use crate::interrupt::is_broken_off;
 
 /// A lock that this client holds. Dropping it releases the lock.
-/// Guarded resources receive its [`token`](HeldLock::token), and refuse a lower token than the highest one so far.
+/// Resources that the lock guards receive its [`token`](HeldLock::token), and refuse a lower token than the highest.
 #[derive(Debug)]
 pub struct HeldLock {
     kv: Kv,

@@ -18,7 +18,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 const ROUNDS: u32 = 5;
 
 /// The result of a command, spawn or despawn, which the region's owner has applied.
-/// If that process dies before the next tick ends, the change may be lost.
+/// The change may be lost if the owner's process dies before the next tick ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandResult {
     /// The process that has the entity, or had it before a despawn.

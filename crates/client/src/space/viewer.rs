@@ -38,9 +38,9 @@ impl From<SpaceDecodeError> for ViewError {
     }
 }
 
-/// Watches the surroundings of an entity, wherever it moves. Every process of the world reports its own
-/// entities. The viewer finds new processes, and new owners of a dead process's regions, by itself; until
-/// then the last known entities stay visible.
+/// Watches the surroundings of an entity, wherever it moves.
+/// Every process of the world reports its own entities. The viewer finds new processes, and new owners of a dead
+/// process's regions, by itself; until then the last known entities stay visible.
 ///
 /// An entity that is handed over may leave and enter within one tick.
 #[derive(Debug)]

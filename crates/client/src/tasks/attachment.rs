@@ -90,8 +90,7 @@ pub struct AttachmentLoad {
     pub lost: u64,
 }
 
-/// A worker that is attached to a node and receives tasks.
-/// Dropping it detaches the worker, and its tasks go to other workers.
+/// A worker attached to a node, which sends it tasks. Dropping it detaches the worker; its tasks go to others.
 #[derive(Debug)]
 pub struct Attachment {
     core: Arc<AttachmentShared>,

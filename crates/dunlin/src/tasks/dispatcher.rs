@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 const SWEPT_MIN: usize = 64;
 
 /// Orders to workers that wait to be sent over one connection.
-/// After the queue is dropped, its workers receive nothing; their tasks stay assigned while their leases last.
+/// After an order queue is dropped, its workers receive nothing; their tasks stay assigned while their leases last.
 #[derive(Debug)]
 pub struct OrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,

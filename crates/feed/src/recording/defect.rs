@@ -13,8 +13,7 @@ pub struct Defect {
     pub what: DefectKind,
 }
 
-/// The reason why a part of a recording could not be read.
-/// Unless noted otherwise, the whole line was skipped.
+/// The reason why a line of a recording was skipped; some variants skip only a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefectKind {

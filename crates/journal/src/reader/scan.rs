@@ -12,8 +12,7 @@ use crate::layout::{BlockHeader, BlockKind, Mark};
 use crate::position::{Hole, HoleCause, Position};
 use crate::scan::{BlockScan, ScanStep};
 
-/// Reads a log from a position to its end.
-/// After the last record it can be called again for newer records.
+/// Reads a log from a position to its end. Later calls return newer records.
 #[derive(Debug)]
 pub struct LogScan {
     shared: Arc<SharedLog>,

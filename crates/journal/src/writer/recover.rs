@@ -49,7 +49,7 @@ pub struct Recovered {
 }
 
 /// An incomplete write that was cut from the end of a log after a crash.
-/// It held no acknowledged synced record, unless the disk was damaged exactly there.
+/// A torn tail held no acknowledged synced record, unless the disk was damaged exactly there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
     /// The file.

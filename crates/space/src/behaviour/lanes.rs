@@ -11,7 +11,7 @@ pub const LANES: usize = 8;
 pub type Lanes = [f32; LANES];
 
 /// The entities that a behaviour moves together with vector instructions, one in each lane.
-/// If there are fewer than [`LANES`], the last one fills the remaining lanes, whose results are ignored.
+/// If there are fewer than [`LANES`] entities, the last one fills the remaining lanes, whose results are ignored.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEntityLanes<const D: usize> {
     /// Ids by lane.

@@ -4,7 +4,8 @@ use super::Curve;
 use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 
 /// The Morton curve (Z-order), in two or three dimensions.
-/// A digit is a child's number in its parent: bit `i` is set where the child is the upper one along axis `i`.
+/// A digit of its keys is a child's number in its parent: bit `i` is set where the child is the upper one along axis
+/// `i`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Morton;
 

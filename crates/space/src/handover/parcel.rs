@@ -10,8 +10,7 @@ use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 
-/// The id of a handover: the source's fencing epoch, and a number within it.
-/// The source uses each id once, so repeated messages are recognised.
+/// The id of a handover: the source's fencing epoch and a number, used once so that repetitions are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TransferId {
     /// The source's fencing epoch.

@@ -6,7 +6,7 @@ use crate::log::ProducerMark;
 use crate::segment::{Commit, PinnedSegment};
 
 /// Appended records that a [`Store`](crate::Store) writes to disk next, in order.
-/// Their bytes stay in place until this is dropped.
+/// Staged bytes stay in place until this is dropped.
 #[derive(Debug)]
 pub struct StagedRecords {
     pub(super) epoch: u32,

@@ -121,8 +121,7 @@ pub const TTL_MIN: Duration = Duration::from_millis(100);
 /// Longest time to live that a cluster grants.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
-/// Acquires and gives up a process's regions of a world, on a thread of its own.
-/// Dropping it gives the regions to their standbys.
+/// Acquires and gives up a process's regions of a world. Dropping it gives the regions to their standbys.
 #[derive(Debug)]
 pub struct RegionOwnership {
     stop: Arc<AtomicBool>,
