@@ -69,6 +69,7 @@ impl RequestLane {
 }
 
 /// Sends requests to the other nodes of a Raft group, and returns the responses.
+/// The other nodes pass requests to [`UntypedGroup::receive`](crate::UntypedGroup::receive).
 ///
 /// A response may be awaited on any thread, without a runtime. A missing response is an error after a bounded time.
 /// The error kind [`NotConnected`](io::ErrorKind::NotConnected) means that the request was not sent.

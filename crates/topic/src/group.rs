@@ -3,7 +3,7 @@
 //! A group is a state machine at the topic's owner. The group sees sequences and key hashes, never payloads.
 //! The owner feeds it from a [`RecordSource`], carries out its decisions, and passes the time as an argument.
 //!
-//! - [`Share`]: each record goes to one member, at most once.
+//! - [`ShareGroup`]: each record goes to one member, at most once.
 //! - [`WorkGroup`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
 //!
 //! Invariant of both: each record is given to a member, or reported to the members as [`LostRecords`]. Losses
@@ -21,7 +21,7 @@ mod work;
 
 pub use lost::LostRecords;
 pub use members::MemberId;
-pub use share::Share;
+pub use share::ShareGroup;
 pub use work::{Claim, ClaimError, DeadCause, DeadLetter, Departure, WorkConfig, WorkGroup};
 
 /// The source of the records that a group distributes.

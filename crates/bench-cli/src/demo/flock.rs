@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const WHOLE: u64 = 1_000;
 
 /// The options of the demo on a cluster: its recordings, their speed, and when nodes are killed.
-pub struct ClusterDemo<'a> {
+pub struct ClusterDemoOptions<'a> {
     pub recordings: &'a [MarketRecording],
     pub speed: Speed,
     pub kills: KillPlan,
@@ -135,7 +135,7 @@ pub struct ClusterDemoResult {
     topics: Vec<String>,
 }
 
-impl ClusterDemo<'_> {
+impl ClusterDemoOptions<'_> {
     /// Plays all lines and waits for all copies. Returns `None` if interrupted.
     pub fn run(
         &self,

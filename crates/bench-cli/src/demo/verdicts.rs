@@ -7,7 +7,7 @@ use dunlin_cli::table::TextTable;
 use serde_json::json;
 
 use super::account::LogAccount;
-use super::ledger::{AccountVerdict, Bytes, LineLedger};
+use super::ledger::{AccountVerdict, ContentMatch, LineLedger};
 use super::reader::DemoReader;
 
 /// A table with one row for each subscriber and topic: whether every record is accounted for.
@@ -95,12 +95,12 @@ impl SubscriberVerdicts {
     }
 }
 
-impl Bytes {
+impl ContentMatch {
     fn text(self) -> &'static str {
         match self {
-            Bytes::Equal => "equal",
-            Bytes::EqualButGaps => "equal but for its gaps",
-            Bytes::Different => "DIFFERENT",
+            ContentMatch::Equal => "equal",
+            ContentMatch::EqualButGaps => "equal but for its gaps",
+            ContentMatch::Different => "DIFFERENT",
         }
     }
 }

@@ -8,26 +8,26 @@ use crate::child::PATIENCE;
 use crate::workload::describe;
 
 /// Publishes records in process, or over Dunlin's own protocol.
-pub struct Native<P> {
+pub struct NativePublisher<P> {
     publisher: P,
     hand_over: fn(&mut P) -> Result<(), PublishError>,
 }
 
-impl Native<dunlin::topic::Publisher> {
+impl NativePublisher<dunlin::topic::Publisher> {
     /// A publisher in the node's process, where every record is published at once.
     pub fn inproc(publisher: dunlin::topic::Publisher) -> Self {
         Self { publisher, hand_over: |_| Ok(()) }
     }
 }
 
-impl Native<dunlin_client::Publisher> {
+impl NativePublisher<dunlin_client::Publisher> {
     /// A publisher over a connection.
     pub fn remote(publisher: dunlin_client::Publisher) -> Self {
         Self { publisher, hand_over: dunlin_client::Publisher::hand_over }
     }
 }
 
-impl<P: Publish + Send> Source for Native<P> {
+impl<P: Publish + Send> Source for NativePublisher<P> {
     fn publish(&mut self, payload: &[u8]) -> Result<()> {
         self.publisher.publish(payload).map(drop).context("publishing")
     }

@@ -8,7 +8,7 @@ use dunlin_server::Protocol;
 use super::grpc::{GrpcPublisher, GrpcReader};
 use super::http::{HttpPublisher, HttpReader};
 use super::lines::{LinesPublisher, LinesReader};
-use super::native::{Native, NativeReader};
+use super::native::{NativePublisher, NativeReader};
 use super::node::{self, ListenerNode, NodeSetup, TopicSetup};
 use crate::cores::Pin;
 use crate::point::{Bench, target};
@@ -112,7 +112,7 @@ impl ProtocolRoute {
         let Self::Protocol(protocol) = self else {
             let node = node::open(&[topic], None)?;
             let (source, sink) = (node.publisher(TOPIC)?, node.subscribe(TOPIC, &registered())?);
-            let (source, sink) = (Native::inproc(source), NativeReader(sink));
+            let (source, sink) = (NativePublisher::inproc(source), NativeReader(sink));
             return Ok(RouteEnds {
                 source: Box::new(source),
                 sink: Box::new(sink),
@@ -145,7 +145,7 @@ fn ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>, Box
         _ => {
             let sink = client(node)?.subscribe(TOPIC, registered()).context("subscribing")?;
             let publisher = client(node)?.publisher(TOPIC).context("cannot open a publisher")?;
-            (Box::new(Native::remote(publisher)), Box::new(NativeReader(sink)))
+            (Box::new(NativePublisher::remote(publisher)), Box::new(NativeReader(sink)))
         }
     })
 }

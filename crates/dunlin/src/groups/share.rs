@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Event, LogName, Position, Resync, Share, Start, Subscribe, SubscribeError, Topic, Waiter,
+    Event, LogName, Position, Resync, ShareGroup, Start, Subscribe, SubscribeError, Topic, Waiter,
 };
 use dunlin_wire::ErrorCode;
 
@@ -54,7 +54,11 @@ struct Rejoin {
 }
 
 impl ShareMember {
-    pub(super) fn here(membership: GroupMember<Share>, ahead: u32, confirms: ConsumptionMode) -> ShareMember {
+    pub(super) fn here(
+        membership: GroupMember<ShareGroup>,
+        ahead: u32,
+        confirms: ConsumptionMode,
+    ) -> ShareMember {
         ShareMember { place: MemberLocation::Here(Here::new(membership, ahead, confirms)), again: None }
     }
 
