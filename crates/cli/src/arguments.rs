@@ -15,8 +15,8 @@ use crate::outcome::CommandRefusal;
 
 /// Publish and subscribe to topics, with exact reports of missed records
 ///
-/// A node keeps topics: ordered logs of records. Each subscriber receives every record of a topic in order, or a
-/// report of exactly which records it missed.
+/// A node keeps topics: ordered logs of records.
+/// Each subscriber receives every record of a topic in order, or a report of exactly which records it missed.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin", version, styles = STYLES, max_term_width = 80)]
 #[command(after_help = after_help())]

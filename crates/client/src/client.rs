@@ -59,9 +59,9 @@ pub enum ConnectError {
 
 /// A connection to a node. Clones share the connection.
 ///
-/// The client has no thread for its connection: the thread that waits in any handle drives it. After a loss
-/// the client reconnects with jitter. Subscriptions then continue at their positions, and publishers send
-/// unanswered records again.
+/// The client has no thread for its connection: the thread that waits in any handle drives it. After a loss,
+/// the client reconnects with jitter.
+/// Subscriptions then continue at their positions, and publishers send unanswered records again.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) shared: Arc<SharedClient>,

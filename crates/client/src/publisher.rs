@@ -34,8 +34,8 @@ pub struct PublisherOptions {
 /// Publishes records to one subject or topic of a node.
 ///
 /// [`PublishError::Unknown`] means that the node did not answer for two heartbeats. The records are kept, and
-/// sent again under the same numbers once the node is back. Call [`flush`](Publish::flush) for the result;
-/// publishing the records again would duplicate them.
+/// sent again under the same numbers once the node is back.
+/// Call [`flush`](Publish::flush) for the result; publishing the records again would duplicate them.
 #[derive(Debug)]
 pub struct Publisher {
     shared: Arc<SharedClient>,

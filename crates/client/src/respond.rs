@@ -12,8 +12,8 @@ const INBOX: &str = "_INBOX.";
 
 /// Sends replies to the requests that a subscriber received.
 ///
-/// A responder keeps one publisher for each inbox, at most `reply_publishers_max`. The first reply to a
-/// requester costs no round trip, later ones no additional message.
+/// A responder keeps one publisher for each inbox, at most `reply_publishers_max`.
+/// The first reply to a requester costs no round trip, later replies no additional message.
 #[derive(Debug)]
 pub struct Responder {
     client: Client,

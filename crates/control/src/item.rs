@@ -6,10 +6,9 @@ use crate::error::ControlDecodeError;
 use crate::layout::{Fields, Layout};
 
 /// A key: one or more bytes. Keys that begin with `$` are reserved for the system.
-/// Keys of up to 40 bytes are stored inline, because a pointer would make lookups half as slow again (a million keys:
-/// get 1,280 → 850 ns, put 2,000 → 1,600 ns).
+/// Keys of up to 40 bytes are stored inline, which shortens a get from 1,280 to 850 ns (a million keys).
 pub type Key = smallvec::SmallVec<[u8; 40]>;
-/// A value: any bytes.
+/// The value of a key: any bytes.
 pub type Value = Arc<[u8]>;
 
 /// Approximate memory of an item besides the bytes of key and value.

@@ -73,9 +73,9 @@ layout! {
 }
 
 choice! {
-    /// The result of a command: the reply, or the refusal.
+    /// The outcome of a command about keys, leases or locks: the reply, or the refusal.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Answered {
+    pub enum ControlOutcome {
         /// The command was applied.
         Done { /// The reply.
             reply: ControlReply } = 1,
@@ -164,32 +164,32 @@ impl QueryAnswer {
     }
 }
 
-impl Answered {
+impl ControlOutcome {
     /// Appends the encoded result.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes a result.
-    pub fn decode(bytes: &[u8]) -> Result<Answered, ControlDecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<ControlOutcome, ControlDecodeError> {
         decode(bytes)
     }
 }
 
-impl From<Result<ControlReply, ControlRefusal>> for Answered {
-    fn from(result: Result<ControlReply, ControlRefusal>) -> Answered {
+impl From<Result<ControlReply, ControlRefusal>> for ControlOutcome {
+    fn from(result: Result<ControlReply, ControlRefusal>) -> ControlOutcome {
         match result {
-            Ok(reply) => Answered::Done { reply },
-            Err(refusal) => Answered::Refused { refusal },
+            Ok(reply) => ControlOutcome::Done { reply },
+            Err(refusal) => ControlOutcome::Refused { refusal },
         }
     }
 }
 
-impl From<Answered> for Result<ControlReply, ControlRefusal> {
-    fn from(answered: Answered) -> Result<ControlReply, ControlRefusal> {
+impl From<ControlOutcome> for Result<ControlReply, ControlRefusal> {
+    fn from(answered: ControlOutcome) -> Result<ControlReply, ControlRefusal> {
         match answered {
-            Answered::Done { reply } => Ok(reply),
-            Answered::Refused { refusal } => Err(refusal),
+            ControlOutcome::Done { reply } => Ok(reply),
+            ControlOutcome::Refused { refusal } => Err(refusal),
         }
     }
 }

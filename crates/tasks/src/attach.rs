@@ -13,7 +13,7 @@ use crate::state::SchedulerState;
 use crate::task::TaskStage;
 
 layout! {
-    /// A worker's request to attach to a node, with the tasks that it still holds.
+    /// A worker's request to attach to a node, as encoded: its id, its slots and the tasks that it still holds.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Attach<'a> {
         /// Id of the worker from an earlier connection; 0 for a new worker.

@@ -63,7 +63,7 @@ struct WorkerShare {
     held: u32,
 }
 
-/// The new slots of workers in one shard: worker, slots and tasks ahead of each.
+/// New limits of workers in one shard: each worker's slots, and the tasks that it may hold in advance.
 pub type Slots = Vec<(u64, u32, u32)>;
 
 /// Divides the slots of workers among the shards of the task scheduler.

@@ -55,7 +55,7 @@ impl Default for TopicConfig {
 }
 
 /// How much history a log keeps: the first limit that is reached counts.
-/// Memory is freed in segments of an eighth of `bytes`.
+/// The log frees memory in segments of an eighth of `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Bytes of segments and of payloads by reference.

@@ -126,8 +126,8 @@ pub struct Receipt {
 
 /// Publishes to one subject, in process or over a connection.
 ///
-/// A publisher belongs to one thread; create one for each. Records of one publisher to one partition keep their
-/// order, and all publishers of a partition share one total order.
+/// A publisher belongs to one thread; create one for each.
+/// Records of one publisher to one partition keep their order, and all publishers of a partition share one total order.
 pub trait Publish {
     /// Publishes and waits for the owner's response.
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError>;

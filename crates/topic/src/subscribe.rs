@@ -120,9 +120,9 @@ pub enum Resync {
     State,
 }
 
-/// Reads one or more logs, in process or over a connection.
+/// Reads records of one or more logs, in process or over a connection.
 ///
-/// [`ready`](Subscribe::ready) and [`take`](Subscribe::take) are the primitives; the other reads use them.
+/// The methods [`ready`](Subscribe::ready) and [`take`](Subscribe::take) are the primitives that the other reads use.
 pub trait Subscribe {
     /// Whether an event is available now.
     fn ready(&mut self) -> Result<bool, SubscribeError>;

@@ -127,6 +127,8 @@ const CLAIM_BYTES: usize = 32;
 ///  | u64      | u64     | u32   | u32     | u32      | u32    |
 ///  +----------+---------+-------+---------+----------+--------+---------
 /// ```
+///
+/// A member of a work group acknowledges or returns the record by its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimedRecord<'a> {
     /// The claim's token; 0 in a `share` group.
@@ -142,7 +144,7 @@ pub struct ClaimedRecord<'a> {
 }
 
 /// Message DELIVER: records for a member of a group.
-/// Its encoding is channel `u32`, count `u32`, bytes `u32`, zero `u32`, then the records.
+/// The encoding of DELIVER is channel `u32`, count `u32`, bytes `u32`, zero `u32`, then the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deliver<'a> {
     /// The membership's channel for the log.

@@ -1,3 +1,5 @@
+//! Limits of decoders.
+
 /// The largest messages that a decoder accepts. A larger message is refused when its header is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecoderLimits {

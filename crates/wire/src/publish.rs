@@ -22,7 +22,7 @@ pub const PRESENT: u32 = u32::MAX;
 layout! {
     /// Message OPEN_PUBLISHER: opens a publisher of a topic.
     ///
-    /// PUBLISH may follow at once if the topic's literal prefix is known.
+    /// PUBLISH may follow OPEN_PUBLISHER at once if the topic's literal prefix is known.
     pub struct OpenPublisher<'a> {
         /// The client's number of the publisher, not in use on this connection.
         pub publisher: u32,
@@ -37,8 +37,8 @@ layout! {
 
 layout! {
     /// Message EXPECT_TOPIC: what a publisher that opens again expects of its topic. Since version 4.
-    /// EXPECT_TOPIC precedes OPEN_PUBLISHER of a reused number.
-    /// A node that forwards a batch sends it before PUBLISH of an open number, for the batch's publisher.
+    /// EXPECT_TOPIC precedes OPEN_PUBLISHER of a reused number. A node that forwards a batch sends EXPECT_TOPIC before
+    /// PUBLISH of an open number, for the batch's publisher.
     pub struct ExpectTopic<'a> {
         /// The client's number of the publisher.
         pub publisher: u32,
@@ -100,7 +100,7 @@ layout! {
     }
 }
 
-/// The header of message PUBLISH, before its frames. It has the layout of a batch header.
+/// The header of message PUBLISH, before its frames.
 ///
 /// ```text
 ///  0           4           8            16             24      28      32
@@ -109,6 +109,8 @@ layout! {
 ///  | u32       | u32       | u64        | u64          | u32   | u32   |
 ///  +-----------+-----------+------------+--------------+-------+-------+----------
 /// ```
+///
+/// The header of a PUBLISH has the layout of a batch header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PublishHeader {
     /// The publisher's number.

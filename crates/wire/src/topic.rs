@@ -58,8 +58,8 @@ layout! {
 layout! {
     /// A setting of a topic, such as its reducer: a name, and its value or current status.
     ///
-    /// `reducer` is the kind of state, and `reducer.<option>` an option of the kind. SETTINGS also has, for each partition,
-    /// `reducer/<partition>` with position, entries, bytes and checksum as text.
+    /// `reducer` is the kind of state, and `reducer.<option>` an option of the kind.
+    /// SETTINGS also has `reducer/<partition>`: a partition's position, entries, bytes and checksum as text.
     pub struct Setting<'a> {
         /// The setting's name.
         pub name: &'a str,

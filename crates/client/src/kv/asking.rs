@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_control::{Answered, ControlCommand, ControlReply};
+use dunlin_control::{ControlCommand, ControlOutcome, ControlReply};
 use dunlin_wire::{
     Control, ControlKind, ErrorCode, FromClient, FromNode, HEADER_BYTES, LongBytes, MessageKind,
 };
@@ -123,9 +123,9 @@ impl Kv {
     }
 
     pub(super) fn reply(&self, message: &[u8]) -> Result<ControlReply, KvError> {
-        match Answered::decode(self.content(message)?)? {
-            Answered::Done { reply } => Ok(reply),
-            Answered::Refused { .. } => Err(KvError::odd()),
+        match ControlOutcome::decode(self.content(message)?)? {
+            ControlOutcome::Done { reply } => Ok(reply),
+            ControlOutcome::Refused { .. } => Err(KvError::odd()),
         }
     }
 

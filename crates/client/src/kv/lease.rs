@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dunlin_control::{Answered, ControlCommand, ControlReply};
+use dunlin_control::{ControlCommand, ControlOutcome, ControlReply};
 use dunlin_wire::ControlKind;
 
 use super::{Kv, KvError};
@@ -110,8 +110,8 @@ impl Kv {
         let mut bytes = Vec::new();
         ControlCommand::KeepAlive { leases: leases.to_vec() }.encode(&mut bytes);
         let answer = self.retry_until_answered(ControlKind::Command, &bytes, patience)?;
-        match Answered::decode(&answer)? {
-            Answered::Done { reply: ControlReply::KeptAlive { ended } } => Ok(ended),
+        match ControlOutcome::decode(&answer)? {
+            ControlOutcome::Done { reply: ControlReply::KeptAlive { ended } } => Ok(ended),
             _ => Err(KvError::odd()),
         }
     }

@@ -30,7 +30,8 @@ use here::Here;
 /// counts as its death: its last record and records taken ahead become lost, and other members receive a gap.
 ///
 /// Losses of the group are delivered as [`Gap`](dunlin_topic::Gap)s. Beyond `group_lost_ranges_max` pending gaps, the
-/// last one spans them all. [`lost`](ShareMember::lost) counts exactly.
+/// last one spans them all.
+/// [`lost`](ShareMember::lost) returns the exact number of lost records.
 #[derive(Debug)]
 pub struct ShareMember {
     place: MemberLocation,

@@ -19,8 +19,8 @@ const OPEN_SWEEP: usize = 1_024;
 
 /// A member of a work group. The member claims each record until a member acknowledges it.
 ///
-/// Dropping the member counts as its death: its claimed records are available to others at once, and the attempt
-/// counts.
+/// Dropping the member counts as its death: its claimed records are available to others at once.
+/// The attempts of a dead member's claims count.
 #[derive(Debug)]
 pub struct WorkMember {
     membership: GroupMember<WorkGroup>,

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 /// A range with records that a group lost: no member receives them any more.
 ///
-/// If the counts add up to the range's length, the whole range is lost; otherwise only that many records
-/// within the range.
+/// If the counts add up to the range's length, the whole range is lost.
+/// Otherwise only that many records of the range are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
     /// The first lost record, or one shortly before it.
