@@ -158,7 +158,7 @@ impl RecordGroup {
     }
 }
 
-/// The payloads of a group of records, as bytes that a column shows.
+/// The bytes of all payloads in a group of records, which a column shows to Python.
 pub struct Payloads(pub Arc<RecordGroup>);
 
 impl HeldBytes for Payloads {
@@ -167,7 +167,7 @@ impl HeldBytes for Payloads {
     }
 }
 
-/// The numbers of a group of records ([`RecordFields`]), as bytes that columns show.
+/// The bytes of all [`RecordFields`] in a group of records, which columns show to Python.
 pub struct Heads(pub Arc<RecordGroup>);
 
 impl HeldBytes for Heads {

@@ -177,7 +177,7 @@ pub fn empty(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Table {
     Table::new(title, &headings)
 }
 
-/// The table lines that show one measured point.
+/// The lines of a table that show the results of one measurement.
 #[derive(Debug)]
 pub struct PointText<'a> {
     /// A row of the point.

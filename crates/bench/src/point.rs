@@ -59,7 +59,7 @@ pub struct Bench {
     pub peers: PeerPrograms,
 }
 
-/// The figures that one run of one point measured.
+/// The figures that one run of a measurement produced.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunSample {
     /// Metric and value, in the order in which they were added.
@@ -115,7 +115,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// A function that measures a point once.
+/// A function that makes one run of a measurement.
 /// The function must fail if a delivery was missing or wrong, because the runner marks its rows as checked.
 pub type Measure = Box<dyn FnMut(&Bench) -> Result<RunSample>>;
 
@@ -149,10 +149,10 @@ impl fmt::Debug for MeasuringPoint {
     }
 }
 
-/// Points that are compared with each other; each round measures every one of them once.
+/// Measurements that are compared with each other; each round runs every one of them once.
 pub type PointGroup = Vec<MeasuringPoint>;
 
-/// A benchmark suite: its cases, its groups of points, its tables and its goals.
+/// A benchmark suite: its cases, its measurements, its tables and its goals.
 #[derive(Clone, Copy)]
 pub struct Suite {
     /// Name, such as `spot`.

@@ -51,7 +51,7 @@ impl Console {
 /// Standard output, on which control characters cannot harm the terminal.
 /// For a terminal, control characters beyond ASCII are escaped as in JSON.
 /// ASCII control characters pass, because colours need them; data are escaped before.
-/// Pipes and files receive all bytes unchanged.
+/// If standard output is a pipe or a file, it receives all bytes unchanged.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,

@@ -1,7 +1,7 @@
 //! Commands: changes to a [`SchedulerState`](crate::SchedulerState).
 
 use crate::error::TaskDecodeError;
-use crate::layout::{Later, Whole, choice, decode, encode, layout};
+use crate::layout::{Later, WithLaterFields, choice, decode, encode, layout};
 use crate::limits::SchedulerLimits;
 use crate::quota::Quota;
 use crate::rate::Rate;
@@ -285,10 +285,10 @@ choice! {
     /// Commands with fields that were added later. Their number is that of the basic command plus 128.
     #[derive(Debug)]
     pub enum ExtendedCommand<'a> {
-        Submit { tenant: &'a [u8], tasks: Vec<Whole<NewTask<'a>>> } = 130,
-        Join { worker: Whole<NewWorker<'a>> } = 135,
-        Schedule { tenant: &'a [u8], name: &'a [u8], cron: &'a [u8], task: Whole<NewTask<'a>> } = 144,
-        Enlist { id: u64, worker: Whole<NewWorker<'a>> } = 151,
+        Submit { tenant: &'a [u8], tasks: Vec<WithLaterFields<NewTask<'a>>> } = 130,
+        Join { worker: WithLaterFields<NewWorker<'a>> } = 135,
+        Schedule { tenant: &'a [u8], name: &'a [u8], cron: &'a [u8], task: WithLaterFields<NewTask<'a>> } = 144,
+        Enlist { id: u64, worker: WithLaterFields<NewWorker<'a>> } = 151,
     }
 }
 
@@ -297,16 +297,19 @@ impl<'a> ExtendedCommand<'a> {
     fn of(command: &TaskCommand<'a>) -> Option<ExtendedCommand<'a>> {
         match command {
             TaskCommand::Submit { tenant, tasks } if tasks.iter().any(Later::has_later_fields) => {
-                Some(ExtendedCommand::Submit { tenant, tasks: tasks.iter().cloned().map(Whole).collect() })
+                Some(ExtendedCommand::Submit {
+                    tenant,
+                    tasks: tasks.iter().cloned().map(WithLaterFields).collect(),
+                })
             }
             TaskCommand::Join { worker } if worker.has_later_fields() => {
-                Some(ExtendedCommand::Join { worker: Whole(worker.clone()) })
+                Some(ExtendedCommand::Join { worker: WithLaterFields(worker.clone()) })
             }
             TaskCommand::Enlist { id, worker } if worker.has_later_fields() => {
-                Some(ExtendedCommand::Enlist { id: *id, worker: Whole(worker.clone()) })
+                Some(ExtendedCommand::Enlist { id: *id, worker: WithLaterFields(worker.clone()) })
             }
             TaskCommand::Schedule { tenant, name, cron, task } if task.has_later_fields() => {
-                Some(ExtendedCommand::Schedule { tenant, name, cron, task: Whole(task.clone()) })
+                Some(ExtendedCommand::Schedule { tenant, name, cron, task: WithLaterFields(task.clone()) })
             }
             _ => None,
         }
@@ -314,12 +317,15 @@ impl<'a> ExtendedCommand<'a> {
 
     fn command(self) -> TaskCommand<'a> {
         match self {
-            ExtendedCommand::Submit { tenant, tasks } => {
-                TaskCommand::Submit { tenant, tasks: tasks.into_iter().map(|Whole(task)| task).collect() }
+            ExtendedCommand::Submit { tenant, tasks } => TaskCommand::Submit {
+                tenant,
+                tasks: tasks.into_iter().map(|WithLaterFields(task)| task).collect(),
+            },
+            ExtendedCommand::Join { worker: WithLaterFields(worker) } => TaskCommand::Join { worker },
+            ExtendedCommand::Enlist { id, worker: WithLaterFields(worker) } => {
+                TaskCommand::Enlist { id, worker }
             }
-            ExtendedCommand::Join { worker: Whole(worker) } => TaskCommand::Join { worker },
-            ExtendedCommand::Enlist { id, worker: Whole(worker) } => TaskCommand::Enlist { id, worker },
-            ExtendedCommand::Schedule { tenant, name, cron, task: Whole(task) } => {
+            ExtendedCommand::Schedule { tenant, name, cron, task: WithLaterFields(task) } => {
                 TaskCommand::Schedule { tenant, name, cron, task }
             }
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::ahead::TasksAhead;
 use crate::error::TaskDecodeError;
 use crate::lane::Class;
-use crate::layout::{Fields, Later, Layout, Whole, layout};
+use crate::layout::{Fields, Later, Layout, WithLaterFields, layout};
 use crate::limits::SchedulerLimits;
 use crate::rate::Bucket;
 use crate::state::SchedulerState;
@@ -162,7 +162,7 @@ impl Frozen {
         let (needs, traits) = (needs(state).count() as u32, traits(state).count() as u32);
         let head = HeadAhead { head: self.head(), ahead: state.ahead.len() as u32, needs, traits };
         match (head.has_later_fields(), head.ahead) {
-            (true, _) => write_all(HEAD_AHEAD, std::iter::once(Whole(head)), &mut take)?,
+            (true, _) => write_all(HEAD_AHEAD, std::iter::once(WithLaterFields(head)), &mut take)?,
             (false, 0) => write_all(HEAD, std::iter::once(head.head), &mut take)?,
             (false, _) => write_all(HEAD_AHEAD, std::iter::once(head), &mut take)?,
         }

@@ -51,7 +51,7 @@ layout! {
 }
 
 layout! {
-    /// The last record of a partition that a publisher knows to be acknowledged.
+    /// A partition, and the last of its records that was acknowledged to a publisher.
     pub struct LastAcknowledged {
         /// The partition.
         pub partition: u16,
