@@ -13,7 +13,7 @@ use dunlin_topic::Topic;
 use crate::node::Node;
 
 /// The topic that owns the subject of a record to append.
-/// Dropping this removes a topic that was created for the record, unless the topic has a record or another user.
+/// Dropping an owning topic removes a topic that was created for the record and has no records and no other users.
 #[derive(Debug)]
 pub struct OwningTopic {
     topic: Arc<Topic>,

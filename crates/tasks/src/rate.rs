@@ -44,7 +44,7 @@ impl Rate {
 }
 
 layout! {
-    /// A token bucket that limits how often tasks start. It stores its missing part instead of its tokens.
+    /// A token bucket that limits how often tasks start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Bucket {
         /// Missing part, in ms × `count`; a token is `per_ms` of it.

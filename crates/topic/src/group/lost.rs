@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 
 /// A range with records that a group lost: no member receives them any more.
 ///
-/// If the counts add up to the range's length, the whole range is lost.
-/// Otherwise only that many records of the range are lost.
+/// If `given_up` and `unconfirmed` add up to the range's length, the whole range is lost; otherwise only a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
     /// The first lost record, or one shortly before it.

@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use crate::log::ProducerMark;
 use crate::segment::{Commit, PinnedSegment};
 
-/// Appended records that a [`Store`](crate::Store) writes to disk next, in order.
-/// Staged bytes stay in place until this is dropped.
+/// Appended records that a [`Store`](crate::Store) writes to disk next. Dropping this releases their bytes.
 #[derive(Debug)]
 pub struct StagedRecords {
     pub(super) epoch: u32,
