@@ -45,7 +45,7 @@ impl ReloadFlag {
     }
 }
 
-/// A flag that requests the end of the command. The default flag is set only by [`set`](StopFlag::set).
+/// A flag that requests the end of the command. Signals do not set the default flag.
 #[derive(Debug, Clone, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 

@@ -137,7 +137,7 @@ layout! {
 }
 
 layout! {
-    /// A worker that joined in another shard, in a snapshot, with its id there.
+    /// The id of a worker that joined in another shard, in a snapshot.
     pub struct EnlistedEntry {
         pub worker: u32,
         pub id: u64,

@@ -24,7 +24,7 @@ pub struct OwnEntityLanes<const D: usize> {
     pub velocity: [Lanes; D],
 }
 
-/// An entity near the moved ones, with its distance from the entity of each lane.
+/// An entity near those that a behaviour moves together, with its distance from each of them.
 #[derive(Debug, Clone, Copy)]
 pub struct OtherEntityLanes<const D: usize> {
     /// The other entity's kind.
@@ -39,7 +39,7 @@ pub struct OtherEntityLanes<const D: usize> {
     pub seen: Lanes,
 }
 
-/// The entities within sight of at least one of the entities that are moved together, and some more.
+/// All entities within sight of those that a behaviour moves together, and some outside of their sight.
 pub trait NearbyEntityLanes<const D: usize> {
     /// Yields each entity once. For each lane, the entities within sight come in the order of
     /// [`NearbyEntities::each`](super::NearbyEntities::each).
