@@ -168,9 +168,9 @@ impl HeldBytes for Payloads {
 }
 
 /// The bytes of all [`RecordFields`] in a group of records, which columns show to Python.
-pub struct Heads(pub Arc<RecordGroup>);
+pub struct RecordFieldsBytes(pub Arc<RecordGroup>);
 
-impl HeldBytes for Heads {
+impl HeldBytes for RecordFieldsBytes {
     fn bytes(&self) -> &[u8] {
         bytes_of(&self.0.heads)
     }

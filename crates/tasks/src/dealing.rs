@@ -64,7 +64,7 @@ struct WorkerShare {
 }
 
 /// New limits of workers in one shard: each worker's slots, and the tasks that it may hold in advance.
-pub type Slots = Vec<(u64, u32, u32)>;
+pub type SlotChanges = Vec<(u64, u32, u32)>;
 
 /// Divides the slots of workers among the shards of the task scheduler.
 #[derive(Debug, Clone, Default)]
@@ -114,8 +114,8 @@ impl SlotAllocator {
 
     /// Computes the changes for each shard, in the order of shards. Pass the changed shards to
     /// [`SlotAllocator::settle`]. The time is the caller's, ms.
-    pub fn deal(&mut self, now_ms: u64, shards: &[DemandSnapshot]) -> Vec<Slots> {
-        let mut slots = vec![Slots::new(); shards.len()];
+    pub fn deal(&mut self, now_ms: u64, shards: &[DemandSnapshot]) -> Vec<SlotChanges> {
+        let mut slots = vec![SlotChanges::new(); shards.len()];
         let Some(home) = shards.first() else { return slots };
         let mut pools: BTreeMap<(u32, bool), Vec<u64>> = BTreeMap::new();
         for (&worker, known) in &mut self.workers {
@@ -142,7 +142,7 @@ impl SlotAllocator {
         pool: (u32, bool),
         workers: &[u64],
         shards: &[DemandSnapshot],
-        slots: &mut [Slots],
+        slots: &mut [SlotChanges],
     ) {
         let is_whole = pool.1;
         let before: Vec<WorkerSlots> = workers.iter().map(|worker| self.seat(*worker, shards)).collect();

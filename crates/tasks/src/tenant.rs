@@ -30,7 +30,7 @@ layout! {
         pub queued_max: u64,
         pub retry_percent: u32,
         pub quotas: [Quota; 3],
-        pub limits: Arc<Vec<Limited>>,
+        pub limits: Arc<Vec<StoredKeyLimit>>,
         /// Virtual time up to which the tenant was served.
         pub tag: u64,
         pub used: [ResourceUse; 3],
@@ -50,7 +50,7 @@ layout! {
 layout! {
     /// A tenant's limit for tasks with the same value under a key, as the scheduler stores it.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Limited {
+    pub struct StoredKeyLimit {
         /// Key of a label, or `tenant`, `queue` or `kind`.
         pub key: Arc<[u8]>,
         /// Maximum number of tasks that run at once.

@@ -9,7 +9,7 @@ use crate::retry::RetryPolicy;
 use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, StoredLabel, TaskStage};
-use crate::tenant::{Limited, TenantTotals};
+use crate::tenant::{StoredKeyLimit, TenantTotals};
 
 /// Most tasks that one call looks at.
 const LOOKED_AT_MAX: usize = 100_000;
@@ -101,7 +101,7 @@ layout! {
         /// Retries for each hundred first starts; 0 for no limit.
         pub retry_percent: u32,
         /// Limits by key.
-        pub limits: Arc<Vec<Limited>>,
+        pub limits: Arc<Vec<StoredKeyLimit>>,
         /// Waiting tasks of all kinds.
         pub queued: u64,
         /// Number of waiting tasks that wait only for their turn.
