@@ -33,7 +33,7 @@ pub(crate) struct Lease {
     pub(crate) owner: Value,
 }
 
-/// The remaining time of a lease, and the number of keys and locks that depend on it.
+/// The remaining time of a lease, the number of its keys, and of locks for which it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseInfo {
     /// Time to live after a renewal, ms.

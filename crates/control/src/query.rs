@@ -56,7 +56,7 @@ choice! {
 }
 
 layout! {
-    /// A lease, its remaining time, and the number of keys and locks that depend on it.
+    /// A lease with its remaining time, the number of its keys, and of locks for which it waits.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct LeaseState {
         /// The lease's number.

@@ -44,7 +44,7 @@ layout! {
     }
 }
 
-/// The tasks that an attached worker holds, as the node sends them to it.
+/// The tasks that the scheduler has assigned to a worker, and the orders to stop some of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeldTasks {
     /// The start of each task of the worker.

@@ -245,7 +245,7 @@ choice! {
 }
 
 layout! {
-    /// A key and value that describe a worker, or that a task requires of its worker.
+    /// A key and value that describe a task or a worker, or that a task requires of its worker.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Label<'a> {
         /// Key of the label.

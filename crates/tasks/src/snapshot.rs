@@ -79,7 +79,7 @@ layout! {
 }
 
 layout! {
-    /// A task that is reserved for a worker, in a snapshot.
+    /// A worker that is reserved for a task, in a snapshot.
     pub struct ReservedEntry {
         pub worker: u32,
         pub task: u64,

@@ -19,8 +19,7 @@ const OPEN_SWEEP: usize = 1_024;
 
 /// A member of a work group. The member claims each record until a member acknowledges it.
 ///
-/// Dropping the member counts as its death: its claimed records are available to others at once.
-/// The attempts of a dead member's claims count.
+/// Dropping the member counts as its death and as a failed attempt: others can claim its records at once.
 #[derive(Debug)]
 pub struct WorkMember {
     membership: GroupMember<WorkGroup>,
