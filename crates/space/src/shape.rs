@@ -175,7 +175,7 @@ impl<const D: usize> Shape<D> for Beam<D> {
     }
 }
 
-/// A half-space: the points `p` with `normal · p + offset ≥ 0`.
+/// One side of a plane: the points `p` with `normal · p + offset ≥ 0`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plane<const D: usize> {
     /// Normal towards the inner side.

@@ -12,7 +12,7 @@ use crate::shape::Aabb;
 /// The coordinates of a point, in the world's unit.
 pub type Point<const D: usize> = [f32; D];
 
-/// The coordinates of a point in the grid under the curves, [`GRID_BITS`] bits for each axis.
+/// The coordinates of a point in a world's grid, [`GRID_BITS`] bits for each axis.
 pub type GridPoint<const D: usize> = [u32; D];
 
 /// Bits of a grid coordinate.

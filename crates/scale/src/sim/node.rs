@@ -46,7 +46,7 @@ impl Default for SimulatedNode {
     }
 }
 
-/// The used shares of a node's resources, 0 to 1.
+/// How much of each resource of a simulated node is used, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Utilization {
     /// Scheduling processors.

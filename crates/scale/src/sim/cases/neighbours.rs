@@ -57,7 +57,7 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
     (rows.collect(), outcome.jain)
 }
 
-/// A tenant's throughput before and while the first tenant submits ten times as much.
+/// The simulated throughput of a tenant, before and while another tenant submits ten times as much.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NoisyNeighbourRow {
     /// Share of all workers that the usual load needs.

@@ -7,7 +7,7 @@ use crate::sim::workload::Workload;
 use crate::simulated::{ProviderDelays, SimulatedProvider};
 use crate::trigger::Trigger;
 
-/// The simulated durations of the steps of adding workers, from the threshold until they are ready.
+/// The simulated durations of adding workers, from the passed threshold until they are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutRow {
     /// The trigger that caused the scale-out.
@@ -29,7 +29,7 @@ impl ScaleOutRow {
     }
 }
 
-/// The simulated durations of the steps of removing a worker.
+/// The simulated durations of removing a worker, until it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInRow {
     /// Time until fewer workers had sufficed long enough, ms.
