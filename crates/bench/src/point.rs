@@ -119,7 +119,7 @@ impl std::error::Error for Unavailable {}
 /// The function must fail if a delivery was missing or wrong, because the runner marks its rows as checked.
 pub type Measure = Box<dyn FnMut(&Bench) -> Result<RunSample>>;
 
-/// One measurement to make: the target system, the case and the parameters.
+/// One measurement to make: the system to measure, the case and the parameters.
 pub struct MeasuringPoint {
     /// The case of the point.
     pub case: &'static str,

@@ -12,7 +12,7 @@ use crate::metric;
 use crate::params::Params;
 use crate::stats::Summary;
 
-/// One metric of one target over all runs: median, minimum and maximum.
+/// One metric of one measured system over all runs: median, minimum and maximum.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureRow {
     /// Suite, such as `spot`.
@@ -93,7 +93,7 @@ pub struct RowSet {
     seen: HashSet<Identity>,
 }
 
-/// The error for two rows with the same target, case, metric and parameters.
+/// The error for two rows with the same system, case, metric and parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuplicateRow(String);
 
@@ -182,7 +182,7 @@ impl TryFrom<Vec<FigureRow>> for RowSet {
     }
 }
 
-/// Selects measured rows by target, case, parameters and metric.
+/// Selects measured rows by system, case, parameters and metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowPattern {
     /// Name of the target.

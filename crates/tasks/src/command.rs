@@ -9,8 +9,7 @@ use crate::retry::RetryPolicy;
 
 choice! {
     /// A command that changes tasks, workers, tenants or schedules; it is applied as a whole or refused.
-    /// Times from clients are milliseconds since 1970, 0 for none.
-    /// Elapsed times use the cluster's own clock, which setting a system clock does not affect.
+    /// Times from clients are milliseconds since 1970 (0 for none); elapsed times use the cluster's own clock.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum TaskCommand<'a> {
         /// Creates or changes a tenant; its limits hold from the next start on.

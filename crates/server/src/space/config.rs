@@ -7,7 +7,7 @@ use dunlin::space::BalancePolicy;
 use super::pace::TickPace;
 use super::secret::Secret;
 
-/// The configuration of a process that runs regions of a world, besides the regions themselves.
+/// The configuration of a process that runs regions of a world.
 #[derive(Debug, Clone)]
 pub struct SpaceConfig {
     /// The world's name; runners of other worlds are refused.
