@@ -9,9 +9,9 @@ use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
 
 use crate::column::{Column, I64, NumberFormat, U8, U32, U64};
 use crate::record::PyRecord;
-use crate::records::{Heads, Payloads, RecordFields, RecordGroup};
+use crate::records::{Payloads, RecordFields, RecordFieldsBytes, RecordGroup};
 
-/// Consecutive records in order. Columns are views without copies.
+/// Consecutive records of a subscription, in order. Its columns show the records' fields without copies.
 #[pyclass(frozen, sequence, name = "Batch", module = "dunlin")]
 pub struct PyBatch(pub Arc<RecordGroup>);
 
@@ -24,7 +24,7 @@ impl PyBatch {
         at: usize,
         more: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let held = Arc::new(Heads(Arc::clone(&self.0)));
+        let held = Arc::new(RecordFieldsBytes(Arc::clone(&self.0)));
         let column = Column::of(held, kind, at, size_of::<RecordFields>(), self.0.len() + more);
         as_array(py, column)
     }

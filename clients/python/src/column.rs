@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 
 use crate::records::RecordFields;
 
-/// Numbers of one format, at equal distances in bytes that do not change.
+/// An array of numbers that Python reads in place: one field of every record, or bytes.
 #[pyclass(frozen, name = "Column", module = "dunlin")]
 pub struct Column {
     owner: Arc<dyn HeldBytes>,
@@ -27,7 +27,7 @@ pub struct Column {
     dimensions: usize,
 }
 
-/// Keeps bytes at their address.
+/// Owns bytes whose address does not change while Python reads them.
 pub trait HeldBytes: Send + Sync {
     /// The bytes; the same at each call.
     fn bytes(&self) -> &[u8];

@@ -31,7 +31,7 @@ impl<'py> PublishOptions<'py> {
     }
 }
 
-/// A record to publish, with its bytes.
+/// A record that Python publishes: its payload and its optional fields.
 pub struct OutgoingRecord {
     payload: PayloadContent,
     rest: Option<Box<DraftExtras>>,

@@ -9,7 +9,7 @@ use pyo3::types::PyTuple;
 use crate::batch::as_array;
 use crate::column::{Column, F32, HeldBytes, NumberFormat, U32, U64, bytes_of};
 
-/// A region after one record. While Python holds it, the replica continues with a copy.
+/// The entities of a world's region after one record, in two or three dimensions.
 #[derive(Clone)]
 pub enum RegionSnapshot {
     Plane(Arc<RegionState<2>>),
@@ -69,7 +69,7 @@ impl HeldBytes for ColumnView {
     }
 }
 
-/// All entities of a region at one time. Each column has the entities in the same order, without a copy.
+/// All entities of a region at one time, as columns without copies.
 #[pyclass(frozen, name = "Entities", module = "dunlin")]
 pub struct PyEntities(pub RegionSnapshot);
 

@@ -22,7 +22,7 @@ const TAKEN_RECORDS_MAX: usize = 512;
 /// The number of bytes above which no more records are taken at once.
 const TAKEN_BYTES_MAX: usize = 1 << 20;
 
-/// A subscription, and the events taken from it but not returned to Python yet.
+/// A subscriber with a buffer of received events that Python has not read yet.
 pub struct BufferedSubscriber {
     pub subscriber: SharedHandle<Subscriber>,
     taken: Mutex<EventBuffer>,
@@ -40,7 +40,7 @@ enum Piece {
     Notice(Notice),
 }
 
-/// The events that an iterator returns.
+/// Whether an iterator returns records and notices, only records, or batches of records.
 #[derive(Clone, Copy)]
 pub enum EventShape {
     /// Records and notices.
@@ -198,7 +198,7 @@ fn seal(records: &mut RecordGroup, pieces: &mut VecDeque<Piece>) {
     }
 }
 
-/// An iterator over a subscription.
+/// A Python iterator over the events of a subscription.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Events {
     pub source: Arc<BufferedSubscriber>,

@@ -11,7 +11,7 @@ use crate::handle::SharedHandle;
 use crate::position::PyPosition;
 use crate::record::PyRecord;
 
-/// A record of a group. In a `work` group, any thread must acknowledge or return it.
+/// A record that a group delivered. In a `work` group, any thread must acknowledge or return it.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Job {
     pub record: Py<PyRecord>,

@@ -18,7 +18,7 @@ use crate::lease::RawLease;
 use crate::lock::RawLock;
 use crate::watch::RawWatch;
 
-/// Calls about keys and values.
+/// Calls that read and write a cluster's keys and values.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct Keys {
     connection: Py<Connection>,

@@ -11,7 +11,7 @@ use crate::handle::{SharedHandle, detached, interrupting};
 /// The interval of signal checks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A lease. Closing it revokes it.
+/// A lease of the cluster. Closing the handle revokes the lease.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawLease {
     id: u64,

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::batch::as_array;
 use crate::column::{Column, HeldBytes, I64, bytes_of};
 
-/// Rows of price and size in units, best first, at one time.
+/// The price levels of one side of an order book, best first: price and size of each, in units.
 pub struct LevelRows(pub Vec<[i64; 2]>);
 
 impl HeldBytes for LevelRows {
@@ -17,8 +17,7 @@ impl HeldBytes for LevelRows {
     }
 }
 
-/// One side of an order book at one time: rows of price and size. `numpy.asarray(levels)` shows them without
-/// a copy.
+/// One side of an order book at one time: rows of price and size, which NumPy reads without a copy.
 #[pyclass(frozen, sequence, name = "Levels", module = "dunlin")]
 pub struct PyLevels {
     rows: Arc<LevelRows>,

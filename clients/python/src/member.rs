@@ -18,8 +18,7 @@ use crate::record::PyRecord;
 use crate::records::RecordGroup;
 use crate::runtime::{self, ReadyValue};
 
-/// A member of a group, which shares a topic's records with the other members. Iterate it with `for` or
-/// `async for`.
+/// A member of a group, which receives a share of the records. Iterate it with `for` or `async for`.
 #[pyclass(frozen, name = "Member", module = "dunlin")]
 pub struct PyMember {
     pub topic: String,
@@ -28,7 +27,7 @@ pub struct PyMember {
     pub settler: SharedHandle<Settler>,
 }
 
-/// A member, and the number of requested records that have not arrived.
+/// A group member that requests records in advance, and the number of requested records that have not arrived.
 pub struct PrefetchingMember {
     pub member: Member,
     /// The number of records to keep requested; 0 in a `share` group.

@@ -14,7 +14,7 @@ use crate::position::PyPosition;
 /// Maximum number of payloads passed to the client at once.
 const HANDED_MAX: usize = 512;
 
-/// Where a record, or the last of several, was appended.
+/// The position at which a published record, or the last record of a batch, was appended.
 #[pyclass(frozen, name = "Receipt", module = "dunlin")]
 pub struct PyReceipt(Receipt);
 
@@ -54,7 +54,7 @@ impl PyReceipt {
     }
 }
 
-/// Publishes to one subject, or to a topic's pattern. Threads may share it, one at a time.
+/// Publishes records to one subject, or to the subjects of a topic. Threads may share a publisher, one at a time.
 #[pyclass(frozen, name = "Publisher", module = "dunlin")]
 pub struct PyPublisher {
     pub subject: String,

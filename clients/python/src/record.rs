@@ -9,7 +9,7 @@ use crate::column::{Column, U8};
 use crate::position::PyPosition;
 use crate::records::{Payloads, RecordGroup};
 
-/// A record: subject, payload, position, and the publisher's values.
+/// A received record: its subject, payload, position, key, headers and times.
 #[pyclass(frozen, name = "Record", module = "dunlin")]
 pub struct PyRecord {
     pub records: Arc<RecordGroup>,

@@ -15,7 +15,7 @@ use dunlin_topic::{LogName, Position};
 
 use crate::column::{HeldBytes, bytes_of};
 
-/// A record without its bytes.
+/// The numbers of one record: sequence, epoch, times, and where its payload and metadata begin.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct RecordFields {
@@ -31,7 +31,7 @@ pub struct RecordFields {
     pub flags: u32,
 }
 
-/// A group of records.
+/// Received records that were copied out of the receive buffer together.
 #[derive(Default)]
 pub struct RecordGroup {
     heads: Vec<RecordFields>,
@@ -158,7 +158,7 @@ impl RecordGroup {
     }
 }
 
-/// All payloads, as the bytes of a column.
+/// The bytes of all payloads in a group of records, which a column shows to Python.
 pub struct Payloads(pub Arc<RecordGroup>);
 
 impl HeldBytes for Payloads {
@@ -167,10 +167,10 @@ impl HeldBytes for Payloads {
     }
 }
 
-/// All heads, as the bytes of columns.
-pub struct Heads(pub Arc<RecordGroup>);
+/// The bytes of all [`RecordFields`] in a group of records, which columns show to Python.
+pub struct RecordFieldsBytes(pub Arc<RecordGroup>);
 
-impl HeldBytes for Heads {
+impl HeldBytes for RecordFieldsBytes {
     fn bytes(&self) -> &[u8] {
         bytes_of(&self.0.heads)
     }

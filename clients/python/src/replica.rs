@@ -24,14 +24,14 @@ use crate::position::PyPosition;
 use crate::runtime::{self, ReadyValue};
 use crate::state::State;
 
-/// Keeps a topic's state, for Python's `Book`, `Table` and `Region`.
+/// A copy of a topic's state, for Python's `Book`, `Table` and `Region`.
 #[pyclass(frozen, name = "Replica", module = "dunlin")]
 pub struct PyReplica {
     pub following: SharedHandle<FollowedReplica>,
     told: Mutex<VecDeque<ReplicaEvent>>,
 }
 
-/// A replica with its last times.
+/// A replica, with the epoch and times of its last change.
 pub struct FollowedReplica {
     replica: Replica<State, Subscriber>,
     /// The epoch of the last change.
@@ -42,7 +42,7 @@ pub struct FollowedReplica {
     began: Instant,
 }
 
-/// An event of a replica.
+/// A change, a fault or another event of a replica, for Python.
 pub enum ReplicaEvent {
     Changed {
         partition: u16,

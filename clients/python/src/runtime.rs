@@ -67,7 +67,7 @@ fn tell(
     Ok(())
 }
 
-/// An awaitable that already has its value.
+/// A Python awaitable that returns a value at once.
 #[pyclass]
 pub struct ReadyValue(Option<Py<PyAny>>);
 

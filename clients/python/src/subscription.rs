@@ -10,7 +10,7 @@ use crate::events::{BufferedSubscriber, EventShape, Events, timeout};
 use crate::position::PyPosition;
 use crate::runtime::ReadyValue;
 
-/// Reads one or more logs. Iterate it with `for` or `async for`.
+/// Reads the records of one or more logs. Iterate it with `for` or `async for`.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Subscription {
     pub pattern: String,

@@ -21,7 +21,7 @@ type TenantRow = (String, u64, u64, u64, u64, u64, f64);
 /// A worker: id, name, current tasks, free slots, completed tasks, whether it is draining.
 type WorkerRow = (u64, String, u64, u64, u64, bool);
 
-/// Calls about tasks.
+/// Calls that submit, list and change a cluster's tasks.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct TaskCalls {
     connection: Py<Connection>,

@@ -10,7 +10,7 @@ use crate::handle::SharedHandle;
 use crate::keys::row;
 use crate::runtime;
 
-/// A watch.
+/// A watch, which receives the changes of a cluster's keys.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawWatch {
     pub watch: SharedHandle<Watch>,

@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The fields of `space.Entity`: number, kind, region, tick, position and velocity.
 type Row<'py> = (u64, u32, u64, u64, Bound<'py, PyTuple>, Bound<'py, PyTuple>);
 
-/// A world by its name.
+/// A connection to a world, selected by its name.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawWorld {
     world: SharedHandle<World>,
@@ -35,7 +35,7 @@ enum SceneViewer {
     Space(Viewer<3>),
 }
 
-/// The viewer of [`RawWorld::near`].
+/// Follows the entities around one entity; see [`RawWorld::near`].
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawViewer {
     viewer: SharedHandle<SceneViewer>,

@@ -49,7 +49,7 @@ pub struct DemoOptions<'a> {
     pub url: String,
 }
 
-/// The result of the demo.
+/// The result of the demo: how many records are unaccounted for, and how many order books differ.
 pub struct DemoResult {
     pub unaccounted: u64,
     /// Replicas whose order books differ from the oracle's.

@@ -9,7 +9,7 @@ use crate::metric;
 use crate::point::target;
 use crate::row::{FigureRow, RowSet};
 use crate::stats::Summary;
-use crate::store::KeptRun;
+use crate::store::StoredRun;
 use crate::table::{LineStyle, Table};
 
 /// Smallest change that is reported, as a share.
@@ -17,7 +17,7 @@ pub const NOISE_MIN: f64 = 0.05;
 /// Fewest rows of others from which the drift is computed.
 const OTHERS_MIN: usize = 5;
 
-/// One row of Dunlin in both runs.
+/// The change of one measured figure of Dunlin between two runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowComparison {
     /// Case, parameters and metric.
@@ -46,7 +46,7 @@ impl RowComparison {
     }
 }
 
-/// Comparison of a run with an earlier one.
+/// The changes of all figures between an earlier run and this one.
 #[derive(Clone, Debug)]
 pub struct RunComparison {
     then: String,
@@ -56,7 +56,7 @@ pub struct RunComparison {
 
 impl RunComparison {
     /// Compares every row of Dunlin that both runs have; the worst first.
-    pub fn of(now: &RowSet, then: &KeptRun) -> Self {
+    pub fn of(now: &RowSet, then: &StoredRun) -> Self {
         let pairs: Vec<(&FigureRow, &FigureRow)> = now
             .iter()
             .filter_map(|row| Some((row, then.rows.iter().find(|other| alike(row, other))?)))
@@ -161,8 +161,8 @@ mod tests {
         rows
     }
 
-    fn kept(rows: RowSet) -> KeptRun {
-        KeptRun {
+    fn kept(rows: RowSet) -> StoredRun {
+        StoredRun {
             name: "spot".into(),
             date: "2026-11-20T11:40:02Z".into(),
             machine: MachineDescription::default(),

@@ -28,7 +28,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const STDERR_KEPT_BYTES: u64 = 8 * 1024;
 
-/// Command that starts this program as a child.
+/// The command that starts this program again as a child process.
 #[derive(Clone, Debug)]
 pub struct ChildProgram {
     program: PathBuf,
@@ -72,7 +72,7 @@ impl ChildProgram {
     }
 }
 
-/// A running child; dropping it kills the process.
+/// A running child process of a measurement. Dropping the handle kills the process.
 #[derive(Debug)]
 pub struct Child {
     name: String,

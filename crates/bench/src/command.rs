@@ -17,11 +17,11 @@ use crate::preflight::PreflightReport;
 use crate::report;
 use crate::row::RowSet;
 use crate::runner::{self, SuiteOutcome};
-use crate::store::KeptRun;
+use crate::store::StoredRun;
 use crate::suites;
 use crate::table::{LineStyle, Table};
 
-/// Request of the command line.
+/// The parsed command line of `dunlin bench`: the suite, the options, and where runs are stored.
 #[derive(Clone, Debug)]
 pub struct BenchRequest {
     /// Name of a suite, or `all`.
@@ -44,7 +44,7 @@ pub struct BenchRequest {
 pub fn run(request: BenchRequest) -> Result<bool> {
     let suites = suites::named(&request.suite).with_context(|| unknown_suite(&request.suite))?;
     let options = request.options.clone().validate(|name| std::env::var(name).ok())?;
-    let against = request.against.as_deref().map(KeptRun::read).transpose()?;
+    let against = request.against.as_deref().map(StoredRun::read).transpose()?;
     let warnings = PreflightReport::now(options.quick).warnings();
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     let bench = Bench { options, child: request.child.clone(), peers: PeerPrograms::find() };
@@ -77,9 +77,9 @@ fn kept_run(
     date: String,
     warnings: Vec<String>,
     outcome: SuiteOutcome,
-) -> KeptRun {
+) -> StoredRun {
     let name = if request.with_peers { format!("{}-peers", suite.name) } else { suite.name.to_owned() };
-    KeptRun {
+    StoredRun {
         name,
         date,
         machine: MachineDescription::current(),

@@ -12,7 +12,7 @@ pub struct Pinned {
     before: CpuSet,
 }
 
-/// Pinning of the two sides of a measurement.
+/// Whether the two sides of a measurement run on two fixed processor cores, or on any cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pin {
     /// The kernel chooses the cores.

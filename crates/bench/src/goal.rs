@@ -6,7 +6,7 @@
 use crate::metric;
 use crate::row::{FigureRow, Note, RowPattern, RowSet};
 
-/// One line of an issue's table of goals.
+/// A figure that Dunlin aims for: the measured row, and the threshold that it must meet.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
     /// Description.
@@ -17,7 +17,7 @@ pub struct Goal {
     pub bar: Threshold,
 }
 
-/// Threshold of a figure.
+/// The least or greatest value of a figure, absolute or relative to another row.
 #[derive(Clone, Copy, Debug)]
 pub enum Threshold {
     /// At least this much.
@@ -30,7 +30,7 @@ pub enum Threshold {
     TimesAtMost(f64, RowPattern),
 }
 
-/// A goal judged against the rows of one run.
+/// Whether a run meets a goal, with the figures that decide it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoalVerdict {
     /// Our figure.
@@ -88,7 +88,7 @@ impl Threshold {
     }
 }
 
-/// A figure that a seed document claims for its own system.
+/// A figure that the document of another system claims, for comparison with Dunlin's.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimedFigure {
     /// Description, in the document's words.
@@ -106,7 +106,7 @@ impl ClaimedFigure {
     }
 }
 
-/// A known figure of a peer, with the floor of the machine at the same time.
+/// A figure that a peer is known to reach on a machine whose raw performance was measured as well.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerFigure {
     /// Pattern of the peer's row.

@@ -56,4 +56,4 @@ pub use command::{BenchRequest, run};
 pub use options::{RawFeedOptions, RawOptions};
 pub use role::child_main;
 pub use row::{FigureRow, RowSet};
-pub use store::KeptRun;
+pub use store::StoredRun;

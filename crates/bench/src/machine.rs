@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-/// Properties of a machine that affect its figures.
+/// The processor, memory and kernel of the machine that ran a benchmark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineDescription {
     /// The processor's name.

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use crate::clock::monotonic_ns;
 use crate::point::RunSample;
 
-/// A fixed number of distinct names.
+/// A fixed number of distinct topic names.
 #[derive(Debug)]
 pub struct TopicNames(Vec<String>);
 

@@ -13,7 +13,7 @@ use crate::params::{ParamValue, Params};
 
 pub use feed::{FeedOptions, RawFeedOptions};
 
-/// Options as typed; the CLI fills them from its flags.
+/// The options of `dunlin bench` as typed, not validated yet.
 #[derive(Clone, Debug, Default)]
 pub struct RawOptions {
     /// `--case`: only these cases.
@@ -38,7 +38,7 @@ pub struct RawOptions {
     pub feed: RawFeedOptions,
 }
 
-/// Validated options.
+/// The validated options of `dunlin bench`.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
     /// Only these cases; all if empty.

@@ -72,7 +72,7 @@ impl From<&str> for ParamValue {
     }
 }
 
-/// Parameters in their fixed order.
+/// The parameters of a measurement, in a fixed order of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Params(Vec<(String, ParamValue)>);
 

@@ -13,7 +13,7 @@ pub const FILLER: u64 = 0x5bd1_e995_9e37_79b9;
 /// Smallest payload: the sequence number twice.
 pub const BYTES_MIN: usize = 2 * WORD;
 
-/// A payload of fixed size, rewritten in place for each sequence number.
+/// A payload of a given size that contains a sequence number; it is rewritten in place for each record.
 #[derive(Clone, Debug)]
 pub struct NumberedPayload {
     bytes: Vec<u8>,
@@ -55,7 +55,7 @@ impl NumberedPayload {
     }
 }
 
-/// The part of each payload that a receiver reads.
+/// Which bytes of each payload a receiver reads and checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadExtent {
     /// All bytes.

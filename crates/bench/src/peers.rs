@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::point::Unavailable;
 
-/// Folder of the built peers.
+/// The folder with the programs of other systems that benchmarks run for comparison.
 #[derive(Clone, Debug)]
 pub struct PeerPrograms {
     folder: PathBuf,

@@ -48,7 +48,7 @@ pub mod target {
     pub const STD: &str = "std";
 }
 
-/// Environment of a point.
+/// What every measurement needs: the options, how to start child processes, and the peers' programs.
 #[derive(Clone, Debug)]
 pub struct Bench {
     /// Validated options.
@@ -59,7 +59,7 @@ pub struct Bench {
     pub peers: PeerPrograms,
 }
 
-/// Result of one run of a point.
+/// The figures that one run of a measurement produced.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunSample {
     /// Metric and value, in the order in which they were added.
@@ -103,7 +103,7 @@ impl RunSample {
     }
 }
 
-/// The peer is not installed. The runner skips the point and reports the reason.
+/// The error for a peer that is not installed. The runner skips the point and reports the reason.
 #[derive(Clone, Debug)]
 pub struct Unavailable(pub String);
 
@@ -115,10 +115,11 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// One run. A run must fail if a delivery was missing or wrong, because the runner marks its rows as checked.
+/// A function that makes one run of a measurement.
+/// The function must fail if a delivery was missing or wrong, because the runner marks its rows as checked.
 pub type Measure = Box<dyn FnMut(&Bench) -> Result<RunSample>>;
 
-/// A target with parameters.
+/// One measurement to make: the system to measure, the case and the parameters.
 pub struct MeasuringPoint {
     /// The case of the point.
     pub case: &'static str,
@@ -148,10 +149,10 @@ impl fmt::Debug for MeasuringPoint {
     }
 }
 
-/// Points that run alternately.
+/// Measurements that are compared with each other; each round runs every one of them once.
 pub type PointGroup = Vec<MeasuringPoint>;
 
-/// A suite: a name, and groups.
+/// A benchmark suite: its cases, its measurements, its tables and its goals.
 #[derive(Clone, Copy)]
 pub struct Suite {
     /// Name, such as `spot`.

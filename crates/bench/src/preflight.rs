@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// Conditions before a run.
+/// The conditions on this machine before a run, such as its load, which may distort the figures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PreflightReport {
     /// Whether this program was built without optimisation.

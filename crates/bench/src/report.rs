@@ -17,17 +17,17 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use cases::Case;
-use cited::Cited;
+use cited::CitedRuns;
 use plot::Plot;
 
 use crate::goal::{ClaimedFigure, Goal, GoalVerdict};
 use crate::metric;
 use crate::point::Suite;
-use crate::store::KeptRun;
+use crate::store::StoredRun;
 use crate::suites;
 use crate::table::{LineStyle, Table};
 
-/// Result of making the report.
+/// The result of writing the report page: the runs that were left out.
 #[derive(Debug, Default)]
 pub struct ReportOutcome {
     /// Runs that were left out, with reasons.
@@ -37,7 +37,7 @@ pub struct ReportOutcome {
 /// Makes the page from the runs in `runs_folder` and writes it to `page`: HTML with plots for a name that
 /// ends in `.html`, else Markdown.
 pub fn write(runs_folder: &Path, page: &Path) -> Result<ReportOutcome> {
-    let kept = KeptRun::read_all(runs_folder)?;
+    let kept = StoredRun::read_all(runs_folder)?;
     let mut refused = kept.damaged;
     let (runs, left_out): (Vec<_>, Vec<_>) = kept.runs.into_iter().partition(|run| run.refusal().is_none());
     refused.extend(
@@ -70,13 +70,13 @@ const INTRODUCTION: &str = "# Benchmarks\n\n`dunlin report` writes this page fro
      goal.\n";
 
 /// The page in Markdown; runs are ordered by date.
-pub fn markdown(runs: &[KeptRun]) -> String {
+pub fn markdown(runs: &[StoredRun]) -> String {
     let chapters = chapters(runs);
     let told = chapters.iter().map(|chapter| chapter.markdown.as_str());
     format!("{}{}", introduction(&chapters), told.collect::<String>())
 }
 
-fn html_page(runs: &[KeptRun]) -> Result<String> {
+fn html_page(runs: &[StoredRun]) -> Result<String> {
     let chapters = chapters(runs);
     html::page(&introduction(&chapters), &chapters)
 }
@@ -128,18 +128,18 @@ struct Chapter {
     plots: Vec<Plot>,
 }
 
-fn chapters(runs: &[KeptRun]) -> Vec<Chapter> {
+fn chapters(runs: &[StoredRun]) -> Vec<Chapter> {
     let of_suite = |suite: &'static Suite| {
-        let runs: Vec<&KeptRun> =
+        let runs: Vec<&StoredRun> =
             runs.iter().filter(|run| run.rows.iter().any(|row| row.suite == suite.name)).collect();
         (!runs.is_empty()).then(|| chapter(suite, &runs))
     };
     suites::SUITES.iter().filter_map(of_suite).collect()
 }
 
-fn chapter(suite: &'static Suite, runs: &[&KeptRun]) -> Chapter {
+fn chapter(suite: &'static Suite, runs: &[&StoredRun]) -> Chapter {
     let mut page = String::new();
-    let mut cited = Cited::new(runs);
+    let mut cited = CitedRuns::new(runs);
     let (bars, goals_table) = goals_table(suite.goals, &mut cited);
     let (claims, claims_table) = claims_table(suite.claims, &mut cited);
     let cases = cases::of(suite, runs, &mut cited);
@@ -159,7 +159,7 @@ fn chapter(suite: &'static Suite, runs: &[&KeptRun]) -> Chapter {
     Chapter { suite: suite.name, bars, claims, markdown: page, plots }
 }
 
-fn goals_table(goals: &[Goal], cited: &mut Cited) -> (Tally, Table) {
+fn goals_table(goals: &[Goal], cited: &mut CitedRuns) -> (Tally, Table) {
     let mut tally = Tally::default();
     let mut table =
         Table::new("", &["Measurement", "Goal", "Result", "Compared with", "Ratio", "Met", "Run"]);
@@ -192,7 +192,7 @@ pub fn goal_cells(goal: &Goal, verdict: &GoalVerdict) -> [String; 4] {
     [metric::human(metric, verdict.measured), other.unwrap_or_default(), ratio.unwrap_or_default(), met]
 }
 
-fn claims_table(claims: &[ClaimedFigure], cited: &mut Cited) -> (Tally, Table) {
+fn claims_table(claims: &[ClaimedFigure], cited: &mut CitedRuns) -> (Tally, Table) {
     let mut tally = Tally::default();
     let mut table = Table::new(
         "",

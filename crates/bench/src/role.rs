@@ -22,7 +22,7 @@ use crate::remote;
 use crate::space;
 use crate::tasks;
 
-/// Arguments of a role.
+/// The arguments of a benchmark's child process, as names and values.
 #[derive(Debug)]
 pub struct RoleArgs(Vec<(String, String)>);
 

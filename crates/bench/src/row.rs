@@ -12,7 +12,7 @@ use crate::metric;
 use crate::params::Params;
 use crate::stats::Summary;
 
-/// A figure of a target over all runs; as JSON it is one line of `--json`.
+/// One metric of one measured system over all runs: median, minimum and maximum.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureRow {
     /// Suite, such as `spot`.
@@ -85,7 +85,7 @@ impl FigureRow {
 
 type Identity = (String, String, String, Params);
 
-/// Distinct rows of one run.
+/// The measured rows of one run, without duplicates.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<FigureRow>", into = "Vec<FigureRow>")]
 pub struct RowSet {
@@ -93,7 +93,7 @@ pub struct RowSet {
     seen: HashSet<Identity>,
 }
 
-/// Two rows have the same target, case, metric and parameters.
+/// The error for two rows with the same system, case, metric and parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DuplicateRow(String);
 
@@ -155,7 +155,7 @@ impl RowSet {
     }
 }
 
-/// A remark on a row.
+/// A remark that tables show beside a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// Text of the remark.
@@ -182,7 +182,7 @@ impl TryFrom<Vec<FigureRow>> for RowSet {
     }
 }
 
-/// A pattern of rows, as goals use it.
+/// Selects measured rows by system, case, parameters and metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowPattern {
     /// Name of the target.

@@ -14,7 +14,7 @@ use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, Suite, Unavaila
 use crate::row::{FigureRow, RowSet};
 use crate::stats::Summary;
 
-/// Result of a suite.
+/// The result of running a suite: its rows, and the skipped and failed measurements.
 #[derive(Debug, Default)]
 pub struct SuiteOutcome {
     /// Measured rows.

@@ -7,7 +7,7 @@ use dunlin::journal::RealDisk;
 
 use crate::point::Unavailable;
 
-/// A directory on a disk.
+/// A temporary directory on a real disk. Dropping the handle removes it.
 #[derive(Debug)]
 pub struct ScratchDisk(tempfile::TempDir);
 

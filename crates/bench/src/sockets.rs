@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::child::{Child, PATIENCE};
 
-/// Kind of socket.
+/// The kind of a loopback socket: TCP or Unix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketKind {
     /// TCP on 127.0.0.1.
@@ -35,7 +35,7 @@ impl SocketKind {
     }
 }
 
-/// Address to connect to.
+/// The address of a loopback socket: TCP or Unix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketAddress {
     /// A TCP address.
@@ -78,7 +78,7 @@ impl SocketAddress {
     }
 }
 
-/// A connection.
+/// A connected loopback socket: TCP or Unix.
 #[derive(Debug)]
 pub enum SocketStream {
     /// Over TCP, without Nagle's delay.
@@ -175,7 +175,7 @@ impl Write for SocketStream {
     }
 }
 
-/// A listening socket; dropping it removes a Unix socket's file.
+/// A listening loopback socket. Dropping it removes a Unix socket's file.
 #[derive(Debug)]
 pub enum SocketListener {
     /// On a free port of 127.0.0.1.

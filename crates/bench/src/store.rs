@@ -13,9 +13,9 @@ use crate::machine::MachineDescription;
 use crate::point::target;
 use crate::row::{FigureRow, RowSet};
 
-/// A stored run.
+/// The stored results of one benchmark run, with its machine, commit and command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct KeptRun {
+pub struct StoredRun {
     /// Suite, and whether peers ran: `spot` or `spot-peers`.
     pub name: String,
     /// Start of the run, in UTC.
@@ -38,11 +38,11 @@ pub struct KeptRun {
     /// Points that failed.
     #[serde(default)]
     pub failed: Vec<String>,
-    /// Rows; the last field, as `KeptRun::text` writes them.
+    /// Rows; the last field, as `StoredRun::text` writes them.
     pub rows: RowSet,
 }
 
-impl KeptRun {
+impl StoredRun {
     /// The reason why the report must not use this run; `None` if it may.
     pub fn refusal(&self) -> Option<&'static str> {
         match (self.quick, self.debug_build) {
@@ -132,11 +132,11 @@ fn is_misnamed(row: &FigureRow) -> bool {
     row.suite == "feed" && (is_slow_rate || is_latency && row.min == 0.0)
 }
 
-/// Runs of a folder.
+/// The stored benchmark runs of a folder, oldest first.
 #[derive(Debug, Default)]
 pub struct RunArchive {
     /// Runs, oldest first.
-    pub runs: Vec<KeptRun>,
+    pub runs: Vec<StoredRun>,
     /// Malformed files or those of another version, with reasons.
     pub damaged: Vec<String>,
 }
@@ -154,8 +154,8 @@ mod tests {
     use crate::params::Params;
     use crate::stats::Summary;
 
-    fn run(quick: bool) -> KeptRun {
-        KeptRun {
+    fn run(quick: bool) -> StoredRun {
+        StoredRun {
             name: "spot".into(),
             date: "2026-11-20T11:40:02Z".into(),
             machine: MachineDescription::default(),
@@ -175,7 +175,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (one, other) = (run(false).keep(folder.path()).unwrap(), run(false).keep(folder.path()).unwrap());
         assert_ne!(one, other);
-        let kept = KeptRun::read_all(folder.path()).unwrap();
+        let kept = StoredRun::read_all(folder.path()).unwrap();
         assert_eq!(kept.runs.len(), 2);
         assert_eq!(kept.runs[0].warnings, ["2 cores"]);
     }
@@ -188,13 +188,13 @@ mod tests {
             FigureRow::new("spot", "throughput", "dunlin", &params, "msgs_per_s", summary, true)
         };
         for rows in [vec![], vec![row(64)], vec![row(64), row(1024)]] {
-            let kept = KeptRun { rows: rows.clone().try_into().unwrap(), ..run(false) };
+            let kept = StoredRun { rows: rows.clone().try_into().unwrap(), ..run(false) };
             let path = kept.keep(folder.path()).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             let lines = text.lines().map(|line| line.trim().trim_end_matches(','));
             let found: Vec<FigureRow> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
             assert_eq!(found, rows);
-            assert_eq!(Vec::<FigureRow>::from(KeptRun::read(&path).unwrap().rows), rows);
+            assert_eq!(Vec::<FigureRow>::from(StoredRun::read(&path).unwrap().rows), rows);
         }
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let path = run(true).keep(folder.path()).unwrap();
         assert_eq!(path.parent().unwrap(), folder.path().join("scratch"));
         assert_eq!(run(true).refusal(), Some("a quick run"));
-        assert!(KeptRun::read_all(folder.path()).unwrap().runs.is_empty());
+        assert!(StoredRun::read_all(folder.path()).unwrap().runs.is_empty());
     }
 
     #[test]
@@ -225,8 +225,8 @@ mod tests {
             row("failover", Params::new()),
         ];
         let folder = tempfile::tempdir().unwrap();
-        KeptRun { rows: rows.try_into().unwrap(), ..run(false) }.keep(folder.path()).unwrap();
-        let kept = KeptRun::read_all(folder.path()).unwrap();
+        StoredRun { rows: rows.try_into().unwrap(), ..run(false) }.keep(folder.path()).unwrap();
+        let kept = StoredRun::read_all(folder.path()).unwrap();
         let said: Vec<String> = kept.runs[0].rows.iter().map(|row| row.params.to_string()).collect();
         assert_eq!(
             said,
@@ -249,8 +249,9 @@ mod tests {
         let newer = [older.clone(), vec![row("slow_client", "read_ns", 5.0)]].concat();
         let read_back = |rows: Vec<FigureRow>| -> Vec<String> {
             let folder = tempfile::tempdir().unwrap();
-            let path = KeptRun { rows: rows.try_into().unwrap(), ..run(false) }.keep(folder.path()).unwrap();
-            KeptRun::read(&path).unwrap().rows.iter().map(|row| row.metric.clone()).collect()
+            let path =
+                StoredRun { rows: rows.try_into().unwrap(), ..run(false) }.keep(folder.path()).unwrap();
+            StoredRun::read(&path).unwrap().rows.iter().map(|row| row.metric.clone()).collect()
         };
         assert_eq!(read_back(older), ["merged", "deliveries_per_s"]);
         assert_eq!(read_back(newer).len(), 5);
@@ -261,7 +262,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x.json"), "{").unwrap();
         run(false).keep(folder.path()).unwrap();
-        let kept = KeptRun::read_all(folder.path()).unwrap();
+        let kept = StoredRun::read_all(folder.path()).unwrap();
         assert_eq!(kept.runs.len(), 1);
         assert!(kept.damaged[0].contains("x.json is not a stored run"), "{:?}", kept.damaged);
     }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-/// Highlighting of a table's line in a terminal.
+/// How a terminal highlights a line of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStyle {
     /// None.
@@ -27,7 +27,7 @@ impl LineStyle {
     }
 }
 
-/// A table; the first column is aligned left, others right.
+/// A text table. The first column is aligned left, the others right.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// Title above the table.

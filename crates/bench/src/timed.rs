@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, RunSample};
 
-/// A transfer, from just before the first send until the last message was checked.
+/// The duration and size of a transfer, from before the first send until the last message was checked.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedTransfer {
     /// Start on the machine's monotonic clock.

@@ -8,7 +8,7 @@ use crate::cores::Pin;
 use crate::point::{Bench, RunSample};
 use crate::timed::TimedTransfer;
 
-/// Socket types of the C program.
+/// The pair of ZeroMQ socket types to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZmqPattern {
     /// XPUB with NODROP, and SUB.
@@ -30,9 +30,9 @@ impl ZmqPattern {
     }
 }
 
-/// Settings: `transport` is `inproc` (two threads) or `tcp` (two processes).
+/// The settings of a ZeroMQ measurement. Transport `inproc` means two threads, `tcp` two processes.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct ZmqSetup {
     /// Socket types.
     pub pattern: ZmqPattern,
     /// Transport.
@@ -59,14 +59,14 @@ struct RoundTrips {
 }
 
 /// Sends `count` messages from one side to the other, which checks all of them.
-pub fn throughput(bench: &Bench, setup: Setup, count: u64) -> Result<TimedTransfer> {
+pub fn throughput(bench: &Bench, setup: ZmqSetup, count: u64) -> Result<TimedTransfer> {
     let Span { start_ns, end_ns, messages } = ask(bench, "throughput", setup, count)?;
     ensure!(messages == count, "{messages} of {count} messages arrived");
     Ok(TimedTransfer { start_ns, end_ns, messages, bytes: setup.bytes, touched: setup.bytes })
 }
 
 /// Measures round trips, one in flight.
-pub fn latency(bench: &Bench, setup: Setup, iterations: u64) -> Result<RunSample> {
+pub fn latency(bench: &Bench, setup: ZmqSetup, iterations: u64) -> Result<RunSample> {
     let RoundTrips { avg_ns, p50_ns, p95_ns, p99_ns } = ask(bench, "latency", setup, iterations)?;
     Ok(RunSample::new()
         .with("avg_ns", avg_ns)
@@ -75,7 +75,7 @@ pub fn latency(bench: &Bench, setup: Setup, iterations: u64) -> Result<RunSample
         .with("p99_ns", p99_ns))
 }
 
-fn ask<T: for<'de> Deserialize<'de>>(bench: &Bench, what: &str, setup: Setup, count: u64) -> Result<T> {
+fn ask<T: for<'de> Deserialize<'de>>(bench: &Bench, what: &str, setup: ZmqSetup, count: u64) -> Result<T> {
     let program = bench.peers.program("zmq_peer")?;
     let args = [
         what,

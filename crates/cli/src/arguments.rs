@@ -15,8 +15,8 @@ use crate::outcome::CommandRefusal;
 
 /// Publish and subscribe to topics, with exact reports of missed records
 ///
-/// A node keeps topics: ordered logs of records. Each subscriber receives every record of a topic in order, or a
-/// report of exactly which records it missed.
+/// A node keeps topics: ordered logs of records.
+/// Each subscriber receives every record of a topic in order, or a report of exactly which records it missed.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin", version, styles = STYLES, max_term_width = 80)]
 #[command(after_help = after_help())]
@@ -47,7 +47,7 @@ pub const STYLES: Styles = Styles::styled()
 /// The environment variable that names the file with the user's password.
 pub const PASSWORD_FILE: &str = "DUNLIN_PASSWORD_FILE";
 
-/// Options of every command.
+/// The options that every command of `dunlin` accepts.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
@@ -120,7 +120,7 @@ pub fn either_listen_or_url(listen: Option<SocketAddr>, global: &Global) -> Resu
     }
 }
 
-/// The values of `--color`.
+/// When output is coloured: the values of option `--color`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     #[default]
@@ -129,6 +129,7 @@ pub enum Color {
     Never,
 }
 
+/// The commands of `dunlin`.
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
     /// Run a node

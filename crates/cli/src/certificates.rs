@@ -22,7 +22,7 @@ const VALID_DAYS: i64 = 397;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
-/// Paths of the certificates and keys (PEM).
+/// The paths of generated TLS certificates and keys (PEM), for a node and a client on one machine.
 #[derive(Debug, Clone)]
 pub struct Certificates {
     pub dir: String,

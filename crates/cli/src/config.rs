@@ -28,7 +28,7 @@ use crate::commands::parse::DURATION_MAX;
 use crate::outcome::CommandRefusal;
 use crate::workers::WorkersConfig;
 
-/// A node's configuration, validated.
+/// A node's validated configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeConfig {
     pub name: String,
@@ -71,7 +71,7 @@ pub struct NodeConfig {
     pub workers: Option<WorkersConfig>,
 }
 
-/// A node's membership of a cluster.
+/// The settings with which a node takes part in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterSettings {
     pub listen: SocketAddr,

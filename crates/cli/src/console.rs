@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use crate::arguments::{Color, Global};
 use crate::format::text::is_obeyed;
 
-/// The output of a command: its format, its colours, and whether it is a terminal.
+/// How a command prints: as text or JSON, with or without colours, to a terminal or a file.
 #[derive(Debug)]
 pub struct Console {
     /// Prints one JSON object per line instead of a table.
@@ -48,9 +48,10 @@ impl Console {
     }
 }
 
-/// Standard output. For a terminal, control characters beyond ASCII are escaped as in JSON, regardless of
-/// their origin. ASCII control characters pass, because colours need them; data are escaped before. Pipes and
-/// files receive all bytes unchanged.
+/// Standard output, on which control characters cannot harm the terminal.
+/// For a terminal, control characters beyond ASCII are escaped as in JSON.
+/// ASCII control characters pass, because colours need them; data are escaped before.
+/// If standard output is a pipe or a file, it receives all bytes unchanged.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,
@@ -105,7 +106,7 @@ impl TextPainter {
     }
 }
 
-/// Colours words, or leaves them plain.
+/// Adds colours to words, unless colours are switched off.
 #[derive(Debug, Clone, Copy)]
 pub struct TextPainter {
     on: bool,

@@ -15,7 +15,7 @@ use crate::input::{Chunk, Input};
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
 
-/// A publisher that counts acknowledged records, and keeps the refused ones.
+/// A publisher that counts acknowledged records and can send refused records again.
 pub trait CountingPublisher: Publish {
     fn acknowledged_records(&self) -> u64;
 

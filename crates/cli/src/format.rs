@@ -17,7 +17,7 @@ use template::Template;
 pub use template::rfc3339;
 pub use text::publishers_text;
 
-/// The value of `--format`.
+/// The output format of records: the values of option `--format`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     Text,
@@ -40,7 +40,7 @@ impl FromStr for Format {
     }
 }
 
-/// Writes the events of one subscription.
+/// Prints the records and notices of one subscription.
 #[derive(Debug)]
 pub struct EventPrinter {
     pub format: Format,

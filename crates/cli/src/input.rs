@@ -14,14 +14,14 @@ const CHUNKS_AHEAD_MAX: usize = 4;
 /// Interval at which [`Input::next`] checks whether the command has to end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Input in chunks, as they arrive.
+/// Reads standard input or a file in chunks, on a thread of its own.
 #[derive(Debug)]
 pub struct Input {
     chunks: Receiver<io::Result<Vec<u8>>>,
     stop: StopFlag,
 }
 
-/// Input, or its absence.
+/// A chunk of input, or the fact that none has arrived or that the input has ended.
 #[derive(Debug)]
 pub enum Chunk {
     Bytes(Vec<u8>),

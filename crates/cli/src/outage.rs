@@ -23,7 +23,7 @@ pub fn unreachable(client: &Client) -> Option<Disconnection> {
     client.disconnection().filter(|lost| lost.since.elapsed() >= NOTICE)
 }
 
-/// Remembers whether the lost connection was reported.
+/// Reports a lost connection to the user, once for each outage.
 #[derive(Debug, Default)]
 pub struct OutageReport {
     said: bool,

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::console::Console;
 use crate::format::text::escaped_lines;
 
-/// A refusal by a check of the command or by the node: exit code 1.
+/// The error for a request that the command or the node refuses; the exit code is 1.
 #[derive(Debug)]
 pub struct CommandRefusal(pub String);
 
@@ -24,7 +24,7 @@ impl std::fmt::Display for CommandRefusal {
 
 impl std::error::Error for CommandRefusal {}
 
-/// A row of the table of errors with more specific advice.
+/// A refusal with advice that is more specific than the table of error codes.
 #[derive(Debug)]
 pub struct AdvisedError {
     pub code: ErrorCode,

@@ -12,7 +12,7 @@ use dunlin_topic::Record;
 
 use crate::outcome::CommandRefusal;
 
-/// The command and its arguments.
+/// A command and its arguments, which run once for each record.
 #[derive(Debug, Clone)]
 pub struct Program {
     name: String,

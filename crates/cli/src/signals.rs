@@ -27,7 +27,7 @@ pub fn outlive_file_size_limit() {
     let _ = flag::register(SIGXFSZ, Arc::default());
 }
 
-/// Requests to read files again.
+/// A flag that SIGHUP sets, to request that the node reads its files again.
 #[derive(Debug, Clone)]
 pub struct ReloadFlag(Arc<AtomicBool>);
 
@@ -45,7 +45,7 @@ impl ReloadFlag {
     }
 }
 
-/// A flag that requests the end of the command. The default is set only by [`set`](StopFlag::set).
+/// A flag that requests the end of the command. Signals do not set the default flag.
 #[derive(Debug, Clone, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 

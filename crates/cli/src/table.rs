@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::console::TextPainter;
 use crate::format::text::escaped;
 
-/// Rows under a heading.
+/// A text table with a heading, printed with aligned columns.
 #[derive(Debug)]
 pub struct TextTable {
     heading: Vec<&'static str>,

@@ -15,7 +15,7 @@ use crate::program::Program;
 /// Time that running workers have to end when the node stops.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// The command of the workers, and their numbers.
+/// The configuration of the workers that a node starts: their command, and their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkersConfig {
     pub words: Vec<String>,

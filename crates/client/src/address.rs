@@ -8,7 +8,8 @@ pub const PORT_DEFAULT: u16 = 4220;
 /// The address of a node, or of several nodes of a cluster.
 ///
 /// Forms: `dunlin://host:4220` (the port is optional), `tls://host:4220`, `unix:///path`, and
-/// `dunlin://one:4220,two:4220`. With several nodes, a client that loses its node connects to the next.
+/// `dunlin://one:4220,two:4220`.
+/// With the addresses of several nodes, a client that loses its node connects to the next.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A host and a port.
@@ -31,7 +32,7 @@ pub enum Address {
     Any(Vec<Address>),
 }
 
-/// The text is not an address.
+/// The error for a text that is not an address of a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not an address: {why}")]
 pub struct AddressError {

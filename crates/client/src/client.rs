@@ -25,7 +25,7 @@ use crate::subscriber::Subscriber;
 use crate::tls::{Connector, TlsError, TlsOptions};
 use crate::why::DisconnectReason;
 
-/// Options of a client.
+/// Options of a client: its name, credentials, TLS and limits.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientOptions {
     /// The client's name, as operators see it.
@@ -42,7 +42,7 @@ pub struct ClientOptions {
     pub limits: ClientLimits,
 }
 
-/// No client could be made.
+/// The reason why a client could not be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -59,9 +59,9 @@ pub enum ConnectError {
 
 /// A connection to a node. Clones share the connection.
 ///
-/// The client has no thread for its connection: the thread that waits in any handle drives it. After a loss
-/// the client reconnects with jitter. Subscriptions then continue at their positions, and publishers send
-/// unanswered records again.
+/// The client has no thread for its connection: the thread that waits in any handle drives it. After a loss,
+/// the client reconnects with jitter.
+/// Subscriptions then continue at their positions, and publishers send unanswered records again.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) shared: Arc<SharedClient>,

@@ -27,7 +27,7 @@ pub enum GroupKind {
     Work,
 }
 
-/// Options of a member. The first member's options for claims and attempts apply to a whole `work` group.
+/// Options of a group member. The first member's options for claims and attempts apply to a whole `work` group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupOptions {
     /// The member's name, as operators see it.
@@ -51,7 +51,7 @@ pub struct GroupOptions {
     pub gives_back: bool,
 }
 
-/// A group and its topic.
+/// Names a group: its topic, and the group's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group<'a> {
     /// The topic.
@@ -60,14 +60,14 @@ pub struct Group<'a> {
     pub name: &'a str,
 }
 
-/// A member of a group.
+/// Receives records as a member of a group.
 #[derive(Debug)]
 pub struct Member {
     subscriber: Subscriber,
     kind: GroupKind,
 }
 
-/// A record or a notice for a member.
+/// An event that a group member receives: a record or a notice.
 #[derive(Debug, Clone)]
 pub enum GroupEvent<'a> {
     /// A record.
@@ -89,7 +89,7 @@ pub enum GroupEvent<'a> {
     Notice(Notice),
 }
 
-/// The result of settling or renewing claims.
+/// The result of acknowledging, returning or renewing claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settlement {
     /// The number of claims that were settled or renewed.
@@ -280,7 +280,7 @@ impl Member {
     }
 }
 
-/// Settles a member's claims from any thread. After the member has left, its claims belong to other members.
+/// Acknowledges, returns and renews a member's claims, from any thread, until the member leaves the group.
 #[derive(Debug, Clone)]
 pub struct Settler {
     shared: Arc<SharedClient>,

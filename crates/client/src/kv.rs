@@ -31,14 +31,14 @@ pub use questioning::PendingQuery;
 pub use transaction::{Transaction, TransactionResult};
 pub use watch::{Change, KeyChange, Watch, WatchError, WatchFrom};
 
-/// Keys and values of the node's cluster. Clones are cheap.
+/// Reads and writes the keys of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Kv {
     shared: Arc<SharedClient>,
     questions: ControlKind,
 }
 
-/// A key with its value.
+/// A key with its value, its lease, and the revisions that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvEntry {
     /// The key.
@@ -55,7 +55,7 @@ pub struct KvEntry {
     pub lease: u64,
 }
 
-/// Keys of a range, in order.
+/// The keys and values that a read of a range returned, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// The last revision at the time of the read.
@@ -66,7 +66,7 @@ pub struct Page {
     pub more: bool,
 }
 
-/// The result of a write.
+/// The result of writing or deleting keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteResult {
     /// The revision of the write; the last revision if nothing changed.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// Limits on a client's memory and waiting times.
+/// Limits on a client's memory, message sizes and waiting times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientLimits {
     /// Unread bytes of a subscription, granted to the node as credit.

@@ -12,7 +12,7 @@ use crate::drive::WaitOutcome;
 use crate::follow::lock;
 use crate::publishing::{PublisherShared, PublisherState};
 
-/// A producer's identity, which lasts over connections and restarts.
+/// A producer's identity, by which the node recognizes it after a lost connection or a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The producer's number; not 0.
@@ -21,7 +21,7 @@ pub struct Identity {
     pub epoch: u32,
 }
 
-/// Options of a publisher.
+/// Options of a publisher: its producer identity, and whether it waits for acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PublisherOptions {
     /// The producer's identity; `None` for a new one.
@@ -31,11 +31,11 @@ pub struct PublisherOptions {
     pub quiet: bool,
 }
 
-/// Publishes to one subject or topic of a node.
+/// Publishes records to one subject or topic of a node.
 ///
 /// [`PublishError::Unknown`] means that the node did not answer for two heartbeats. The records are kept, and
-/// sent again under the same numbers once the node is back. Call [`flush`](Publish::flush) for the result;
-/// publishing the records again would duplicate them.
+/// sent again under the same numbers once the node is back.
+/// Call [`flush`](Publish::flush) for the result; publishing the records again would duplicate them.
 #[derive(Debug)]
 pub struct Publisher {
     shared: Arc<SharedClient>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dunlin_topic::{Position, PublishError, ReducerError, SubscribeError};
 use dunlin_wire::{ErrorCode, Refusal, Retry};
 
-/// A refusal by a node.
+/// The error for a request that the node refused, with the node's error code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}{}{}", if text.is_empty() { "" } else { ": " }, self.detail())]
 pub struct RefusedError {

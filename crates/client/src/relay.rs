@@ -20,7 +20,7 @@ use crate::refusal::publish_error;
 /// Space for the expectations of a batch.
 const EXPECT_BYTES: usize = 64;
 
-/// The outcome of a relayed batch.
+/// Whether a relayed batch was appended, was not accepted, or has an unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RelayOutcome {
     /// The node's response.
@@ -31,10 +31,10 @@ pub enum RelayOutcome {
     Lost,
 }
 
-/// Receives the outcome of a batch, on the thread that drives the connection or the one that sends.
+/// A function that receives the outcome of a relayed batch, on the connection's or the sender's thread.
 pub type RelayCallback = Box<dyn FnOnce(RelayOutcome) + Send>;
 
-/// Relays batches of one producer, or of producers without a name, to one topic.
+/// Forwards batches of records to one topic, on behalf of other publishers.
 pub struct Relay {
     shared: Arc<SharedClient>,
     lane: Arc<RelayShared>,
@@ -63,7 +63,7 @@ struct UnansweredBatch {
     told: RelayCallback,
 }
 
-/// A batch to relay.
+/// A batch of records to forward, with its partition and its producer's sequence number.
 #[derive(Debug, Clone, Copy)]
 pub struct RelayBatch<'a> {
     /// The partition.

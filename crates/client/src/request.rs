@@ -25,8 +25,8 @@ const HEARD: &str = "$DUNLIN.heard.";
 /// Maximum number of publishers that a requester keeps open.
 const PUBLISHERS_MAX: usize = 256;
 
-/// Sends requests, one at a time. The requester has its own inbox for replies. A request fails if the
-/// connection is lost before the reply. The next request has a new inbox.
+/// Sends requests, one at a time, and receives their replies.
+/// A request fails if the connection is lost before its reply.
 #[derive(Debug)]
 pub struct Requester {
     client: Client,

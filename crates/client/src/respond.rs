@@ -10,10 +10,10 @@ use crate::publisher::{Publisher, PublisherOptions};
 /// The first token of every inbox subject.
 const INBOX: &str = "_INBOX.";
 
-/// Sends replies to requests.
+/// Sends replies to the requests that a subscriber received.
 ///
-/// A responder keeps one publisher for each inbox, at most `reply_publishers_max`. The first reply to a
-/// requester costs no round trip, later ones no additional message.
+/// A responder keeps one publisher for each inbox, at most `reply_publishers_max`.
+/// The first reply to a requester costs no round trip, later replies no additional message.
 #[derive(Debug)]
 pub struct Responder {
     client: Client,

@@ -28,7 +28,7 @@ use crate::publishing::PublisherShared;
 use crate::refusal::{RefusedError, subscribe_error};
 use crate::relay::RelayShared;
 
-/// A lost connection.
+/// How long the connection to the node has been lost, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disconnection {
     /// The time of the last sign of the node.

@@ -18,7 +18,7 @@ pub use dunlin_space::{
 pub use places::{RegionOwner, WorldMap, WorldMapError};
 pub use viewer::{ViewError, Viewer};
 
-/// A world of the cluster that the client is connected to.
+/// A world of the client's cluster, whose entities the client can watch and change.
 #[derive(Debug)]
 pub struct World {
     client: Client,

@@ -19,7 +19,7 @@ const PREPARED: &[u8] = b"prepared\n";
 /// The interval at which a waiting worker checks for orders.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Settings and orders from the node that started this process; empty if the process was started otherwise.
+/// The settings of a worker process that a node started; empty if the process was started otherwise.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerLaunch {
     name: Option<String>,

@@ -19,10 +19,10 @@ use crate::link::PumpOutcome;
 use crate::pending_request::deadline;
 use crate::why::DisconnectReason;
 
-/// A log, and its last consumed record.
+/// A log, and the last record of it that the subscriber has consumed.
 pub type ConsumedPosition = (Arc<LogName>, Position);
 
-/// Reads one or more logs of a node.
+/// Reads records of one or more logs of a node.
 #[derive(Debug)]
 pub struct Subscriber {
     shared: Arc<SharedClient>,

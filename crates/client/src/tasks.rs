@@ -31,14 +31,14 @@ pub use error::TasksError;
 pub(crate) use line::WorkerInbox;
 pub use worker::{Task, TaskFailure, Worker, WorkerStopHandle};
 
-/// Tasks of the node's cluster. Clones are cheap.
+/// Submits, lists and changes tasks of the node's cluster. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Tasks {
     shared: Arc<SharedClient>,
     questions: TasksKind,
 }
 
-/// The result of submitting tasks together.
+/// The result of submitting tasks: their ids, and the pause that the cluster requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
     /// One result for each task, in order.
@@ -47,7 +47,7 @@ pub struct Submission {
     pub slow_down: Duration,
 }
 
-/// A page of a list of tasks.
+/// One page of a list of tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPage {
     /// The tasks.

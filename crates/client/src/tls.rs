@@ -21,7 +21,7 @@ pub use codec::{TlsCodec, UNSENT_BYTES_MAX};
 /// The application protocol (ALPN) of Dunlin's own listener.
 pub const PROTOCOL: &[u8] = b"dunlin";
 
-/// Trusted authorities and the client's certificate, for `tls://` addresses. All are PEM texts.
+/// The trusted authorities and the client's certificate for `tls://` addresses, as PEM texts.
 #[derive(Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TlsOptions {
@@ -49,7 +49,7 @@ impl fmt::Debug for TlsOptions {
     }
 }
 
-/// The TLS options are invalid.
+/// The reason why the TLS options are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {

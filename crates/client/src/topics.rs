@@ -20,7 +20,7 @@ const PAGE_TOPICS: u32 = 1_000;
 /// Settings requested before the first response is awaited.
 const SETTINGS_AHEAD: usize = 256;
 
-/// A request to a node failed.
+/// The reason why a request about topics failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -35,7 +35,7 @@ pub enum CallError {
     Unknown(String),
 }
 
-/// One topic of a list.
+/// A topic in a list of topics, with its counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSummary {
     /// Its name.
@@ -56,7 +56,7 @@ pub struct TopicSummary {
     pub subscribers: Option<u32>,
 }
 
-/// The description of a topic.
+/// The configuration, partitions, subscriptions and groups of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicDescription {
     /// Its name.
@@ -78,7 +78,7 @@ pub struct TopicDescription {
     pub settings: Vec<(String, String)>,
 }
 
-/// One partition of a topic.
+/// The retained records and bytes of one partition of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogDescription {
     /// The partition.
@@ -93,7 +93,7 @@ pub struct LogDescription {
     pub last_append_ns: u64,
 }
 
-/// One subscription of a topic.
+/// A subscription of a topic, with its position and lag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriptionDescription {
     /// The subscription's name.
@@ -110,7 +110,7 @@ pub struct SubscriptionDescription {
     pub registered: bool,
 }
 
-/// One group of a topic.
+/// A group of a topic, with the number of its members, and of its waiting and claimed records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescription {
     /// Its name.

@@ -6,7 +6,7 @@ use dunlin_wire::{ErrorCode, Retry};
 
 use crate::refusal::RefusedError;
 
-/// The reason for a missing connection.
+/// The reason why the client has no connection to the node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DisconnectReason {
     /// There was no attempt yet.

@@ -6,7 +6,7 @@ use crate::error::ControlDecodeError;
 use crate::item::KeyItem;
 use crate::layout::{Fields, Layout, choice};
 
-/// The changes of one revision: one record of the topic of changes.
+/// The changes of keys that one revision made, as one record of the topic of changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The revision.
@@ -16,7 +16,7 @@ pub struct Change {
 }
 
 choice! {
-    /// A change of a key.
+    /// A change of one key: it was written or deleted.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum KeyEvent<'a> {
         /// The key was written.
@@ -29,7 +29,7 @@ choice! {
     }
 }
 
-/// The events of one [`Change`], in order.
+/// An iterator over the key changes of one [`Change`], in order.
 #[derive(Debug, Clone)]
 pub struct KeyEvents<'a> {
     fields: Fields<'a>,

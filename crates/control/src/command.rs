@@ -6,8 +6,8 @@ use crate::limits::ControlStateLimits;
 use crate::placement::OwnerRequest;
 
 choice! {
-    /// A command, applied completely or refused. Keys have at least one byte. A range excludes its `end`; an empty
-    /// `end` means no end. Lease 0 is none.
+    /// A command that changes keys, leases, locks or owners of topics; it is applied completely or refused.
+    /// Keys have at least one byte. A range excludes its `end`; an empty `end` means no end. Lease 0 means no lease.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum ControlCommand<'a> {
         /// Writes a key.
@@ -107,7 +107,7 @@ choice! {
 }
 
 layout! {
-    /// A comparison of a transaction.
+    /// One condition of a transaction: a key's property is compared with an expected value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Compare<'a> {
         /// The key.
@@ -120,7 +120,7 @@ layout! {
 }
 
 choice! {
-    /// A relation between two values.
+    /// How two values are compared: equal, not equal, less or greater.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Comparison {
         /// Equal.
@@ -135,7 +135,7 @@ choice! {
 }
 
 choice! {
-    /// A property of a key. Numbers of a missing key are 0, and its value equals no value.
+    /// The property of a key that a transaction compares. A missing key has numbers 0 and equals no value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ComparedProperty<'a> {
         /// The number of writes since its creation.

@@ -3,7 +3,7 @@
 use crate::change::Change;
 use crate::item::Key;
 
-/// Effects in order. The caller of [`ControlState::apply`](crate::ControlState::apply) handles and clears them.
+/// The effects of a command besides its reply, such as changes for watches. The caller of `apply` clears them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ControlEffects {
     /// Changes for watches.
@@ -14,7 +14,7 @@ pub struct ControlEffects {
     pub ended: Vec<u64>,
 }
 
-/// A lock that a waiting lease received.
+/// A lock that was granted to a waiting lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockGrant {
     /// The lock's name.

@@ -2,7 +2,7 @@
 
 use crate::layout::{choice, decode, encode};
 
-/// The reason why bytes cannot be decoded.
+/// The reason why bytes are not a command, reply or snapshot of the key-value state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlDecodeError {
@@ -29,7 +29,7 @@ pub enum ControlDecodeError {
 }
 
 choice! {
-    /// The reason why a command was refused. A refused command changes nothing.
+    /// The reason why a command about keys, leases or locks was refused. A refused command changes nothing.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum ControlRefusal {

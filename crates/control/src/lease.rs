@@ -33,7 +33,7 @@ pub(crate) struct Lease {
     pub(crate) owner: Value,
 }
 
-/// Properties of a lease.
+/// The remaining time of a lease, the number of its keys, and of locks for which it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseInfo {
     /// Time to live after a renewal, ms.

@@ -3,7 +3,7 @@
 use crate::layout::layout;
 
 layout! {
-    /// Limits, equal on every node, because they are part of the state and its snapshots.
+    /// Limits on keys, leases and locks, equal on every node because the state and its snapshots contain them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct ControlStateLimits {
         /// Maximum size of a key or a lock's name, bytes.

@@ -32,7 +32,7 @@ const EPOCHS: &[u8] = b"$epoch";
 const UNEVEN_TOPICS: u64 = 4;
 
 choice! {
-    /// Policy for a topic while its owner is down.
+    /// How a cluster handles a topic while its owner is down: another owner takes over, or the topic waits.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TopicKind {
         /// Another node becomes the owner.
@@ -45,7 +45,7 @@ choice! {
 }
 
 layout! {
-    /// A topic's owner and configuration.
+    /// The node that owns a topic, and the topic's configuration.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Placement<'a> {
         /// The owner.
@@ -64,7 +64,7 @@ layout! {
 }
 
 layout! {
-    /// A request for a living owner of a topic.
+    /// A node's request that the cluster assigns a topic to a running owner.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct OwnerRequest<'a> {
         /// The topic's name.

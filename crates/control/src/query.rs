@@ -9,7 +9,7 @@ use crate::state::{ControlState, check_range};
 pub const NOT_SHOWN: u64 = u64::MAX;
 
 choice! {
-    /// A query.
+    /// A query of keys, leases or the state's totals.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ControlQuery<'a> {
         /// Reads a key.
@@ -33,7 +33,7 @@ choice! {
 }
 
 choice! {
-    /// The result of a query.
+    /// The result of a [`ControlQuery`].
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum QueryAnswer {
         /// Keys; empty if there is none.
@@ -56,7 +56,7 @@ choice! {
 }
 
 layout! {
-    /// Properties of a lease.
+    /// A lease with its remaining time, the number of its keys, and of locks for which it waits.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct LeaseState {
         /// The lease's number.
@@ -73,9 +73,9 @@ layout! {
 }
 
 choice! {
-    /// The result of a command.
+    /// The outcome of a command about keys, leases or locks: the reply, or the refusal.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum Answered {
+    pub enum ControlOutcome {
         /// The command was applied.
         Done { /// The reply.
             reply: ControlReply } = 1,
@@ -164,32 +164,32 @@ impl QueryAnswer {
     }
 }
 
-impl Answered {
+impl ControlOutcome {
     /// Appends the encoded result.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes a result.
-    pub fn decode(bytes: &[u8]) -> Result<Answered, ControlDecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<ControlOutcome, ControlDecodeError> {
         decode(bytes)
     }
 }
 
-impl From<Result<ControlReply, ControlRefusal>> for Answered {
-    fn from(result: Result<ControlReply, ControlRefusal>) -> Answered {
+impl From<Result<ControlReply, ControlRefusal>> for ControlOutcome {
+    fn from(result: Result<ControlReply, ControlRefusal>) -> ControlOutcome {
         match result {
-            Ok(reply) => Answered::Done { reply },
-            Err(refusal) => Answered::Refused { refusal },
+            Ok(reply) => ControlOutcome::Done { reply },
+            Err(refusal) => ControlOutcome::Refused { refusal },
         }
     }
 }
 
-impl From<Answered> for Result<ControlReply, ControlRefusal> {
-    fn from(answered: Answered) -> Result<ControlReply, ControlRefusal> {
+impl From<ControlOutcome> for Result<ControlReply, ControlRefusal> {
+    fn from(answered: ControlOutcome) -> Result<ControlReply, ControlRefusal> {
         match answered {
-            Answered::Done { reply } => Ok(reply),
-            Answered::Refused { refusal } => Err(refusal),
+            ControlOutcome::Done { reply } => Ok(reply),
+            ControlOutcome::Refused { refusal } => Err(refusal),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::item::{Key, KeyItem};
 use crate::layout::{choice, decode, encode, layout};
 
 choice! {
-    /// The reply to a command.
+    /// The reply to a [`ControlCommand`](crate::ControlCommand) that was applied.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum ControlReply {
         /// Keys were changed by this revision. With 0 keys, it is the last revision.
@@ -54,7 +54,7 @@ choice! {
 }
 
 layout! {
-    /// Keys of a range, in order.
+    /// The keys that a read of a range found, in order.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct FoundKeys {
         /// The keys with their items.
@@ -65,7 +65,7 @@ layout! {
 }
 
 layout! {
-    /// A key with its item.
+    /// A key with its value and properties.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KeyWithItem {
         /// The key.

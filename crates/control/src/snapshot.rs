@@ -30,6 +30,7 @@ const OWNERS: u8 = 5;
 const TENANTS: u8 = 6;
 
 layout! {
+    /// The first block of a snapshot: limits, counters, and the number of entries that follow.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct SnapshotHead {
         pub limits: ControlStateLimits,
@@ -45,6 +46,7 @@ layout! {
 }
 
 layout! {
+    /// A lease in a snapshot.
     pub struct LeaseEntry {
         pub lease: u64,
         pub ttl_ms: u64,
@@ -53,6 +55,7 @@ layout! {
 }
 
 layout! {
+    /// A key with its value in a snapshot.
     pub struct KeyEntry {
         pub key: Key,
         pub item: KeyItem,
@@ -60,6 +63,7 @@ layout! {
 }
 
 layout! {
+    /// A lease that waits for a lock, in a snapshot.
     pub struct QueueEntry {
         pub name: Key,
         pub ticket: u64,
@@ -69,6 +73,7 @@ layout! {
 }
 
 layout! {
+    /// The user who owns a lease, in a snapshot.
     pub struct OwnerEntry {
         pub lease: u64,
         pub owner: Value,
@@ -76,13 +81,14 @@ layout! {
 }
 
 layout! {
+    /// The tenant that wrote a key, in a snapshot.
     pub struct TenantEntry {
         pub key: Key,
         pub tenant: Value,
     }
 }
 
-/// A state at one moment, independent of later changes.
+/// The key-value state at one moment, independent of later changes.
 #[derive(Debug, Clone)]
 pub struct Frozen(ControlState);
 
@@ -173,7 +179,7 @@ fn write_all<I: Iterator, E>(
     if block.len() > start.len() { take(&block) } else { Ok(()) }
 }
 
-/// Restores a state from its blocks.
+/// Restores the key-value state from the blocks of a snapshot.
 #[derive(Debug, Default)]
 pub struct StateRestorer {
     head: Option<SnapshotHead>,

@@ -23,7 +23,7 @@ const RESERVED: u8 = b'$';
 /// Maximum initial capacity for the items of a range.
 const ITEMS_AT_ONCE: usize = 1_024;
 
-/// The state that the cluster agrees on. Clones are cheap, because they share unchanged parts.
+/// All keys, leases and locks that a cluster agrees on. Clones are cheap, because they share unchanged parts.
 #[derive(Debug, Clone, Default)]
 pub struct ControlState {
     pub(crate) keys: OrdMap<Key, KeyItem>,

@@ -40,7 +40,7 @@ use crate::refusal::Refused;
 use crate::registry::{LogsToRead, Stretches, is_reserved};
 use crate::tasks::{TASKS, is_of_tasks};
 
-/// A user on whose behalf a node acts.
+/// A user whose permissions and limits apply to calls of a node.
 pub trait User: std::fmt::Debug + Send + Sync {
     /// The name, by which [`Users`] finds the user.
     fn name(&self) -> &str;
@@ -64,7 +64,7 @@ pub trait User: std::fmt::Debug + Send + Sync {
     fn no_topic(&self, name: &str);
 }
 
-/// All users of a node.
+/// Finds a node's users by name.
 pub trait Users: std::fmt::Debug + Send + Sync {
     /// The user of this name, if one exists.
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;

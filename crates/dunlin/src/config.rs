@@ -23,7 +23,7 @@ pub struct Config {
     pub limits: NodeLimits,
 }
 
-/// Limits of a node.
+/// Limits of a node: its memory, and the number of its topics, groups and subscriptions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLimits {
     /// Maximum memory of topics and sessions, bytes. At the limit, growing topics lose their oldest records, and

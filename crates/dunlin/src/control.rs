@@ -53,7 +53,7 @@ use machine::ControlMachine;
 use view::StateView;
 use waiting::LockWaiters;
 
-/// Limits of one node for keys. The leader of the cluster sets the limits of the state.
+/// Limits of a node's key-value store. The leader of the cluster sets the limits of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlLimits {
     /// Changes that watches can read from the past, bytes.
@@ -75,7 +75,7 @@ impl Default for ControlLimits {
     }
 }
 
-/// The freshness that a read requires.
+/// Whether a read returns the newest state of the cluster, or may return an older state of this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consistency {
     /// The read sees every command answered before it.
@@ -85,7 +85,7 @@ pub enum Consistency {
     Stale,
 }
 
-/// A node's part in the cluster's keys. The part ends when it is dropped or stopped.
+/// A node's membership in the Raft group that stores keys, leases and locks, until it is dropped or stopped.
 pub struct Control {
     group: Mutex<Option<Arc<GroupHandle<ControlMachine>>>>,
     transport: Arc<dyn Transport>,

@@ -4,7 +4,7 @@ use thiserror::Error;
 use crate::access::Action;
 use crate::refusal::Refused;
 
-/// The reason why a topic was not created, found or deleted.
+/// The reason why a topic could not be created, found or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TopicError {

@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use dunlin_topic::{
-    Pattern, Share, Start, Subject, SubjectError, SubscribeError, SubscribeOptions, Topic, Waiter,
+    Pattern, ShareGroup, Start, Subject, SubjectError, SubscribeError, SubscribeOptions, Topic, Waiter,
     WorkConfig, WorkGroup,
 };
 
@@ -93,7 +93,7 @@ impl GroupCreator {
     }
 }
 
-/// Figures of a group.
+/// A group's members, and the number of its waiting and claimed records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupInfo {
     /// Its name.
@@ -142,7 +142,7 @@ impl Node {
         group: &str,
         options: &ShareOptions,
         news: (Arc<Waiter>, u32),
-    ) -> Result<GroupMember<Share>, JoinError> {
+    ) -> Result<GroupMember<ShareGroup>, JoinError> {
         let limits = self.config().limits.topic;
         let new = NewGroup {
             start: options.start,
@@ -151,7 +151,7 @@ impl Node {
             is_lasting: options.lasting,
             dead_letters: None,
         };
-        self.join(topic, group, &options.member, new, news, |after_seq| Share::new(&limits, after_seq))
+        self.join(topic, group, &options.member, new, news, |after_seq| ShareGroup::new(&limits, after_seq))
     }
 
     /// Joins a `work` group of the topic. The first member creates the group.

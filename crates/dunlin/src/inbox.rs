@@ -15,7 +15,7 @@ use crate::node::Node;
 /// The first token of every inbox.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 
-/// The subjects of one session. Its topic is created on first use and deleted with the last inbox of its name.
+/// The subjects of one session's replies. Their topic exists from the first use to the last inbox of its name.
 #[derive(Debug)]
 pub struct Inbox {
     node: Node,

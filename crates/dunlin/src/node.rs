@@ -48,7 +48,7 @@ pub(crate) fn make_reducer(of: &ReducerConfig) -> Result<Box<dyn Reducer>, Reduc
     dunlin_feed::make_reducer(&of.kind, &of.options).map_err(|error| ReducerError(error.to_string()))
 }
 
-/// A node. Clones share the same topics. A node made with [`Node::used_by`] allows only what its user may do.
+/// A node, which holds topics, groups and keys. Clones share them; [`Node::used_by`] restricts one to a user.
 #[derive(Debug, Clone)]
 pub struct Node(pub(crate) Arc<Inner>, pub(crate) Option<Arc<dyn User>>);
 

@@ -12,8 +12,8 @@ use dunlin_topic::Topic;
 
 use crate::node::Node;
 
-/// The owner of a subject. Dropping this removes a topic that was created for it, unless the topic has a
-/// record or another user.
+/// The topic that owns the subject of a record to append.
+/// Dropping an owning topic removes a topic that was created for the record and has no records and no other users.
 #[derive(Debug)]
 pub struct OwningTopic {
     topic: Arc<Topic>,

@@ -65,7 +65,7 @@ const ASK_PAUSE: Duration = Duration::from_millis(200);
 /// After an owner's records did not come in time, no subscriber waits for that owner for this long.
 const LATE_FOR: Duration = Duration::from_secs(5);
 
-/// Limits of a node for topics of other owners.
+/// Limits of a node for topics that other nodes own: waiting times, mirrors and forwarded bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnershipLimits {
     /// Time without a renewal after which a node counts as dead, and its volatile topics get other owners.
@@ -98,7 +98,7 @@ impl Default for OwnershipLimits {
     }
 }
 
-/// Why a command to the cluster has no result.
+/// The reason why a command to the cluster has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterCommandError {
     /// The cluster refused the command.
@@ -109,7 +109,7 @@ pub enum ClusterCommandError {
     Away(String),
 }
 
-/// Connections to the other nodes. Only [`PeerNodes::ask`] and [`PeerNodes::ask_all`] may block.
+/// The connections to the cluster's other nodes. Only [`PeerNodes::ask`] and [`PeerNodes::ask_all`] may block.
 pub trait PeerNodes: Send + Sync + Debug {
     /// Proposes a command to the cluster, within bounded time.
     fn ask(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError>;
@@ -152,7 +152,7 @@ pub trait PeerNodes: Send + Sync + Debug {
     fn came(&self, _node: u64) {}
 }
 
-/// A node's part in the ownership of topics.
+/// A node's knowledge of the topics' owners, with the routes to topics that other nodes own.
 #[derive(Debug)]
 pub struct Ownership {
     /// The node's number in its cluster.

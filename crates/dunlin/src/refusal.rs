@@ -5,7 +5,7 @@ use dunlin_wire::{CODES, ErrorCode, Refusal};
 
 use crate::error::TopicError;
 
-/// A refusal that owns its text. [`Refused::as_wire`] borrows it for sending.
+/// A refusal of a request that owns its text: an error code, its numbers and the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The error code.

@@ -12,7 +12,7 @@ use crate::clock::now_ns;
 use crate::inbox::Inbox;
 use crate::node::Node;
 
-/// Sends requests, one at a time, with an inbox of its own for the replies.
+/// Sends requests, one at a time, and receives the replies in its own inbox.
 #[derive(Debug)]
 pub struct Requester {
     node: Node,

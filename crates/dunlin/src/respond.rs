@@ -21,12 +21,12 @@ use crate::reply::is_of_reply_inbox;
 /// Requests handled before other tasks run.
 const TURN_REQUESTS: usize = 64;
 
-/// Handles requests until it is dropped.
+/// A handler of requests inside the node. Dropping it ends the handling.
 #[derive(Debug)]
 #[must_use = "requests are answered as long as the responder is held"]
 pub struct Responder(Arc<ResponderTask>);
 
-/// A responder as a [`ResponderExecutor`] sees it.
+/// A responder that has requests to handle, as a [`ResponderExecutor`] runs it.
 pub struct ResponderTask {
     node: Node,
     work: Mutex<Option<Work>>,
@@ -39,7 +39,7 @@ struct Work {
     replies: Replies,
 }
 
-/// A request to answer.
+/// A received request, with a way to reply to it.
 #[derive(Debug)]
 pub struct Request<'a, 'r> {
     record: Record<'a>,
@@ -53,7 +53,7 @@ struct Replies {
     last: Option<Arc<Topic>>,
 }
 
-/// Runs responders that a request woke.
+/// Runs responders for which a request has arrived.
 pub trait ResponderExecutor: Send + Sync {
     /// Runs [`ResponderTask::run`] soon. The publishing thread calls this method, which must not block.
     fn schedule(&self, woken: Arc<ResponderTask>);

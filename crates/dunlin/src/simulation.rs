@@ -22,7 +22,7 @@ use punctual::Punctual;
 /// The longest sleep, and so the longest delay of a stop.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Publishes the books of some instruments, in process or to another node.
+/// Publishes simulated order books of several instruments, to this node or another one.
 #[derive(Debug)]
 pub struct Simulation<P> {
     simulator: Simulator,
@@ -40,7 +40,7 @@ struct InstrumentLine<P> {
     unsent: bool,
 }
 
-/// Result of [`Simulation::run_until`].
+/// The number of records that [`Simulation::run_until`] published, and their delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SimulationReport {
     /// Published records.

@@ -18,7 +18,7 @@ use crate::registry::Stretches;
 /// Topics read under one lock; callers that create or delete topics wait for that time.
 const PAGE_TOPICS: usize = 256;
 
-/// Sums over topics.
+/// The number of appended records and bytes, and of losses, of one or several topics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TopicTotals {
     /// Appended records.
@@ -29,7 +29,7 @@ pub struct TopicTotals {
     pub losses: LossCounters,
 }
 
-/// Figures of one topic.
+/// The counters of one topic: appended and retained records, memory and disk.
 #[derive(Debug, Clone)]
 pub struct TopicSurvey {
     /// The topic.
@@ -48,7 +48,7 @@ pub struct TopicSurvey {
     pub stored: Option<StoredSurvey>,
 }
 
-/// Figures of a durable topic's disk.
+/// The disk use of a durable topic, and whether its disk is full or has failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredSurvey {
     /// Bytes on disk.
@@ -63,7 +63,7 @@ pub struct StoredSurvey {
     pub failed: bool,
 }
 
-/// Figures of a subscription.
+/// A subscription, its topic and its lag.
 #[derive(Debug, Clone)]
 pub struct SubscriptionInfo {
     /// The topic that the subscription reads.
@@ -80,7 +80,7 @@ pub fn subscribers_of(topic: &Topic) -> Vec<SubscriberInfo> {
     subscribers
 }
 
-/// Figures of a node's topics and subscriptions.
+/// The counters of a node: its busiest topics and its slowest subscriptions.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
     /// Sums over all topics, deleted ones included.

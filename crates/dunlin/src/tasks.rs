@@ -65,7 +65,7 @@ use history::TaskHistory;
 use housekeeper::TasksHousekeeper;
 use machine::TasksMachine;
 
-/// Limits of one node for tasks. The leader of the cluster sets the limits of the state.
+/// Limits of a node's task scheduler. The leader of the cluster sets the limits of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TasksLimits {
     /// Number of shards, 1 to [`SHARDS_MAX`]. Equal on every node and never changed.
@@ -86,7 +86,7 @@ impl Default for TasksLimits {
     }
 }
 
-/// A node's part in the cluster's tasks. The part ends when it is dropped or stopped.
+/// A node's membership in the cluster's task scheduler, over all shards, until it is dropped or stopped.
 pub struct Tasks {
     shards: Vec<Arc<TaskShard>>,
     dispatcher: Arc<Dispatcher>,

@@ -181,14 +181,14 @@ impl Drop for Serving<'_> {
     }
 }
 
-/// Future of an operation that may wait.
+/// The future of a node's operation that may wait for a disk or another node.
 #[derive(Debug)]
 #[must_use = "it is done when it is awaited"]
 pub struct NodeFuture<T, E>(Outcome<T, E>);
 
-/// Future of an operation on topics.
+/// The future of an operation that creates, finds or deletes a topic.
 pub type TopicFuture<T> = NodeFuture<T, TopicError>;
-/// Future of a cursor, ready when the log is as far as at its owner.
+/// The future of a cursor; it completes when this node's log is as far as its owner's.
 pub type CursorFuture = NodeFuture<Cursor, SubscribeError>;
 
 #[derive(Debug)]

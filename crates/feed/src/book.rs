@@ -30,7 +30,7 @@ use crate::view::{self, BidAskRelation, Crossings, PriceLevel, PriceLevels};
 
 pub use entry::{BOOK_ENTRY_BYTES, BookEntry};
 
-/// Price levels of both sides.
+/// An order book by price: the total size at each price level of both sides.
 #[derive(Debug)]
 pub struct Book {
     scale: Scale,

@@ -1,6 +1,6 @@
 //! Decimal numbers as integers with a fixed number of decimals, without floats.
 
-/// The reason why a text is not a number with this many decimals.
+/// The reason why a text is not a decimal number with the given number of decimals.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecimalError {

@@ -5,7 +5,7 @@ use dunlin_topic::ReducerError;
 use crate::scale::ScaleError;
 use crate::side::Side;
 
-/// The reason why an entry, or a payload as a whole, is refused.
+/// The reason why a state refuses a record's payload, or one entry of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntryError {

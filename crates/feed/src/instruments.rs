@@ -38,7 +38,7 @@ const UPDATES_PER_SEC_DEFAULT: u32 = 100;
 const VOLATILITY_DEFAULT: f64 = 0.05;
 const PPM: i64 = 1_000_000;
 
-/// Validated content of a file, with defaults filled in.
+/// The validated instruments of a simulator, with defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instruments {
     list: Vec<Instrument>,
@@ -48,7 +48,7 @@ pub struct Instruments {
     pub allow_crossed_books: bool,
 }
 
-/// One instrument.
+/// The settings of one simulated instrument: its name, prices, and rate of updates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instrument {
     /// Id of the instrument, a valid subject: the topic is `md.<id>`.
@@ -69,7 +69,7 @@ pub struct Instrument {
     pub volatility: f64,
 }
 
-/// Format of a file.
+/// The format of an instrument file: JSON or TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notation {
     /// JSON.

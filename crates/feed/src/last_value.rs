@@ -43,7 +43,7 @@ struct AppendSize {
     bytes: i64,
 }
 
-/// Values by key.
+/// A state that keeps the last value of each key.
 #[derive(Debug)]
 pub struct LastValue {
     limits: FeedLimits,

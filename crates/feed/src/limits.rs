@@ -1,6 +1,6 @@
 //! Bounds of this crate's states.
 
-/// Limits of one state. At a limit the whole append is refused.
+/// Limits of one order book or state of last values. At a limit the whole append is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedLimits {
     /// Maximum number of price levels on one side of a book.

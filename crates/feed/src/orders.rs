@@ -36,7 +36,7 @@ pub use entry::{ORDER_ENTRY_BYTES, OrderEntry};
 
 use queue::PriceQueue;
 
-/// Orders of both sides.
+/// An order book by order: each order of both sides, with its place in the queue of its price.
 #[derive(Debug)]
 pub struct Orders {
     scale: Scale,

@@ -28,7 +28,7 @@ pub use defect::{Defect, DefectKind, NumberError};
 pub use lines::LINE_BYTES_MAX;
 use lines::Lines;
 
-/// A format of recordings.
+/// The file format of an exchange's recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordingFormat {
     /// The Betfair Exchange Stream: a JSON message on each line.
@@ -68,7 +68,7 @@ impl fmt::Display for RecordingFormat {
     }
 }
 
-/// One book of a recording, and its topic.
+/// An order book in a recording: its topic, its kind and its units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedBook {
     /// Name of the topic.
@@ -81,7 +81,7 @@ pub struct RecordedBook {
     pub scale: Scale,
 }
 
-/// One item of a recording.
+/// An item that was read from a recording: a book, a record or a defect.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordingItem<'a> {
@@ -107,10 +107,10 @@ pub enum RecordingItem<'a> {
     Phantom(Phantom),
 }
 
-/// Receives the items of a recording.
+/// A function that receives the items of a recording.
 pub type ItemSink<'a> = dyn FnMut(RecordingItem<'_>) + 'a;
 
-/// Options for reading recordings.
+/// Options for reading an exchange's recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingOptions {
     /// Market of files that do not name theirs; the topic is `md.bitstamp.<market>`.
@@ -125,7 +125,7 @@ impl Default for RecordingOptions {
     }
 }
 
-/// A file of any format, read in pieces.
+/// Reads an exchange's recording of any format, in pieces.
 #[derive(Debug)]
 pub struct Recording {
     lines: Lines,

@@ -12,7 +12,7 @@ pub const UNITS_MAX: i64 = 1 << 53;
 /// Most decimals of a price or size.
 pub const DECIMALS_MAX: u8 = 15;
 
-/// An instrument's units and its range of prices.
+/// An instrument's number of decimals, and its range of prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
     /// Decimals of a price: digits of the integer after the decimal point.
@@ -39,7 +39,7 @@ impl Default for Scale {
     }
 }
 
-/// The reason why a state cannot be created with these options.
+/// The reason why a reducer cannot be created with the given options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
@@ -69,7 +69,7 @@ pub enum OptionsError {
     },
 }
 
-/// The reason why an entry is refused, with the wrong number in units.
+/// The reason why a price or size is refused, with the wrong number in units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScaleError {

@@ -32,7 +32,7 @@ const SPARSE_NS: u64 = 1_000_000_000;
 /// A record taken later than this counts as late, by default, ns.
 pub const LATE_NS_DEFAULT: u64 = 1_000_000;
 
-/// Records of many instruments in the order in which they are due.
+/// Determines when the records of several instruments are due, in one order.
 #[derive(Debug, Clone)]
 pub struct FeedSchedule {
     lanes: Vec<InstrumentLane>,
@@ -45,7 +45,7 @@ pub struct FeedSchedule {
     slips: Lateness,
 }
 
-/// A record that is due.
+/// A record that is due: its instrument and its intended time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueRecord {
     /// Intended time: the record's event time, ns.
@@ -54,7 +54,7 @@ pub struct DueRecord {
     pub instrument: usize,
 }
 
-/// The next action of a source.
+/// What a publisher does next: publish, spin, or sleep until a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleAction {
     /// A record is due: [`FeedSchedule::take`] it.

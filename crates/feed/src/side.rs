@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Buyers or sellers.
+/// A side of an order book: bids (buyers) or asks (sellers).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
     /// Buyers; the highest price is best.

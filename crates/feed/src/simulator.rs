@@ -15,13 +15,13 @@ mod market;
 use crate::instruments::Instruments;
 use market::SimulatedMarket;
 
-/// Simulated books of a list of instruments.
+/// Simulates the order books of several instruments, reproducibly from a seed.
 #[derive(Debug)]
 pub struct Simulator {
     markets: Vec<SimulatedMarket>,
 }
 
-/// Effect of a simulated record.
+/// Whether a simulated record changes one price level or resets the whole book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SimulatedUpdate {
     /// Changes one level, with one entry.

@@ -42,7 +42,7 @@ pub(crate) enum StateKind {
     Last = 3,
 }
 
-/// The reason why a snapshot cannot be read.
+/// The reason why a snapshot of a state cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {

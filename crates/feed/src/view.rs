@@ -3,7 +3,7 @@
 use crate::scale::Scale;
 use crate::side::Side;
 
-/// Total size at one price.
+/// A price in an order book, and the total size of the orders at that price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PriceLevel {
     /// Price, units.
@@ -12,7 +12,7 @@ pub struct PriceLevel {
     pub size: i64,
 }
 
-/// Relation of the best bid and the best ask.
+/// Whether the best bid is below, equal to or above the best ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BidAskRelation {
     /// A side is empty.
@@ -25,8 +25,8 @@ pub enum BidAskRelation {
     Crossed,
 }
 
-/// How often a record locked or crossed a book since it was created or restored. Such a book is reported
-/// until a record changes it; it is never repaired silently.
+/// How often records locked or crossed an order book since it was created or restored.
+/// A locked or crossed book is reported until a record changes it; it is never repaired silently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Crossings {
     /// Changes from open or apart to locked.
@@ -49,7 +49,7 @@ impl Crossings {
     }
 }
 
-/// A book of price levels, with any implementation.
+/// An order book whose price levels can be read, by price level or by order.
 pub trait PriceLevels {
     /// Units of the instrument.
     fn scale(&self) -> &Scale;

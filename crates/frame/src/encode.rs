@@ -3,7 +3,7 @@
 use crate::error::FrameError;
 use crate::frame::*;
 
-/// The fields of a record besides its payload.
+/// The fields of a record besides its payload: key, times, reply subject and headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Meta<'a> {
     /// When the event happened, ns since the Unix epoch.
@@ -20,8 +20,7 @@ pub struct Meta<'a> {
     pub headers: &'a [(&'a str, &'a [u8])],
 }
 
-/// Size and flags of a frame that is about to be written, packed into its first word. One word avoids store-to-load
-/// stalls on every publish.
+/// The size and flags of a frame, packed into its first word, which avoids store-to-load stalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLayout(u64);
 

@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// Why bytes are not a valid frame, or why fields do not fit into one.
+/// The reason why bytes are not a valid frame, or why a record's fields do not fit into a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FrameError {

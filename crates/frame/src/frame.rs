@@ -48,7 +48,7 @@ pub const fn padded(len: usize) -> usize {
     (len + FRAME_ALIGN - 1) & !(FRAME_ALIGN - 1)
 }
 
-/// A record in memory: meta, payload, and the flags that describe the meta.
+/// A record in memory: its metadata, its payload, and flags that say which metadata it has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     meta: &'a [u8],
@@ -206,7 +206,7 @@ impl std::fmt::Debug for Frame<'_> {
     }
 }
 
-/// The headers of one record.
+/// An iterator over the headers of one record.
 #[derive(Debug, Clone)]
 pub struct Headers<'a> {
     rest: &'a [u8],

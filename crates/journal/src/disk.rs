@@ -18,8 +18,7 @@ pub use memory::MemoryDisk;
 pub use real::RealDisk;
 pub use replace::replace_file;
 
-/// A disk: files by path. [`RealDisk`] is the machine's file system, [`FakeDisk`] injects faults for tests, and
-/// [`MemoryDisk`] keeps files in memory.
+/// The files of a disk, by path: a real disk, a disk in memory, or one that injects faults for tests.
 pub trait Disk: Send + Sync + std::fmt::Debug {
     /// Creates a directory and its parents durably.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
@@ -55,7 +54,7 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn identity(&self) -> u64;
 }
 
-/// An open file.
+/// An open file of a [`Disk`].
 pub trait DiskFile: Send + Sync + std::fmt::Debug {
     /// The length, bytes.
     fn bytes(&self) -> io::Result<u64>;
@@ -70,5 +69,5 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A locked directory; dropping it unlocks.
+/// An exclusive lock of a directory. Dropping it unlocks the directory.
 pub trait DirLock: Send + Sync + std::fmt::Debug {}

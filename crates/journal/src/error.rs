@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::position::Position;
 
-/// The disk failed.
+/// The error for a failed disk operation, with the file and the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct DiskError {
@@ -90,8 +90,8 @@ pub enum OpenError {
     Disk(#[from] DiskError),
 }
 
-/// The reason why nothing was appended. The log is unchanged, except after [`AppendError::Ended`] and
-/// [`AppendError::Disk`].
+/// The reason why a batch was not appended to a log.
+/// The log is unchanged, except after [`AppendError::Ended`] and [`AppendError::Disk`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
@@ -138,7 +138,7 @@ pub enum AppendError {
     Disk(#[from] DiskError),
 }
 
-/// The reason why a position cannot be read.
+/// The reason why records or a snapshot cannot be read from a log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {

@@ -1,6 +1,6 @@
 //! The limits and the configuration of logs.
 
-/// The limits of this crate.
+/// Limits of every log on disk: the sizes of names, blocks, files and snapshots.
 #[derive(Debug, Clone, Copy)]
 pub struct JournalLimits;
 
@@ -25,7 +25,7 @@ impl JournalLimits {
     pub const SEARCH_FACTOR: u64 = 4;
 }
 
-/// The configuration of a log.
+/// The configuration of a log: file sizes and retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalConfig {
     /// The size at which a new file follows, bytes.

@@ -16,7 +16,7 @@ use crate::position::Position;
 use crate::reader::{Reader, ScanItem};
 use crate::writer::{AppendBatch, Journal};
 
-/// The load of a measurement.
+/// The records to write in a disk measurement: their size, and how many each commit has.
 #[derive(Debug, Clone, Copy)]
 pub struct CommitLoad {
     /// Payload size, bytes.
@@ -27,7 +27,7 @@ pub struct CommitLoad {
     pub commits: u64,
 }
 
-/// The result of a measurement.
+/// The durations that a disk measurement recorded, for commits or for a replay.
 #[derive(Debug, Clone, Default)]
 pub struct CommitMeasurement {
     /// Records written or read.
@@ -52,7 +52,7 @@ impl CommitMeasurement {
     }
 }
 
-/// The reason why a measurement failed.
+/// The reason why a disk measurement failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeasureError {

@@ -1,6 +1,6 @@
 //! Positions of records in a log, and holes.
 
-/// A record's position. Positions of one log are ordered by epoch, then by sequence.
+/// A record's position in a log. Positions are ordered by epoch, then by sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
     /// Grows whenever the log cannot vouch for the records before.
@@ -22,7 +22,7 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// Records of one epoch that were in the log and cannot be read any more.
+/// A range of lost records: they were in the log, and can no longer be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hole {
     /// The first missing record.
@@ -33,7 +33,7 @@ pub struct Hole {
     pub cause: HoleCause,
 }
 
-/// The reason why records are missing.
+/// The reason why records of a log cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoleCause {
     /// The records' file is damaged or missing.

@@ -24,7 +24,7 @@ use crate::snapshot::{self, Snapshot};
 pub use load::{LoadOutcome, LoadedRecords};
 pub use scan::{LogScan, Records, ScanItem};
 
-/// A reader of a log. Clones read the same log.
+/// Reads the records of a log on disk. Clones read the same log.
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub(crate) shared: Arc<SharedLog>,

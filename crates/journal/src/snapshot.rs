@@ -24,7 +24,7 @@ const MAGIC: [u8; 8] = *b"DUNLINS\n";
 const HEADER_BYTES: usize = 40;
 const CRC_AT: usize = 12;
 
-/// A saved state after the record at `position`.
+/// A saved state, and the position of the last record in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// The last record that the state includes.

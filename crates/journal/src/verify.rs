@@ -16,7 +16,7 @@ use crate::position::{Hole, HoleCause, Position};
 use crate::snapshot;
 use crate::survey::{FileSurvey, survey};
 
-/// The result of a verification.
+/// The result of verifying a log: its files, its records, and the defects that were found.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyReport {
     /// The log's name; empty if no file states it.
@@ -43,7 +43,7 @@ pub struct VerifyReport {
     pub unended: Vec<JournalDefect>,
 }
 
-/// The content of one file.
+/// The records and blocks that a verification found in one file of a log.
 #[derive(Debug, Clone)]
 pub struct FileReport {
     /// Path of the file.
@@ -60,7 +60,7 @@ pub struct FileReport {
     pub next_seq: u64,
 }
 
-/// A defect.
+/// A defect that a verification found, with the file and the offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalDefect {
     /// The file.

@@ -30,7 +30,7 @@ use crate::snapshot::{self, Snapshot};
 pub use append::AppendBatch;
 pub use recover::{Damage, Recovered, TornTail};
 
-/// A log that is open for writing.
+/// A log on disk that is open for writing.
 #[derive(Debug)]
 pub struct Journal {
     shared: Arc<SharedLog>,

@@ -2,7 +2,7 @@
 
 use bytes::BufMut;
 
-/// Commands that are proposed together.
+/// A batch of encoded commands that a node proposes together as one log entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Commands {
     bytes: Vec<u8>,

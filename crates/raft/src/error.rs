@@ -7,7 +7,7 @@ use openraft::errors::{ClientWriteError, ForwardToLeader, LinearizableReadError,
 use crate::network::RaftMember;
 use crate::vocabulary::Types;
 
-/// The reason why a group did not execute a request.
+/// The reason why a Raft group did not execute a command or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RaftGroupError {

@@ -49,13 +49,13 @@ const SNAPSHOT_SHARE: u64 = 8;
 /// Pauses between requests to a node that does not respond.
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
 
-/// A handle to this node's part in a group. Dropping the last handle stops it.
+/// A handle to this node's membership in a Raft group. Dropping the last handle stops the membership.
 pub struct GroupHandle<M> {
     part: UntypedGroup,
     _machine: PhantomData<fn() -> M>,
 }
 
-/// The operations of a [`GroupHandle`] that do not depend on the type of its machine.
+/// The operations of a [`GroupHandle`] that do not depend on the type of its state machine.
 pub struct UntypedGroup {
     raft: OurRaft,
     machines: Machines,
@@ -71,7 +71,7 @@ pub struct UntypedGroup {
     _running: GroupTasks,
 }
 
-/// The leader, as one node knows it.
+/// The leader of a Raft group, as far as one node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
     /// This node.
@@ -82,7 +82,7 @@ pub enum Leadership {
     Nobody,
 }
 
-/// Status of a group at one node.
+/// The status of a Raft group at one node: its leader, term, log and members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The node's id.

@@ -3,7 +3,7 @@
 /// Allowed values of [`RaftLimits::heartbeat_ms`].
 pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
 
-/// Limits of a group, and the times that decide how soon a dead leader is replaced.
+/// Limits of a Raft group, and the times that decide how soon a dead leader is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaftLimits {
     /// Interval of the leader's heartbeats, and time for each response, ms. A leader without timely responses

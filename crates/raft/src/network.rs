@@ -32,7 +32,7 @@ use crate::machines::LARGE_BYTES;
 use crate::message::{RaftRequest, SnapshotId};
 use crate::vocabulary::{LogEntry, LogId, RaftSnapshot, Types, Vote};
 
-/// A node of the group.
+/// A member of a Raft group: its number and its address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RaftMember {
     /// The node's number, never given to another node.
@@ -41,10 +41,10 @@ pub struct RaftMember {
     pub address: String,
 }
 
-/// The future of a response.
+/// A future that completes with the response to a request between nodes.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
-/// Requests of one lane arrive in order and do not wait for other lanes.
+/// The queue of a request between nodes. Requests of one lane arrive in order and wait for no other lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestLane {
     /// Short requests that are useless when late: heartbeats, votes.
@@ -68,8 +68,8 @@ impl RequestLane {
     }
 }
 
-/// Sends requests to other nodes, which pass them to [`UntypedGroup::receive`](crate::UntypedGroup::receive), and returns the
-/// responses.
+/// Sends requests to the other nodes of a Raft group, and returns the responses.
+/// The other nodes pass requests to [`UntypedGroup::receive`](crate::UntypedGroup::receive).
 ///
 /// A response may be awaited on any thread, without a runtime. A missing response is an error after a bounded time.
 /// The error kind [`NotConnected`](io::ErrorKind::NotConnected) means that the request was not sent.

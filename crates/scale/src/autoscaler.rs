@@ -15,7 +15,7 @@ use crate::provider::{Instance, Provider, ProviderAction, ProviderEvent};
 use crate::sample::SchedulerSample;
 use crate::scaler::Scaler;
 
-/// A scaler with its provider.
+/// Starts and ends workers: a [`Scaler`] that decides, and the provider that carries its decisions out.
 #[derive(Debug)]
 pub struct Autoscaler<P> {
     scaler: Scaler,
@@ -30,7 +30,7 @@ pub struct Autoscaler<P> {
     events: Vec<ProviderEvent>,
 }
 
-/// A scheduler's state at one moment.
+/// The scheduler's waiting tasks and workers at one moment, and its counters.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerSnapshot {
     /// The scheduler's signals.

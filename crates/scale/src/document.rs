@@ -24,7 +24,7 @@ const BYTES_MAX: usize = 1 << 20;
 const BUCKET_MS: u64 = 300_000;
 const DAY_BUCKETS: usize = 288;
 
-/// A described cluster.
+/// The description of a cluster for capacity planning: its nodes, its workers and its scaling policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     /// The nodes that run the scheduler.
@@ -37,7 +37,7 @@ pub struct Document {
     pub is_vertical: bool,
 }
 
-/// Nodes or workers of one kind. Several may fit onto one machine.
+/// A number of equal nodes or workers in a described cluster. Several may fit onto one machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InstanceGroup {
     /// Number of these nodes.
@@ -50,7 +50,7 @@ pub struct InstanceGroup {
     pub memory_gib: f64,
 }
 
-/// Why a document is invalid.
+/// The reason why the description of a cluster is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DocumentError {
     /// The text is not YAML, or has another form.

@@ -18,7 +18,7 @@ use crate::policy::Predictive;
 /// Number of recent forecasts that are compared with actual values.
 const COMPARED: usize = 16;
 
-/// A forecast of arrivals per second.
+/// A forecast of the tasks that arrive per second: the expected value and an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ArrivalForecast {
     /// The expected value.
@@ -27,7 +27,7 @@ pub struct ArrivalForecast {
     pub upper: f64,
 }
 
-/// The present forecast of a scaler.
+/// The present forecast of a scaler, its recent error, and whether the scaler uses it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ForecastStatus {
     /// The highest forecast within `lead_ms`; `None` without enough history.
@@ -44,7 +44,7 @@ pub struct ForecastStatus {
     pub history_ms: (u64, u64),
 }
 
-/// Keeps the series of arrivals, forecasts it, and tracks its own error.
+/// Forecasts the arrivals of tasks from their history, and measures the error of its own forecasts.
 #[derive(Debug, Clone)]
 pub struct Forecaster {
     config: Predictive,

@@ -1,6 +1,6 @@
 //! The limits of a scaler.
 
-/// Limits of one [`Scaler`](crate::Scaler).
+/// Limits of one [`Scaler`](crate::Scaler): workers, history and decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScalerLimits {
     /// The most workers of any policy.

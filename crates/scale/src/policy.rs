@@ -6,7 +6,7 @@ use crate::limits::ScalerLimits;
 use crate::trigger::Trigger;
 use crate::windows::WeeklyWindow;
 
-/// The scaling policy of a fleet of workers.
+/// The rules by which a scaler adds and removes workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// The least number of workers.
@@ -29,7 +29,7 @@ pub struct Policy {
     pub spot: Spot,
 }
 
-/// Thresholds that trigger scaling.
+/// The measurements at which a scaler adds workers: processor load, waiting tasks and latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScaleThresholds {
     /// Target load of processors, 0 to 1. The scaler aims at this load and adds workers above it.
@@ -44,7 +44,7 @@ pub struct ScaleThresholds {
     pub catch_up_ms: u64,
 }
 
-/// Scaling out.
+/// The rules for adding workers: when, and how many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutPolicy {
     /// How long a measurement must exceed a threshold before the threshold counts, ms.
@@ -60,7 +60,7 @@ pub struct ScaleOutPolicy {
     pub step_ms: u64,
 }
 
-/// Scaling in.
+/// The rules for removing workers: when, and how many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInPolicy {
     /// How long fewer workers must suffice without interruption, ms.
@@ -75,7 +75,7 @@ pub struct ScaleInPolicy {
     pub tolerance_percent: u32,
 }
 
-/// Policy of scaling by forecasts, which only add workers.
+/// The rules for adding workers by a forecast.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictive {
     /// Distance of the forecast from now, ms. The distance must exceed the time to decide and to start a worker.
@@ -94,7 +94,7 @@ pub struct Predictive {
     pub error_good: f64,
 }
 
-/// Policy of the warm pool.
+/// The rules for the warm pool, which holds workers that are prepared in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Warm {
     /// Number of prepared workers.
@@ -106,7 +106,7 @@ pub struct Warm {
     pub takes_drained: bool,
 }
 
-/// Workers of the spot market.
+/// The share of workers on spot instances, which are cheaper and may be interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spot {
     /// Percentage of spot instances among the workers beyond `base`.
@@ -119,7 +119,7 @@ pub struct Spot {
     pub fallback_ms: u64,
 }
 
-/// Why a policy is invalid.
+/// The reason why a scaling policy is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PolicyError {
     /// The bounds are in the wrong order, or too high.

@@ -23,7 +23,7 @@ pub struct Prices {
     pub machines: Vec<MachineType>,
 }
 
-/// A machine type.
+/// A type of machine: its processors, memory and price.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineType {
@@ -39,7 +39,7 @@ pub struct MachineType {
     pub spot_per_hour: f64,
 }
 
-/// Why a price table is invalid.
+/// The reason why a table of machine prices is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PricesError {
     /// The text cannot be parsed.

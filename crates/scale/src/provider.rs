@@ -3,10 +3,10 @@
 //! A provider carries out actions and reports their results later; neither side waits for the other. The scaler
 //! numbers instances and never reuses a number.
 
-/// The number of an instance.
+/// The number that a scaler gives to a worker instance.
 pub type Instance = u64;
 
-/// The market of an instance.
+/// How an instance is paid for: on demand, or as a spot instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstanceMarket {
     /// On demand: stays until it is released.
@@ -15,7 +15,7 @@ pub enum InstanceMarket {
     Spot,
 }
 
-/// An action for a provider.
+/// An action that a scaler requests from its provider, such as starting an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProviderAction {
     /// Starts an instance. The result is [`ProviderEvent::Ready`], for the warm pool [`ProviderEvent::Prepared`], or
@@ -53,7 +53,7 @@ pub enum ProviderAction {
     },
 }
 
-/// An event of a provider.
+/// An event that a provider reports, such as an instance that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProviderEvent {
     /// The instance works.

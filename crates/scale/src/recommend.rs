@@ -5,7 +5,7 @@ use crate::prices::{MachineType, Prices};
 use crate::sim::SimulatedNode;
 use crate::sizing::{MachineFit, WorkerNeed};
 
-/// A recommended cluster.
+/// The recommended machines and number of workers for a measured load, with cost and reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recommendation {
     /// Number of coordinator nodes.

@@ -4,7 +4,7 @@ use dunlin_tasks::Signals;
 
 use crate::provider::Instance;
 
-/// The scheduler's present state, and measurements since the last sample.
+/// The input of one scaling decision: waiting tasks, load, and measurements since the last sample.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SchedulerSample {
     /// Tasks that one more worker could start now. Tasks that wait for a quota, a limit, another task or a time do
@@ -28,7 +28,7 @@ pub struct SchedulerSample {
     pub grace_ms: u64,
 }
 
-/// Measurements since the last sample, which signals do not contain.
+/// Measurements of a scheduler's load since the last sample.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LoadMeasurement {
     /// See [`SchedulerSample::cpu`].

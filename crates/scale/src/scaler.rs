@@ -26,7 +26,7 @@ use crate::trigger::Since;
 
 use inward::WindowMax;
 
-/// Decides how many workers run.
+/// Decides when to add and remove workers, according to a policy.
 #[derive(Debug, Clone)]
 pub struct Scaler {
     policy: Policy,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::provider::{Instance, InstanceMarket, Provider, ProviderAction, ProviderEvent};
 use crate::random::Random;
 
-/// The delays and failure rates of a provider.
+/// The delays and failure rates of a simulated provider of machines.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProviderDelays {
     /// From launch to ready, ms.
@@ -70,7 +70,7 @@ enum Due {
     Gone,
 }
 
-/// A provider of simulated machines.
+/// A provider for simulations, which starts and ends simulated machines.
 #[derive(Debug, Clone)]
 pub struct SimulatedProvider {
     delays: ProviderDelays,

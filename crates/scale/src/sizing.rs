@@ -10,7 +10,7 @@ const SYSTEM_SHARE: f64 = 0.05;
 /// The least number of measurements.
 const MEASURED_MIN: usize = 20;
 
-/// The peak use of a worker.
+/// The processors and memory that a worker needs at its peak.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkerNeed {
     /// Processors, 95th percentile of the measurements.
@@ -20,7 +20,7 @@ pub struct WorkerNeed {
     pub memory_gib: f64,
 }
 
-/// How workers fit onto a machine type.
+/// The number of workers that fit onto a machine type, and the cost of each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineFit {
     /// The machine type.

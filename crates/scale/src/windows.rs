@@ -4,7 +4,7 @@ use crate::policy::{PolicyError, share};
 
 const DAY_MINUTES: u32 = 24 * 60;
 
-/// A window on some days of the week, in UTC.
+/// A period on given days of the week (UTC) in which at least a given number of workers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeeklyWindow {
     /// The days, one bit each; the lowest is Monday.

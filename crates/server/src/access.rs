@@ -57,7 +57,7 @@ use login::PasswordCache;
 use tenancy::Tenancy;
 use throttle::Throttle;
 
-/// Limits of authentication.
+/// Limits of a node's authentication: concurrent logins, and cached passwords.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessLimits {
     /// Passwords that are verified at the same time, each on its own thread.

@@ -78,7 +78,7 @@ pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// How long a stopping node waits for another node to lead.
 const HAND_OVER: Duration = Duration::from_secs(3);
 
-/// Configuration of a node's part in its cluster.
+/// The configuration of a node that takes part in a cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterConfig {
     /// Address of the port for other nodes; port 0 selects a free port.
@@ -101,7 +101,7 @@ pub struct ClusterConfig {
     pub ownership: OwnershipLimits,
 }
 
-/// A node's part in its cluster, until it is dropped.
+/// A node's membership in its cluster. The membership ends when this is dropped.
 pub struct Cluster {
     seat: Arc<ClusterMember>,
     address: SocketAddr,
@@ -110,7 +110,7 @@ pub struct Cluster {
     running: Vec<StoppableThread>,
 }
 
-/// Counters of a node's requests and connections to other nodes.
+/// The number of requests and connections that a node has made to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkUse {
     /// Requests that were sent.

@@ -7,7 +7,7 @@ use crate::access::AccessLimits;
 use crate::protocol::Protocol;
 use crate::tls::TlsConfig;
 
-/// Addresses, TLS, users and limits of the listeners.
+/// The configuration of a node's listeners: addresses, TLS, users and limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerConfig {
     /// TCP addresses of Dunlin's own protocol; port 0 selects a free port.
@@ -57,7 +57,7 @@ impl ServerConfig {
     }
 }
 
-/// All limits of the listeners.
+/// Limits of a node's listeners: sessions, message sizes and waiting times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Maximum number of sessions; further connections are refused.
@@ -99,7 +99,7 @@ pub struct ServerLimits {
     pub grpc: GrpcLimits,
 }
 
-/// Limits of the NATS protocol.
+/// Limits of connections that use the NATS protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NatsLimits {
     /// Interval of PING to a client, ms.
@@ -129,7 +129,7 @@ impl Default for NatsLimits {
     }
 }
 
-/// Limits of HTTP.
+/// Limits of HTTP requests, responses and event streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpLimits {
     /// Maximum size of a request's head, bytes; also the size of the buffer for responses.
@@ -198,7 +198,7 @@ impl Default for WsLimits {
     }
 }
 
-/// Limits of gRPC.
+/// Limits of gRPC connections and calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrpcLimits {
     /// Maximum number of calls of one connection at a time; further ones wait in the client.

@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::access::UsersError;
 use crate::tls::TlsFilesError;
 
-/// The reason why a server does not start.
+/// The reason why a node's listeners cannot start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {

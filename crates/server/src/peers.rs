@@ -37,7 +37,7 @@ type CommandSender =
 /// Finds a node's address for other nodes, and the options to connect.
 type AddressLookup = Arc<dyn Fn(u64) -> Option<(Address, ClientOptions)> + Send + Sync>;
 
-/// The connections to the other nodes.
+/// A node's connections to the other nodes of its cluster.
 pub struct NodeLinks {
     id: u64,
     ask: CommandSender,

@@ -7,11 +7,11 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 
 use socket2::{Domain, Socket, Type};
 
-/// A TCP address that the system gives to no other program while this value lives.
+/// A TCP address that no other program receives from the system while this value exists.
 ///
 /// The value holds a socket that is bound to the address and never listens. The system then gives the port
-/// neither to a listener on any free port nor to an outgoing connection. A server that sets `SO_REUSEADDR`,
-/// as Dunlin's do, can still listen at the address, repeatedly.
+/// neither to a listener on any free port nor to an outgoing connection.
+/// A server that sets `SO_REUSEADDR`, as Dunlin's do, can still listen at the address, repeatedly.
 #[derive(Debug)]
 pub struct ReservedAddress {
     address: SocketAddr,

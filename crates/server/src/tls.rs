@@ -17,7 +17,7 @@ pub(crate) use files::TlsIdentity;
 pub(crate) use handshake::{TlsConnection, let_in, poll_shake};
 pub(crate) use identity::ClientCertificate;
 
-/// The TLS files, all PEM.
+/// The paths of a node's TLS files, all PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsConfig {
     /// The node's certificate chain.

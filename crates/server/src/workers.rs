@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Interval of the autoscaler's decisions.
 const SAMPLE_MS: u64 = 500;
 
-/// The scheduler's load and its workers.
+/// The scheduler's load as the autoscaler receives it, and the names of all workers.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerLoad {
     /// The autoscaler's input.
@@ -53,7 +53,7 @@ pub struct SchedulerLoad {
     pub workers: Vec<(u64, String)>,
 }
 
-/// The reason why the workers were not started.
+/// The reason why a node could not start its workers.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkersError {
     /// The policy is invalid.
@@ -64,7 +64,7 @@ pub enum WorkersError {
     Thread(#[source] io::Error),
 }
 
-/// Runs worker processes, on a thread of its own, until it is stopped or dropped.
+/// Starts and ends a node's worker processes, on a thread of its own, until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<WorkersState>,
@@ -86,7 +86,7 @@ struct WorkersState {
     outlook: Mutex<Option<ForecastStatus>>,
 }
 
-/// The last scaling decisions and their progress. Times count from the start of the workers' thread.
+/// The last decisions to start and end workers. Times count from the start of the workers' thread.
 #[derive(Debug, Clone, Default)]
 pub struct ScalingDecisions {
     /// Decisions to start workers, oldest first.

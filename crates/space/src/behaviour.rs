@@ -24,7 +24,7 @@ pub use prey::{PREDATOR, PREY, Prey};
 pub use track::{Track, TrackError, Tracks};
 pub use walk::Walk;
 
-/// Moves entities.
+/// Code that decides how entities move.
 pub trait Behaviour<const D: usize> {
     /// How far an entity sees others; 0 if the behaviour looks at none. The value must not change.
     fn sight(&self) -> f32 {
@@ -49,7 +49,7 @@ pub trait Behaviour<const D: usize> {
     }
 }
 
-/// The entity that is being moved.
+/// The entity that a behaviour moves.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEntity<const D: usize> {
     /// Id of the entity.
@@ -62,7 +62,7 @@ pub struct OwnEntity<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// Position and velocity of an entity after the tick.
+/// An entity's new position and velocity, as a behaviour returns them for a tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Motion<const D: usize> {
     /// New position. A position outside the world is replaced by the nearest one inside.
@@ -71,7 +71,7 @@ pub struct Motion<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// Another entity within sight.
+/// An entity within sight of the one that a behaviour moves.
 #[derive(Debug, Clone, Copy)]
 pub struct OtherEntity<const D: usize> {
     /// The other entity's kind.
@@ -84,14 +84,14 @@ pub struct OtherEntity<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// The entities within sight of the moved one.
+/// The entities within sight of the one that a behaviour moves.
 pub trait NearbyEntities<const D: usize> {
     /// Calls `visit` once for each entity except the moved one. The order depends on the world's state alone:
     /// by row of cells, then by cell, then by id.
     fn each(&self, visit: impl FnMut(&OtherEntity<D>));
 }
 
-/// The tick, and the inputs of random numbers.
+/// The tick for which a behaviour moves an entity: its number, its length, the world and the seed.
 #[derive(Debug, Clone, Copy)]
 pub struct TickContext<const D: usize> {
     /// Number of this tick.

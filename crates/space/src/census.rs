@@ -10,7 +10,7 @@ use crate::entity::EntityId;
 use crate::handover::RegionId;
 use crate::region::RegionState;
 
-/// The region of each entity.
+/// Counts a world's entities by region, each entity once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     entities: HashMap<EntityId, Whereabouts>,
@@ -24,7 +24,7 @@ struct Whereabouts {
     on_the_way: bool,
 }
 
-/// Entities that are counted in one region.
+/// The number of a region's entities: those that it moves, and those that are being handed over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Headcount {
     /// Entities that the region moves.

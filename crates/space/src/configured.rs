@@ -22,7 +22,7 @@ pub const REGION: &str = "region";
 /// Longest name of a world, characters.
 pub const WORLD_NAME_MAX: usize = 64;
 
-/// A text that is not a valid name of a world.
+/// The error for a text that is not a valid name of a world.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} cannot name a world: use 1 to {WORLD_NAME_MAX} letters, digits, - and _")]
 pub struct WorldNameError(pub String);
@@ -58,7 +58,7 @@ pub fn reducer_config<const D: usize>(setup: &RegionSetup<D>) -> ReducerConfig {
     ReducerConfig { kind: REGION.to_owned(), options }
 }
 
-/// An empty region state, in two or three dimensions.
+/// The state of a region in two or three dimensions.
 #[derive(Debug)]
 pub enum AnyRegion {
     /// Two dimensions.

@@ -1,6 +1,6 @@
 //! Ids of entities.
 
-/// Id of an entity, unique in its world. The program that spawns entities assigns them.
+/// The id of an entity, unique in its world. The program that spawns entities assigns ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct EntityId(pub u64);

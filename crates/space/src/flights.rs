@@ -22,7 +22,7 @@ const FOOT_KM: f64 = 0.000_304_8;
 /// Space around the recorded positions, km.
 const MARGIN_KM: f32 = 1.0;
 
-/// A recording of flights.
+/// A recording of aircraft positions over time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flights {
     /// Tracks by entity id.
@@ -39,7 +39,7 @@ pub struct Flights {
     pub left_out: usize,
 }
 
-/// The reason why a recording cannot be used.
+/// The reason why a recording of aircraft cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlightsError {

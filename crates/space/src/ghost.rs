@@ -22,7 +22,7 @@ use crate::world::Point;
 pub use batch::GhostBatch;
 pub(crate) use strip::BorderStrip;
 
-/// A ghost.
+/// A read-only copy of an entity that a neighbouring region owns, near the border.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ghost<const D: usize> {
     /// Id of the entity.
@@ -43,7 +43,7 @@ struct NeighbourBatch<const D: usize> {
     tick: u64,
 }
 
-/// The ghosts of all neighbours.
+/// A region's copies of the entities beyond its borders.
 #[derive(Debug, Clone)]
 pub struct Ghosts<const D: usize> {
     ghosts_max: u32,

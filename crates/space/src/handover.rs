@@ -53,7 +53,7 @@ pub use parcel::{EntityRefusal, Parcel, RefusedEntity, RegionId, TransferId};
 use inbound::Inbound;
 use outbound::OutboundTransfer;
 
-/// Deadlines of handovers, nanoseconds.
+/// The timeouts of handovers, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoverTiming {
     /// From Prepare to the decision; then the source aborts and resumes its entities.
@@ -70,7 +70,7 @@ impl Default for HandoverTiming {
     }
 }
 
-/// Whether a region has a standby that can replace its owner.
+/// Whether a region must have a standby, which takes over when the region's owner dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StandbyMode {
     /// No standby: the entities of a killed owner are lost.
@@ -79,7 +79,7 @@ pub enum StandbyMode {
     Required,
 }
 
-/// Bounds on handovers.
+/// Limits of handovers: their number, and the entities of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoverLimits {
     /// Maximum number of transfers in progress with one region, in each direction.
@@ -96,7 +96,7 @@ impl Default for HandoverLimits {
     }
 }
 
-/// An action for the caller. Actions are carried out in order.
+/// An action that a handover requests from its caller, such as sending a message. Carry actions out in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverEffect {
     /// Send a message; it may get lost.
@@ -127,14 +127,14 @@ pub enum HandoverEffect {
     },
 }
 
-/// Checks which entities a target can take.
+/// Decides which entities a region can take from another region.
 pub trait AdmissionCheck {
     /// Returns the reason why this entity cannot be taken in addition to `others` reserved ones; `None` if it
     /// can.
     fn refusal(&self, parcel: &Parcel, others: usize) -> Option<EntityRefusal>;
 }
 
-/// The reason why an offer failed.
+/// The reason why entities could not be offered to another region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfferError {
@@ -157,7 +157,7 @@ pub enum OfferError {
     },
 }
 
-/// One region's side of its handovers.
+/// The state machine with which one region gives entities to and takes them from other regions.
 #[derive(Debug, Clone)]
 pub struct Handover {
     region: RegionId,
@@ -180,7 +180,7 @@ pub struct Handover {
     counts: Counts,
 }
 
-/// Counters of handovers.
+/// Counters of one region's handovers: entities handed over, taken and refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Entities handed over by this side.
@@ -197,7 +197,7 @@ pub struct Counts {
     pub repeated: u64,
 }
 
-/// Ids that are being handed to a region.
+/// The ids of entities that other regions are handing to this region.
 #[derive(Debug, Clone, Copy)]
 pub struct StagedIds<'a>(&'a HashMap<EntityId, (RegionId, TransferId)>);
 

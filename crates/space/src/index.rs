@@ -19,10 +19,10 @@ pub(crate) use near::NearestItems;
 pub use scan::LinearScan;
 pub use tree::{Octree, Tetree, Tree};
 
-/// Coordinates by axis, all of one length.
+/// The coordinates of many points: one list for each axis, all of the same length.
 pub type Columns<'a, const D: usize> = [&'a [f32]; D];
 
-/// Finds items by position.
+/// An index that finds items by their position.
 pub trait SpatialIndex<const D: usize> {
     /// Replaces all items. Points should be finite and inside the world; others cost speed, but never
     /// exactness. A point with a NaN coordinate is in no shape and near nothing.

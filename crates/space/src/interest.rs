@@ -35,7 +35,7 @@ pub use viewer::{SurroundingsWatch, ViewerEvent, ViewerEventError, ViewerId, Vis
 
 use viewer::{KnownEntity, ViewerState};
 
-/// All viewers of a region.
+/// The viewers of a region, and the entities that each of them sees.
 #[derive(Debug)]
 pub struct Interests<const D: usize> {
     viewers_max: u32,
@@ -47,7 +47,7 @@ pub struct Interests<const D: usize> {
     waiting: Vec<(f32, u32)>,
 }
 
-/// The reason why a viewer is refused.
+/// The reason why a region refuses a viewer.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterestError {

@@ -8,7 +8,7 @@ use crate::world::Point;
 /// Version of every encoding in this crate.
 pub const VERSION: u8 = 1;
 
-/// The reason why bytes cannot be decoded.
+/// The reason why bytes of a world's message or state cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceDecodeError {

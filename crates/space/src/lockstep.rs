@@ -13,7 +13,7 @@ use crate::region::{Outputs, Region, RegionAuthority, RegionReport, RegionSetup,
 use crate::store::{Entity, StoreError};
 use crate::world::WorldBox;
 
-/// All regions of a world.
+/// Runs all regions of a world in one process: a tick begins when all messages of the last tick are handled.
 #[derive(Debug)]
 pub struct Lockstep<const D: usize, B> {
     world: WorldBox<D>,

@@ -7,7 +7,7 @@ use crate::curve::Morton;
 use crate::handover::RegionId;
 use crate::layout::SpaceDecodeError;
 
-/// Cuts of the Morton curve.
+/// The division of a world into regions: the keys of the curve at which regions begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
     version: u64,
@@ -16,7 +16,7 @@ pub struct Partition {
     cuts: Vec<(u64, RegionId)>,
 }
 
-/// Measured load of a region.
+/// The measured load of a region, and keys that divide the region into parts of equal load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegionLoad {
     /// The region.
@@ -27,7 +27,7 @@ pub struct RegionLoad {
     pub quantiles: Vec<u64>,
 }
 
-/// The reason why a partition cannot be changed like this.
+/// The reason why the division of a world into regions cannot be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {

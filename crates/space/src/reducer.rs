@@ -14,7 +14,7 @@ use crate::region::{RecordError, RegionState};
 use crate::store::{EntityStore, Schema};
 use crate::world::WorldBox;
 
-/// The state of a region's topic. Freezing is free; the next record after it copies the state once.
+/// The reducer of a region's topic. Freezing its state is free; the next record then copies the state once.
 #[derive(Debug)]
 pub struct RegionReducer<const D: usize> {
     schema: Schema,

@@ -44,7 +44,7 @@ use mover::TickChanges;
 use view::VisibleEntities;
 use watching::RegionViewers;
 
-/// Right to act for a region, from the cluster's lease.
+/// The right of a process to run a region, which the cluster's lease grants until a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionAuthority {
     /// The fencing epoch.
@@ -53,7 +53,7 @@ pub struct RegionAuthority {
     pub until_ns: u64,
 }
 
-/// Lease and peers of an owner that takes over a region.
+/// The new owner's lease and the other owners' epochs, with which a process takes over a region.
 #[derive(Debug, Clone, Copy)]
 pub struct Takeover<'a> {
     /// The new lease.
@@ -64,7 +64,7 @@ pub struct Takeover<'a> {
     pub now_ns: u64,
 }
 
-/// The reason why a tick or a message was refused.
+/// The reason why a region refused a tick or a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
@@ -97,7 +97,7 @@ pub enum StepError {
 pub(crate) const HANDOVER: u8 = 1;
 pub(crate) const GHOSTS: u8 = 2;
 
-/// A region with its behaviour.
+/// A region as its owner runs it: its entities, its behaviour, its ghosts and its handovers.
 #[derive(Debug)]
 pub struct Region<const D: usize, B> {
     setup: RegionSetup<D>,

@@ -6,7 +6,7 @@
 
 use crate::world::Point;
 
-/// A set of points.
+/// A set of points that a query of a spatial index selects, such as a ball.
 pub trait Shape<const D: usize> {
     /// Whether the shape contains a point.
     fn holds(&self, at: &Point<D>) -> bool;
@@ -20,7 +20,7 @@ pub trait Shape<const D: usize> {
     }
 }
 
-/// A box along the axes, its faces included.
+/// A box whose faces are parallel to the axes (axis-aligned bounding box), its faces included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Aabb<const D: usize> {
     /// Lower corner.
@@ -79,7 +79,7 @@ impl<const D: usize> Shape<D> for Aabb<D> {
     }
 }
 
-/// All points within a radius.
+/// A shape: all points within a radius of a center.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ball<const D: usize> {
     /// The center.
@@ -108,7 +108,7 @@ impl<const D: usize> Shape<D> for Ball<D> {
     }
 }
 
-/// All points within a radius of a line segment, such as the targets of a ray.
+/// A shape: all points within a radius of a line segment, such as the targets of a ray.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Beam<const D: usize> {
     /// Start of the segment.
@@ -175,7 +175,7 @@ impl<const D: usize> Shape<D> for Beam<D> {
     }
 }
 
-/// A half-space: the points `p` with `normal · p + offset ≥ 0`.
+/// One side of a plane: the points `p` with `normal · p + offset ≥ 0`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plane<const D: usize> {
     /// Normal towards the inner side.
@@ -191,7 +191,7 @@ impl<const D: usize> Plane<D> {
     }
 }
 
-/// Intersection of half-spaces: a view frustum, or any convex polyhedron.
+/// A shape bounded by planes: a view frustum, or any convex polyhedron.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Frustum<'a, const D: usize> {
     /// The half-spaces.

@@ -34,7 +34,7 @@ const STILL: u8 = 1;
 /// Flag: the behaviour failed, and the entity does not move until it is thawed.
 const FROZEN: u8 = 2;
 
-/// All entities of a region.
+/// The entities of a region, stored in columns.
 #[derive(Debug, Clone)]
 pub struct EntityStore<const D: usize> {
     schema: Schema,
@@ -62,7 +62,7 @@ pub(crate) struct StoreRows<'a, const D: usize> {
     pub(crate) velocity: [&'a mut [f32]; D],
 }
 
-/// The reason why an entity is refused.
+/// The reason why a region's store refuses an entity or a change of one.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {

@@ -9,10 +9,10 @@
 use crate::curve::Cell;
 use crate::shape::Aabb;
 
-/// Coordinates, in the world's unit.
+/// The coordinates of a point, in the world's unit.
 pub type Point<const D: usize> = [f32; D];
 
-/// Grid coordinates of a point along each axis, [`GRID_BITS`] bits each.
+/// The coordinates of a point in a world's grid, [`GRID_BITS`] bits for each axis.
 pub type GridPoint<const D: usize> = [u32; D];
 
 /// Bits of a grid coordinate.
@@ -21,7 +21,7 @@ pub const GRID_BITS: u32 = 24;
 /// Levels of refinement: the upper bits of a grid coordinate that select the smallest cell.
 pub const CELL_BITS: u32 = 21;
 
-/// A box of space.
+/// The box of space in which a world's entities move.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorldBox<const D: usize> {
     min: Point<D>,
@@ -30,7 +30,7 @@ pub struct WorldBox<const D: usize> {
     scale: Point<D>,
 }
 
-/// The reason why a world cannot be created.
+/// The reason why the box of a world is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorldError {

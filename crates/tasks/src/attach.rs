@@ -13,9 +13,9 @@ use crate::state::SchedulerState;
 use crate::task::TaskStage;
 
 layout! {
-    /// A worker's request to attach.
+    /// A worker's request to attach to a node, as encoded: its id, its slots and the tasks that it still holds.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
-    pub struct Attach<'a> {
+    pub struct AttachRequest<'a> {
         /// Id of the worker from an earlier connection; 0 for a new worker.
         pub worker: u64,
         /// The epoch of the cluster's tasks in which the id was assigned.
@@ -32,9 +32,9 @@ layout! {
 }
 
 layout! {
-    /// Response to a worker that attaches.
+    /// The response to a worker that attaches: its id, and the tasks that it may no longer report.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
-    pub struct Attached {
+    pub struct AttachResponse {
         /// Id of the worker. A new id means that the old one was unknown, and its tasks went to others.
         pub worker: u64,
         /// The epoch of the cluster's tasks. A node without a disk starts a new one each time, with new ids.
@@ -44,7 +44,7 @@ layout! {
     }
 }
 
-/// Tasks of a worker.
+/// The tasks that the scheduler has assigned to a worker, and the orders to stop some of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeldTasks {
     /// The start of each task of the worker.
@@ -92,7 +92,7 @@ impl SchedulerState {
     }
 }
 
-impl<'a> Attach<'a> {
+impl<'a> AttachRequest<'a> {
     /// Appends the encoded request.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
@@ -102,13 +102,13 @@ impl<'a> Attach<'a> {
     }
 
     /// Decodes a request, borrowing from `bytes`.
-    pub fn decode(bytes: &'a [u8]) -> Result<Attach<'a>, TaskDecodeError> {
+    pub fn decode(bytes: &'a [u8]) -> Result<AttachRequest<'a>, TaskDecodeError> {
         let [version, rest @ ..] = bytes else { return Err(TaskDecodeError::Short) };
         if *version != crate::VERSION {
             return Err(TaskDecodeError::Version(*version));
         }
         let mut fields = Fields { rest };
-        let mut read = Attach::read(&mut fields)?;
+        let mut read = AttachRequest::read(&mut fields)?;
         if !fields.rest.is_empty() {
             read.new.read_more(&mut fields)?;
         }
@@ -116,14 +116,14 @@ impl<'a> Attach<'a> {
     }
 }
 
-impl Attached {
+impl AttachResponse {
     /// Appends the encoded response.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
     }
 
     /// Decodes a response.
-    pub fn decode(bytes: &[u8]) -> Result<Attached, TaskDecodeError> {
+    pub fn decode(bytes: &[u8]) -> Result<AttachResponse, TaskDecodeError> {
         decode(bytes)
     }
 }

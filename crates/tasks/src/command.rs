@@ -1,15 +1,15 @@
 //! Commands: changes to a [`SchedulerState`](crate::SchedulerState).
 
 use crate::error::TaskDecodeError;
-use crate::layout::{Later, Whole, choice, decode, encode, layout};
+use crate::layout::{Later, WithLaterFields, choice, decode, encode, layout};
 use crate::limits::SchedulerLimits;
 use crate::quota::Quota;
 use crate::rate::Rate;
 use crate::retry::RetryPolicy;
 
 choice! {
-    /// A change, applied as a whole or refused. Times from clients are milliseconds since 1970, 0 for none.
-    /// Elapsed times use the cluster's own clock, which setting a system clock does not affect.
+    /// A command that changes tasks, workers, tenants or schedules; it is applied as a whole or refused.
+    /// Times from clients are milliseconds since 1970 (0 for none); elapsed times use the cluster's own clock.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum TaskCommand<'a> {
         /// Creates or changes a tenant; its limits hold from the next start on.
@@ -121,7 +121,7 @@ choice! {
 }
 
 layout! {
-    /// Settings of a tenant.
+    /// The settings of a tenant: its weight, quotas and limits.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TenantSettings<'a> {
         /// Name of the tenant.
@@ -160,8 +160,7 @@ impl<'a> TenantSettings<'a> {
 }
 
 layout! {
-    /// Limits on a tenant's tasks that have the same value under a key: how many run at once, and how many
-    /// start in a time.
+    /// A limit on a tenant's tasks with the same value under a key: how many run at once, or start in a period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.
@@ -186,7 +185,7 @@ impl<'a> KeyLimit<'a> {
 }
 
 layout! {
-    /// A task to submit.
+    /// A task to submit: its queue, kind, payload, times and requirements.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct NewTask<'a> {
         /// Name of its queue.
@@ -232,7 +231,7 @@ impl<'a> NewTask<'a> {
 }
 
 choice! {
-    /// A task that must be done before another.
+    /// A task that must be done before another task can start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TaskDependency {
         /// A task that is already known.
@@ -245,7 +244,7 @@ choice! {
 }
 
 layout! {
-    /// A label.
+    /// A key and value that describe a task or a worker, or that a task requires of its worker.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Label<'a> {
         /// Key of the label.
@@ -256,7 +255,7 @@ layout! {
 }
 
 layout! {
-    /// A worker that joins.
+    /// The description of a worker that joins: its kinds of tasks, its queues and its resources.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct NewWorker<'a> {
         /// Display name.
@@ -285,10 +284,10 @@ choice! {
     /// Commands with fields that were added later. Their number is that of the basic command plus 128.
     #[derive(Debug)]
     pub enum ExtendedCommand<'a> {
-        Submit { tenant: &'a [u8], tasks: Vec<Whole<NewTask<'a>>> } = 130,
-        Join { worker: Whole<NewWorker<'a>> } = 135,
-        Schedule { tenant: &'a [u8], name: &'a [u8], cron: &'a [u8], task: Whole<NewTask<'a>> } = 144,
-        Enlist { id: u64, worker: Whole<NewWorker<'a>> } = 151,
+        Submit { tenant: &'a [u8], tasks: Vec<WithLaterFields<NewTask<'a>>> } = 130,
+        Join { worker: WithLaterFields<NewWorker<'a>> } = 135,
+        Schedule { tenant: &'a [u8], name: &'a [u8], cron: &'a [u8], task: WithLaterFields<NewTask<'a>> } = 144,
+        Enlist { id: u64, worker: WithLaterFields<NewWorker<'a>> } = 151,
     }
 }
 
@@ -297,16 +296,19 @@ impl<'a> ExtendedCommand<'a> {
     fn of(command: &TaskCommand<'a>) -> Option<ExtendedCommand<'a>> {
         match command {
             TaskCommand::Submit { tenant, tasks } if tasks.iter().any(Later::has_later_fields) => {
-                Some(ExtendedCommand::Submit { tenant, tasks: tasks.iter().cloned().map(Whole).collect() })
+                Some(ExtendedCommand::Submit {
+                    tenant,
+                    tasks: tasks.iter().cloned().map(WithLaterFields).collect(),
+                })
             }
             TaskCommand::Join { worker } if worker.has_later_fields() => {
-                Some(ExtendedCommand::Join { worker: Whole(worker.clone()) })
+                Some(ExtendedCommand::Join { worker: WithLaterFields(worker.clone()) })
             }
             TaskCommand::Enlist { id, worker } if worker.has_later_fields() => {
-                Some(ExtendedCommand::Enlist { id: *id, worker: Whole(worker.clone()) })
+                Some(ExtendedCommand::Enlist { id: *id, worker: WithLaterFields(worker.clone()) })
             }
             TaskCommand::Schedule { tenant, name, cron, task } if task.has_later_fields() => {
-                Some(ExtendedCommand::Schedule { tenant, name, cron, task: Whole(task.clone()) })
+                Some(ExtendedCommand::Schedule { tenant, name, cron, task: WithLaterFields(task.clone()) })
             }
             _ => None,
         }
@@ -314,12 +316,15 @@ impl<'a> ExtendedCommand<'a> {
 
     fn command(self) -> TaskCommand<'a> {
         match self {
-            ExtendedCommand::Submit { tenant, tasks } => {
-                TaskCommand::Submit { tenant, tasks: tasks.into_iter().map(|Whole(task)| task).collect() }
+            ExtendedCommand::Submit { tenant, tasks } => TaskCommand::Submit {
+                tenant,
+                tasks: tasks.into_iter().map(|WithLaterFields(task)| task).collect(),
+            },
+            ExtendedCommand::Join { worker: WithLaterFields(worker) } => TaskCommand::Join { worker },
+            ExtendedCommand::Enlist { id, worker: WithLaterFields(worker) } => {
+                TaskCommand::Enlist { id, worker }
             }
-            ExtendedCommand::Join { worker: Whole(worker) } => TaskCommand::Join { worker },
-            ExtendedCommand::Enlist { id, worker: Whole(worker) } => TaskCommand::Enlist { id, worker },
-            ExtendedCommand::Schedule { tenant, name, cron, task: Whole(task) } => {
+            ExtendedCommand::Schedule { tenant, name, cron, task: WithLaterFields(task) } => {
                 TaskCommand::Schedule { tenant, name, cron, task }
             }
         }
@@ -327,7 +332,7 @@ impl<'a> ExtendedCommand<'a> {
 }
 
 layout! {
-    /// A worker's report about an attempt.
+    /// A worker's report about an attempt of a task: its run time, processor time and memory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct AttemptReport {
         /// Id of the worker.

@@ -45,7 +45,7 @@ impl ShardDemand {
     }
 }
 
-/// A shard's state, as far as allocation needs it.
+/// The workers of one shard and the slots that its tenants could use, for dividing slots among shards.
 #[derive(Debug, Clone, Default)]
 pub struct DemandSnapshot {
     workers: BTreeMap<u64, WorkerShare>,
@@ -63,10 +63,10 @@ struct WorkerShare {
     held: u32,
 }
 
-/// Changes in one shard: workers with their new slots and tasks ahead.
-pub type Slots = Vec<(u64, u32, u32)>;
+/// New limits of workers in one shard: each worker's slots, and the tasks that it may hold in advance.
+pub type SlotChanges = Vec<(u64, u32, u32)>;
 
-/// Allocates the slots of some workers.
+/// Divides the slots of workers among the shards of the task scheduler.
 #[derive(Debug, Clone, Default)]
 pub struct SlotAllocator {
     workers: BTreeMap<u64, DealtWorker>,
@@ -114,8 +114,8 @@ impl SlotAllocator {
 
     /// Computes the changes for each shard, in the order of shards. Pass the changed shards to
     /// [`SlotAllocator::settle`]. The time is the caller's, ms.
-    pub fn deal(&mut self, now_ms: u64, shards: &[DemandSnapshot]) -> Vec<Slots> {
-        let mut slots = vec![Slots::new(); shards.len()];
+    pub fn deal(&mut self, now_ms: u64, shards: &[DemandSnapshot]) -> Vec<SlotChanges> {
+        let mut slots = vec![SlotChanges::new(); shards.len()];
         let Some(home) = shards.first() else { return slots };
         let mut pools: BTreeMap<(u32, bool), Vec<u64>> = BTreeMap::new();
         for (&worker, known) in &mut self.workers {
@@ -142,7 +142,7 @@ impl SlotAllocator {
         pool: (u32, bool),
         workers: &[u64],
         shards: &[DemandSnapshot],
-        slots: &mut [Slots],
+        slots: &mut [SlotChanges],
     ) {
         let is_whole = pool.1;
         let before: Vec<WorkerSlots> = workers.iter().map(|worker| self.seat(*worker, shards)).collect();

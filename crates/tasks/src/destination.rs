@@ -8,7 +8,7 @@
 //! A subject has no zero byte. Nodes add the user's name when they accept the task, and refuse one from a
 //! client (`Node::permit_task`).
 
-/// Where a task publishes, and with whose permissions.
+/// The subject to which a task publishes its payload, and the user whose permissions apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination<'a> {
     /// The subject.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::TaskDecodeError;
 use crate::layout::{choice, decode, encode, layout};
 
-/// Effects in order. The caller carries them out and clears them.
+/// The effects of a command besides its reply, such as orders to workers. The caller clears them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskEffects {
     /// Orders for workers.
@@ -26,7 +26,7 @@ impl TaskEffects {
     }
 }
 
-/// An order for a worker.
+/// An order to a worker: start a task, stop a task, or end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerOrder {
     /// Start a task.
@@ -58,7 +58,7 @@ impl WorkerOrder {
 }
 
 layout! {
-    /// A start of a task.
+    /// The start of a task at a worker, with all that the worker needs to run it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TaskStart {
         /// Id of the worker.
@@ -81,7 +81,7 @@ layout! {
     }
 }
 
-/// A payload to publish.
+/// A task's payload to publish, and its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPublication {
     /// Id of the task; repeated publications have the same.
@@ -93,7 +93,7 @@ pub struct TaskPublication {
 }
 
 layout! {
-    /// Something that happened to a task.
+    /// An event of a task, such as its start, for watchers.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TaskEvent {
         /// Id of the task.
@@ -108,7 +108,7 @@ layout! {
 }
 
 choice! {
-    /// The kind of an event of a task.
+    /// What happened to a task.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TaskEventKind {
         /// The task was submitted.
@@ -144,7 +144,7 @@ choice! {
 }
 
 choice! {
-    /// The reason why an attempt failed.
+    /// The reason why an attempt of a task failed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum AttemptFailure {
         /// The worker reported an error.

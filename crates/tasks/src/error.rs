@@ -2,7 +2,7 @@
 
 use crate::layout::{choice, decode, encode};
 
-/// The reason why bytes cannot be decoded.
+/// The reason why bytes are not a command, reply or snapshot of the task scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskDecodeError {
@@ -32,7 +32,7 @@ pub enum TaskDecodeError {
 }
 
 choice! {
-    /// The reason why a command is refused. A refused command changes nothing.
+    /// The reason why a command about tasks was refused. A refused command changes nothing.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
     #[non_exhaustive]
     pub enum TaskRefusal {
@@ -202,7 +202,7 @@ pub fn no_tenant(name: &[u8]) -> String {
 }
 
 choice! {
-    /// A limit, for [`TaskRefusal::TooMany`].
+    /// The limit that a refused command exceeds; see [`TaskRefusal::TooMany`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     #[allow(missing_docs)]
     pub enum Limit {

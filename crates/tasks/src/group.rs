@@ -16,7 +16,7 @@ use imbl::OrdSet;
 
 use crate::rate::Bucket;
 use crate::task::NEVER_MS;
-use crate::tenant::Limited;
+use crate::tenant::StoredKeyLimit;
 
 /// A group: tenant, limit and value.
 pub(crate) type GroupKey = (u32, u32, Arc<[u8]>);
@@ -66,29 +66,29 @@ impl Default for TaskGroup {
 
 impl TaskGroup {
     /// Whether the group has no data to remember.
-    pub(crate) fn is_empty(&self, limit: &Limited, now_ms: u64) -> bool {
+    pub(crate) fn is_empty(&self, limit: &StoredKeyLimit, now_ms: u64) -> bool {
         let is_full = limit.rate.is_none_or(|rate| self.bucket.missing(&rate, now_ms) == 0);
         self.places == 0 && self.waiting.is_empty() && is_full
     }
 
     /// Whether one more task may become ready.
-    pub(crate) fn has_place(&self, limit: &Limited, now_ms: u64) -> bool {
+    pub(crate) fn has_place(&self, limit: &StoredKeyLimit, now_ms: u64) -> bool {
         self.places < limit.running_max && self.has_token(limit, now_ms)
     }
 
     /// Whether one more task may become ready in place of another.
-    pub(crate) fn has_place_of_another(&self, limit: &Limited, now_ms: u64) -> bool {
+    pub(crate) fn has_place_of_another(&self, limit: &StoredKeyLimit, now_ms: u64) -> bool {
         let is_covered = |rate| u64::from(self.ready) <= self.bucket.tokens(&rate, now_ms);
         self.places <= limit.running_max && limit.rate.is_none_or(is_covered)
     }
 
-    pub(crate) fn has_token(&self, limit: &Limited, now_ms: u64) -> bool {
+    pub(crate) fn has_token(&self, limit: &StoredKeyLimit, now_ms: u64) -> bool {
         limit.rate.is_none_or(|rate| u64::from(self.ready) < self.bucket.tokens(&rate, now_ms))
     }
 
     /// Next time at which the passing of time has an effect: a waiting task gets a token, or the group is
     /// forgotten.
-    pub(crate) fn next_due_ms(&self, limit: &Limited) -> u64 {
+    pub(crate) fn next_due_ms(&self, limit: &StoredKeyLimit) -> u64 {
         let Some(rate) = &limit.rate else { return NEVER_MS };
         if !self.waiting.is_empty() && self.places < limit.running_max && self.ready < rate.burst {
             self.bucket.due_ms(rate, u64::from(self.ready) + 1)

@@ -19,7 +19,7 @@ use crate::worker::ServedSet;
 const LEVELS: usize = PRIORITY_MAX as usize + 1;
 
 layout! {
-    /// A tenant's ready tasks of a class.
+    /// A queue of one tenant's ready tasks that have the same queue, kind and required labels.
     #[derive(Debug, Clone)]
     pub struct Lane {
         pub tenant: u32,
@@ -34,7 +34,7 @@ layout! {
 }
 
 layout! {
-    /// Rank of a lane among those of its class.
+    /// The rank that decides which tenant's lane starts a task next.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct LaneRank {
         /// 0 within the tenant's reserved quota, 1 within its soft quota, 2 beyond.

@@ -6,7 +6,7 @@
 //! same rules with its own version.
 //!
 //! Old bytes stay readable. Fields that are added to a struct later (`later { … }`) follow behind its bytes,
-//! in a [`Whole`], only if they are used and another part announces them. Old bytes therefore keep their
+//! in a [`WithLaterFields`], only if they are used and another part announces them. Old bytes therefore keep their
 //! meaning, and older versions refuse new ones.
 
 use std::sync::Arc;
@@ -190,15 +190,15 @@ pub(crate) trait Later<'a>: Layout<'a> {
     fn write_more(&self, out: &mut Vec<u8>);
 }
 
-/// A value followed by its later fields.
+/// Encodes a value together with the fields that later versions added to its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Whole<T>(pub T);
+pub struct WithLaterFields<T>(pub T);
 
-impl<'a, T: Later<'a>> Layout<'a> for Whole<T> {
-    fn read(fields: &mut Fields<'a>) -> Result<Whole<T>, TaskDecodeError> {
+impl<'a, T: Later<'a>> Layout<'a> for WithLaterFields<T> {
+    fn read(fields: &mut Fields<'a>) -> Result<WithLaterFields<T>, TaskDecodeError> {
         let mut read = T::read(fields)?;
         read.read_more(fields)?;
-        Ok(Whole(read))
+        Ok(WithLaterFields(read))
     }
 
     fn write(&self, out: &mut Vec<u8>) {

@@ -69,11 +69,11 @@ mod why;
 mod worker;
 mod works;
 
-pub use attach::{Attach, Attached, HeldTasks};
+pub use attach::{AttachRequest, AttachResponse, HeldTasks};
 pub use command::{
     AttemptReport, KeyLimit, Label, NewTask, NewWorker, TaskCommand, TaskDependency, TenantSettings,
 };
-pub use dealing::{DemandSnapshot, SlotAllocator, Slots};
+pub use dealing::{DemandSnapshot, SlotAllocator, SlotChanges};
 pub use destination::Destination;
 pub use effects::{
     AttemptFailure, TaskEffects, TaskEvent, TaskEventKind, TaskPublication, TaskStart, WorkerOrder,
@@ -93,7 +93,7 @@ pub use slots::{SlotApportioner, TenantDemand, WorkerSlots, due, place};
 pub use snapshot::{Frozen, StateRestore};
 pub use state::SchedulerState;
 pub use task::{AttemptOutcome, PRIORITY_MAX, StoredLabel, TaskStage};
-pub use tenant::{Limited, TenantTotals};
+pub use tenant::{StoredKeyLimit, TenantTotals};
 pub use view::{QueueView, TaskFilter, TaskView, TenantView, WorkerView};
 
 /// Version of every encoding in this crate; the first byte of each.

@@ -3,7 +3,7 @@
 use crate::layout::layout;
 
 layout! {
-    /// Limits of a state, the same on every node; they are part of the state and its snapshots.
+    /// Limits of the task scheduler, equal on every node because the state and its snapshots contain them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct SchedulerLimits {
         /// Maximum length of a name: of a tenant, queue, kind, worker or schedule, a label's key or value, an

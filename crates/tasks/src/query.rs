@@ -15,7 +15,7 @@ use crate::view::{QueueView, TaskFilter, TaskView, TenantView, WorkerView};
 const PAGE_MAX: u32 = 1_000;
 
 choice! {
-    /// A query.
+    /// A query of tasks, queues, tenants, workers or schedules.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum TaskQuery<'a> {
         /// Everything about a task.
@@ -46,7 +46,7 @@ choice! {
 }
 
 layout! {
-    /// A filter of tasks; empty and zero fields match every task.
+    /// Selects tasks by tenant, queue, kind, stage and label. Empty and zero fields match every task.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct ListFilter<'a> {
         /// Name of the tenant.
@@ -63,7 +63,7 @@ layout! {
 }
 
 choice! {
-    /// Result of a query.
+    /// The result of a [`TaskQuery`].
     #[derive(Debug, Clone, PartialEq, Eq)]
     // Boxing has no benefit: only one value exists at a time, on the stack of its encoder or reader.
     #[allow(clippy::large_enum_variant)]
@@ -102,7 +102,7 @@ choice! {
 }
 
 choice! {
-    /// The outcome of a command.
+    /// The outcome of a command about tasks: the reply, or the refusal.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum TaskCommandOutcome {
         /// The command was applied.

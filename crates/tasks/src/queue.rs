@@ -9,7 +9,7 @@ use crate::quota::Amounts;
 use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{NEVER_MS, TaskStage};
-use crate::tenant::Limited;
+use crate::tenant::StoredKeyLimit;
 use crate::worker::WorkerPool;
 
 impl SchedulerState {
@@ -53,7 +53,7 @@ impl SchedulerState {
         found.is_some_and(|group| group.places > limit.running_max || !group.has_token(limit, self.now_ms))
     }
 
-    pub(crate) fn limit_of(&self, key: &GroupKey) -> &Limited {
+    pub(crate) fn limit_of(&self, key: &GroupKey) -> &StoredKeyLimit {
         &self.tenants[key.0 as usize].limits[key.1 as usize]
     }
 

@@ -10,7 +10,7 @@ use crate::layout::layout;
 pub(crate) const BURST_MS: u64 = 60_000;
 
 layout! {
-    /// Amounts of one resource. 0 means no amount; for `soft` and `hard`, no limit.
+    /// A tenant's quota of one resource. 0 means no amount; for `soft` and `hard`, no limit.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Quota {
         /// Amount that is kept free.
@@ -48,7 +48,7 @@ impl Quota {
 pub(crate) type Amounts = [u64; 3];
 
 layout! {
-    /// Use of one resource by a tenant, and its saved burst.
+    /// How much of a resource a tenant uses, and how much burst it has saved up.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct ResourceUse {
         /// Present use.

@@ -15,7 +15,7 @@
 use crate::layout::layout;
 
 layout! {
-    /// A rate of starts.
+    /// The highest rate at which tasks may start: a count for each period, and a burst.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Rate {
         /// Number of starts; at least 1.
@@ -44,7 +44,7 @@ impl Rate {
 }
 
 layout! {
-    /// A token bucket, by its missing part.
+    /// A token bucket that limits how often tasks start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Bucket {
         /// Missing part, in ms × `count`; a token is `per_ms` of it.

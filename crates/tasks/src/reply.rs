@@ -4,7 +4,7 @@ use crate::error::TaskDecodeError;
 use crate::layout::{choice, decode, encode, layout};
 
 choice! {
-    /// The reply to a command.
+    /// The reply to a [`TaskCommand`](crate::TaskCommand) that was applied.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum CommandReply {
         /// The command was applied.
@@ -27,7 +27,7 @@ choice! {
 }
 
 layout! {
-    /// A submitted task.
+    /// The id of a submitted task, and whether the task existed already.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct SubmittedTask {
         /// Id of the task.

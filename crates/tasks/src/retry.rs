@@ -9,7 +9,7 @@ use crate::layout::{choice, layout};
 pub(crate) const BUDGET_MAX: u32 = 1_000_000;
 
 layout! {
-    /// How often, and after which delays.
+    /// How often a failed task is retried, and after which delays.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct RetryPolicy {
         /// Attempts after the first.
@@ -20,7 +20,7 @@ layout! {
 }
 
 choice! {
-    /// Delays between attempts.
+    /// How long a failed task waits before its next attempt.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Backoff {
         /// A constant delay.

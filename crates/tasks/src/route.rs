@@ -8,7 +8,7 @@ use crate::query::{TaskCommandOutcome, TaskQuery, TaskQueryResult};
 use crate::reply::CommandReply;
 use crate::shard::{mark_of, shard_of_id, shard_of_tenant};
 
-/// Shards that a command or query goes to.
+/// The shards of the task scheduler that receive a command or query: one, or all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShardRoute {
     /// This shard.

@@ -19,7 +19,7 @@ use crate::state::{SCHEDULE, SchedulerState};
 use crate::task::NEVER_MS;
 
 layout! {
-    /// A schedule.
+    /// A schedule that submits a task at each time of a cron expression.
     #[derive(Debug, Clone)]
     pub struct Schedule {
         pub tenant: u32,

@@ -15,7 +15,7 @@ use crate::view::WorkerView;
 use crate::worker::ServedSet;
 
 layout! {
-    /// The state at one moment, as far as it affects the number of workers.
+    /// The state of the task scheduler that the autoscaler needs, at one moment.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Signals {
         /// Tasks that an additional worker could start now: ready, within their tenant's quota, and small
@@ -40,7 +40,7 @@ layout! {
 }
 
 layout! {
-    /// Startable tasks of a kind.
+    /// The tasks of one kind that an additional worker could start, and the workers for the kind.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct KindSignals {
         /// The kind.
@@ -54,7 +54,7 @@ layout! {
 
 const IDLE_MAX: usize = 1_000;
 
-/// Description of an additional worker.
+/// The description of a worker that the autoscaler could add.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct WorkerShape {
     /// Kinds that the worker could run.

@@ -9,7 +9,7 @@
 
 use crate::fairness::fair_shares;
 
-/// A tenant's demand for the slots of workers that serve the same.
+/// The number of slots that a tenant could use, among workers that serve the same tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantDemand {
     /// Tasks that workers hold, and tasks that could start now.
@@ -55,7 +55,7 @@ fn shares(wants: &[TenantDemand], slots: f64) -> Vec<f64> {
     }
 }
 
-/// Divides whole slots in repeated rounds, and remembers each shard's claim to the remainder.
+/// Divides whole slots among shards, and remembers the fraction that each shard is still due.
 #[derive(Debug, Clone, Default)]
 pub struct SlotApportioner {
     owed: Vec<f64>,
@@ -84,7 +84,7 @@ impl SlotApportioner {
     }
 }
 
-/// A worker with its slots by shard. For a worker of a single shard, all its slots count as one.
+/// The slots of a worker, divided among shards. For a worker of a single shard, all its slots count as one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerSlots {
     /// Number of slots.

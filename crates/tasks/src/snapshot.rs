@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::ahead::TasksAhead;
 use crate::error::TaskDecodeError;
 use crate::lane::Class;
-use crate::layout::{Fields, Later, Layout, Whole, layout};
+use crate::layout::{Fields, Later, Layout, WithLaterFields, layout};
 use crate::limits::SchedulerLimits;
 use crate::rate::Bucket;
 use crate::state::SchedulerState;
@@ -45,7 +45,7 @@ const TRAITS: u8 = 15;
 const ENLISTED: u8 = 30;
 
 layout! {
-    /// Header: single values.
+    /// The limits, times and counters at the start of a snapshot.
     #[derive(Debug, Clone)]
     pub struct SnapshotHeader {
         pub limits: SchedulerLimits,
@@ -63,6 +63,7 @@ layout! {
 }
 
 layout! {
+    /// A class of tasks in a snapshot: its queue and kind.
     pub struct ClassEntry {
         pub queue: u32,
         pub kind: u32,
@@ -70,6 +71,7 @@ layout! {
 }
 
 layout! {
+    /// A pool of workers that serve the same kinds and queues, in a snapshot.
     pub struct PoolEntry {
         pub kinds: Vec<u32>,
         pub queues: Vec<u32>,
@@ -77,6 +79,7 @@ layout! {
 }
 
 layout! {
+    /// A worker that is reserved for a task, in a snapshot.
     pub struct ReservedEntry {
         pub worker: u32,
         pub task: u64,
@@ -84,6 +87,7 @@ layout! {
 }
 
 layout! {
+    /// A tenant's token bucket for one value of a limited key, in a snapshot.
     pub struct BucketEntry {
         pub tenant: u32,
         pub limit: u32,
@@ -93,6 +97,7 @@ layout! {
 }
 
 layout! {
+    /// The first block of a snapshot: its header, and the number of entries of later versions.
     #[derive(Debug, Clone)]
     pub struct HeadAhead {
         pub head: SnapshotHeader,
@@ -107,6 +112,7 @@ layout! {
 }
 
 layout! {
+    /// The labels that the tasks of a class require of workers, in a snapshot.
     pub struct NeedsEntry {
         pub class: u32,
         pub needs: Vec<StoredLabel>,
@@ -114,6 +120,7 @@ layout! {
 }
 
 layout! {
+    /// The labels and tenants of a pool of workers, in a snapshot.
     pub struct TraitsEntry {
         pub pool: u32,
         pub labels: Vec<StoredLabel>,
@@ -122,6 +129,7 @@ layout! {
 }
 
 layout! {
+    /// A worker that may hold tasks in advance, in a snapshot.
     pub struct AheadEntry {
         pub worker: u32,
         pub ahead: TasksAhead,
@@ -129,13 +137,14 @@ layout! {
 }
 
 layout! {
+    /// The id of a worker that joined in another shard, in a snapshot.
     pub struct EnlistedEntry {
         pub worker: u32,
         pub id: u64,
     }
 }
 
-/// A state as it was at one moment.
+/// The state of the task scheduler at one moment, independent of later changes.
 #[derive(Debug, Clone)]
 pub struct Frozen(SchedulerState);
 
@@ -153,7 +162,7 @@ impl Frozen {
         let (needs, traits) = (needs(state).count() as u32, traits(state).count() as u32);
         let head = HeadAhead { head: self.head(), ahead: state.ahead.len() as u32, needs, traits };
         match (head.has_later_fields(), head.ahead) {
-            (true, _) => write_all(HEAD_AHEAD, std::iter::once(Whole(head)), &mut take)?,
+            (true, _) => write_all(HEAD_AHEAD, std::iter::once(WithLaterFields(head)), &mut take)?,
             (false, 0) => write_all(HEAD, std::iter::once(head.head), &mut take)?,
             (false, _) => write_all(HEAD_AHEAD, std::iter::once(head), &mut take)?,
         }

@@ -34,7 +34,7 @@ const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// Virtual time at which all tags are reduced.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 
-/// All tasks, workers and tenants of a shard. Clones share their data, so that a clone costs almost nothing.
+/// All tasks, workers and tenants of one shard of the task scheduler. Clones are cheap, because they share data.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerState {
     /// Number of the shard.

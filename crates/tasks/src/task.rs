@@ -19,7 +19,7 @@ pub(crate) const TASK_BYTES: u64 = 256;
 pub(crate) const NEVER_MS: u64 = u64::MAX;
 
 choice! {
-    /// The stage of a task.
+    /// The stage of a task: waiting, ready, running or ended.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum TaskStage {
         /// Waits for other tasks.
@@ -61,7 +61,7 @@ impl TaskStage {
 }
 
 layout! {
-    /// A task.
+    /// A task, as the scheduler stores it.
     #[derive(Debug, Clone)]
     pub struct Task {
         pub stage: TaskStage,
@@ -105,7 +105,7 @@ layout! {
 }
 
 layout! {
-    /// Fields that few tasks have.
+    /// The fields that few tasks have, stored apart from [`Task`]: labels, dependencies, resources and progress.
     #[derive(Debug, Clone, Default)]
     pub struct TaskExtra {
         pub idempotency_key: Option<Arc<[u8]>>,
@@ -123,7 +123,7 @@ layout! {
 }
 
 layout! {
-    /// A label, as the state stores it.
+    /// A label of a task or worker, as the scheduler stores it.
     #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
     pub struct StoredLabel {
         /// Key of the label.
@@ -134,7 +134,7 @@ layout! {
 }
 
 layout! {
-    /// Result of a task, or of its last attempt.
+    /// The result or failure of a task's last attempt, with its times and memory.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AttemptOutcome {
         /// Result, or error text.
@@ -200,7 +200,7 @@ impl Task {
 }
 
 layout! {
-    /// A linked list of tasks.
+    /// A doubly linked list of tasks: its first and last task, and its length.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct TaskList {
         pub head: u32,

@@ -11,7 +11,7 @@ use crate::reply::CommandReply;
 use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::TaskStage;
-use crate::tenant::{Limited, Tenant, WEIGHT_MAX};
+use crate::tenant::{StoredKeyLimit, Tenant, WEIGHT_MAX};
 
 impl SchedulerState {
     pub(crate) fn set_tenant(
@@ -44,7 +44,7 @@ impl SchedulerState {
         }
         let limits = new.limits.iter();
         let limits: Vec<_> = limits
-            .map(|&KeyLimit { key, running_max, rate }| Limited { key: key.into(), running_max, rate })
+            .map(|&KeyLimit { key, running_max, rate }| StoredKeyLimit { key: key.into(), running_max, rate })
             .collect();
         if limits != *self.tenants[at as usize].limits {
             self.regroup(at, limits);
@@ -86,7 +86,7 @@ impl SchedulerState {
 
     /// Sets a tenant's limits by key: counts places again, and lets waiting tasks ask again. Takes time
     /// proportional to the number of tasks.
-    fn regroup(&mut self, tenant_at: u32, limits: Vec<Limited>) {
+    fn regroup(&mut self, tenant_at: u32, limits: Vec<StoredKeyLimit>) {
         let of_tenant: Vec<_> =
             self.tasks.iter_from(0).filter(|(_, task)| task.tenant == tenant_at).map(|(at, _)| at).collect();
         let mut waiting = Vec::new();
@@ -112,7 +112,7 @@ impl SchedulerState {
     }
 
     /// Frees all places; recent starts still count if a rate with the same key remains.
-    fn reset_groups(&mut self, tenant_at: u32, limits: Vec<Limited>) {
+    fn reset_groups(&mut self, tenant_at: u32, limits: Vec<StoredKeyLimit>) {
         let before = self.tenants[tenant_at as usize].limits.clone();
         let now_ms = self.now_ms;
         let mut buckets: Vec<(usize, Arc<[u8]>, Bucket)> = Vec::new();
@@ -125,8 +125,8 @@ impl SchedulerState {
         }
         for (at, limit) in limits.iter().enumerate() {
             let Some(rate) = limit.rate else { continue };
-            let is_same = |old: &&Limited| old.key == limit.key && old.rate == limit.rate;
-            let by_key = |old: &&Limited| old.key == limit.key && old.rate.is_some();
+            let is_same = |old: &&StoredKeyLimit| old.key == limit.key && old.rate == limit.rate;
+            let by_key = |old: &&StoredKeyLimit| old.key == limit.key && old.rate.is_some();
             let found = before.iter().find(is_same).or_else(|| before.iter().find(by_key));
             let Some((old, old_rate)) = found.and_then(|old| Some((old, old.rate?))) else { continue };
             for (_, value, bucket) in buckets.iter().filter(|(old_at, ..)| before[*old_at] == *old) {

@@ -22,7 +22,7 @@ pub(crate) const WEIGHT_MAX: u32 = 10_000;
 const BUDGET_START: u64 = 10 * BUDGET_MAX as u64;
 
 layout! {
-    /// A tenant.
+    /// A tenant, as the scheduler stores it: its settings, its tasks and what they use.
     #[derive(Debug, Clone)]
     pub struct Tenant {
         pub name: Arc<[u8]>,
@@ -30,7 +30,7 @@ layout! {
         pub queued_max: u64,
         pub retry_percent: u32,
         pub quotas: [Quota; 3],
-        pub limits: Arc<Vec<Limited>>,
+        pub limits: Arc<Vec<StoredKeyLimit>>,
         /// Virtual time up to which the tenant was served.
         pub tag: u64,
         pub used: [ResourceUse; 3],
@@ -48,9 +48,9 @@ layout! {
 }
 
 layout! {
-    /// A limit by key, as the state stores it.
+    /// A tenant's limit for tasks with the same value under a key, as the scheduler stores it.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Limited {
+    pub struct StoredKeyLimit {
         /// Key of a label, or `tenant`, `queue` or `kind`.
         pub key: Arc<[u8]>,
         /// Maximum number of tasks that run at once.
@@ -61,7 +61,7 @@ layout! {
 }
 
 layout! {
-    /// Totals of a tenant since it was created.
+    /// The number of a tenant's tasks and attempts since the tenant was created.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TenantTotals {
         /// Submitted tasks.
@@ -92,7 +92,7 @@ layout! {
 }
 
 layout! {
-    /// Starts a second, from the last ten or so.
+    /// A tenant's recent number of task starts per second.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct StartRate {
         pub window_ms: u64,

@@ -9,7 +9,7 @@ use crate::retry::RetryPolicy;
 use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, StoredLabel, TaskStage};
-use crate::tenant::{Limited, TenantTotals};
+use crate::tenant::{StoredKeyLimit, TenantTotals};
 
 /// Most tasks that one call looks at.
 const LOOKED_AT_MAX: usize = 100_000;
@@ -17,7 +17,7 @@ const LOOKED_AT_MAX: usize = 100_000;
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
 layout! {
-    /// A task at present. Times are on the cluster's clock.
+    /// The present state of a task, as a query returns it. Times are on the cluster's clock.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TaskView {
         /// Id of the task.
@@ -71,7 +71,7 @@ layout! {
     }
 }
 
-/// A filter of tasks; fields that are `None` match every task.
+/// Selects tasks by tenant, queue, kind, stage and label. Fields that are `None` match every task.
 #[derive(Debug, Clone, Default)]
 pub struct TaskFilter<'a> {
     /// Name of the tenant.
@@ -87,7 +87,7 @@ pub struct TaskFilter<'a> {
 }
 
 layout! {
-    /// A tenant at present.
+    /// The present settings and counters of a tenant, as a query returns them.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TenantView {
         /// Name of the tenant.
@@ -101,7 +101,7 @@ layout! {
         /// Retries for each hundred first starts; 0 for no limit.
         pub retry_percent: u32,
         /// Limits by key.
-        pub limits: Arc<Vec<Limited>>,
+        pub limits: Arc<Vec<StoredKeyLimit>>,
         /// Waiting tasks of all kinds.
         pub queued: u64,
         /// Number of waiting tasks that wait only for their turn.
@@ -116,7 +116,7 @@ layout! {
 }
 
 layout! {
-    /// A tenant's tasks of one kind in a queue.
+    /// A tenant's ready tasks of one kind in one queue, as a query returns them.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct QueueView {
         /// Name of the tenant.
@@ -137,7 +137,7 @@ layout! {
 }
 
 layout! {
-    /// A worker at present.
+    /// The present state of a worker, as a query returns it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct WorkerView {
         /// Id of the worker.

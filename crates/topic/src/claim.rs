@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::event::Position;
 use crate::publish::PublishError;
 
-/// The claim of one publisher on the state of one partition.
+/// The last record of a partition that was acknowledged to a publisher; the topic's state must contain it.
 #[derive(Debug, Default)]
 pub struct StateClaim(Mutex<ClaimState>);
 

@@ -11,7 +11,7 @@ use crate::subject::SubjectError;
 /// The smallest retention, bytes: room for two segments.
 pub const RETENTION_BYTES_MIN: u64 = 16 << 10;
 
-/// The configuration of a topic.
+/// The configuration of a topic: its pattern, partitions, retention and storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicConfig {
     /// The pattern of the subjects that the topic owns; by default its name alone.
@@ -54,8 +54,8 @@ impl Default for TopicConfig {
     }
 }
 
-/// How much history a log keeps: the first limit that is reached counts. Memory is freed in segments of an eighth of
-/// `bytes`.
+/// How much history a log keeps: the first limit that is reached counts.
+/// The log frees memory in segments of an eighth of `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Bytes of segments and of payloads by reference.
@@ -72,7 +72,7 @@ impl Default for Retention {
     }
 }
 
-/// Options of reliable topics, whose publishers wait for subscribers.
+/// The options of a reliable topic, whose publishers wait for subscribers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reliable {
     /// The most subscribers that may register.
@@ -89,7 +89,7 @@ impl Default for Reliable {
     }
 }
 
-/// Options of durable topics, whose records outlive the process. Subscribers receive a record once it is stored.
+/// The options of a durable topic, whose records are stored on disk. Subscribers receive a record once it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Durable {
     /// The acknowledgement level: memory, written or synced.
@@ -109,7 +109,7 @@ impl Default for Durable {
     }
 }
 
-/// Policy of a reliable topic if a subscriber does not make room in time.
+/// What a reliable topic does if a subscriber does not free room in time: refuse records, or evict the subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
     /// Refuses the record.
@@ -119,7 +119,7 @@ pub enum OnFull {
     Evict,
 }
 
-/// The error for an invalid configuration.
+/// The reason why a topic's configuration is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -197,7 +197,7 @@ pub(crate) fn saturating_ns(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-/// A source of the current time, ns since the Unix epoch. This crate has no clock of its own.
+/// A source of the current time, in nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(pub fn() -> u64);
 

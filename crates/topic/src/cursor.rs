@@ -26,7 +26,7 @@ use select::{RecordVerdict, Selector};
 pub use spans::{Span, SpanContent, Spans};
 pub use view::PayloadView;
 
-/// The result of [`Cursor::fill`].
+/// The result of [`Cursor::fill`]: records, a notice, nothing at present, or the end of the log.
 #[derive(Debug)]
 pub enum ReadOutcome {
     /// At least one record.
@@ -50,7 +50,7 @@ enum Hint {
     MergedRecord(Box<MergedRecord>),
 }
 
-/// How the log learns which records a registered subscriber has consumed.
+/// When a registered subscriber has consumed a record: on reading the next, or on an explicit call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsumeMode {
     /// Reading a record consumes all records before it.
@@ -59,7 +59,7 @@ pub enum ConsumeMode {
     Explicit,
 }
 
-/// A position in one log.
+/// Reads one log from a position.
 #[derive(Debug)]
 pub struct Cursor {
     log: Arc<Log>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_frame::Frame;
 
-/// A position in a log. Sequences count from 1 within each epoch.
+/// A position in a log: an epoch and a sequence number. Sequence numbers count from 1 within each epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
     /// Grows whenever the log cannot vouch for the records before.
@@ -32,12 +32,12 @@ impl std::str::FromStr for Position {
     }
 }
 
-/// The text is not a position.
+/// The error for a text that is not a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a position has the form EPOCH-SEQ, such as 7-1042")]
 pub struct PositionError;
 
-/// Names the log of a record or notice: a topic and a partition.
+/// Names a log: a topic and a partition.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct LogName {
     /// The topic's name.
@@ -49,7 +49,7 @@ pub struct LogName {
     pub partition: u16,
 }
 
-/// One record, borrowed from its segment or receive buffer.
+/// A record that a subscriber reads, borrowed from a segment or a receive buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// Its position.
@@ -87,7 +87,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Records that were dropped before this subscriber read them.
+/// A range of records that were dropped before this subscriber read them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
     /// The log.
@@ -107,7 +107,7 @@ impl Gap {
     }
 }
 
-/// A warning before a loss: more than half of the retained records are unread.
+/// A warning before a loss: the subscriber has not read more than half of the retained records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lagging {
     /// The log.
@@ -118,7 +118,7 @@ pub struct Lagging {
     pub retained: u64,
 }
 
-/// A new epoch began. The owner cannot guarantee that the subscriber has read the old epoch to its end.
+/// Reports a new epoch of a log: the subscriber may not have read the old epoch to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochChanged {
     /// The log.
@@ -133,7 +133,7 @@ pub struct EpochChanged {
     pub new_first: Position,
 }
 
-/// The state of a topic after the record at `position`. The records after it follow.
+/// The state of a topic after the record at `position`. The records after that one follow.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// The log.
@@ -165,7 +165,7 @@ pub struct Checksum {
     pub checksum: u64,
 }
 
-/// Whether publishers of a state topic are connected to its owner, and since when.
+/// Whether publishers of a state topic are connected to its owner, and when this last changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publishers {
     /// The log.
@@ -178,7 +178,7 @@ pub struct Publishers {
     pub last_append_ns: Option<u64>,
 }
 
-/// Everything that a subscriber receives besides records.
+/// A message for a subscriber that is not a record, such as a gap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
@@ -211,7 +211,7 @@ pub enum Notice {
     },
 }
 
-/// One event of a subscription.
+/// An event of a subscription: a record or a notice.
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
     /// The next record.

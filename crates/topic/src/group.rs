@@ -3,7 +3,7 @@
 //! A group is a state machine at the topic's owner. The group sees sequences and key hashes, never payloads.
 //! The owner feeds it from a [`RecordSource`], carries out its decisions, and passes the time as an argument.
 //!
-//! - [`Share`]: each record goes to one member, at most once.
+//! - [`ShareGroup`]: each record goes to one member, at most once.
 //! - [`WorkGroup`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
 //!
 //! Invariant of both: each record is given to a member, or reported to the members as [`LostRecords`]. Losses
@@ -21,10 +21,10 @@ mod work;
 
 pub use lost::LostRecords;
 pub use members::MemberId;
-pub use share::Share;
+pub use share::ShareGroup;
 pub use work::{Claim, ClaimError, DeadCause, DeadLetter, Departure, WorkConfig, WorkGroup};
 
-/// The source of a group's records.
+/// The source of the records that a group distributes.
 pub trait RecordSource {
     /// The next item of the log, in ascending order; `None` if there is none yet.
     fn next(&mut self) -> Option<SourceItem>;
@@ -36,7 +36,7 @@ impl<F: FnMut() -> Option<SourceItem>> RecordSource for F {
     }
 }
 
-/// An item of a source.
+/// An item of a group's source: a record, or a range of lost records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceItem {
     /// A record.
@@ -55,7 +55,7 @@ pub enum SourceItem {
     },
 }
 
-/// Why a group refuses a member.
+/// The reason why a group refuses a member or its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {

@@ -52,7 +52,7 @@ pub use event::{
 };
 pub use group::{
     Claim, ClaimError, DeadCause, DeadLetter, Departure, GroupError, LostRecords, MemberId, RecordSource,
-    Share, SourceItem, WorkConfig, WorkGroup,
+    ShareGroup, SourceItem, WorkConfig, WorkGroup,
 };
 pub use limits::LogLimits;
 #[cfg(not(loom))]

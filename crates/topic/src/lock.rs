@@ -25,7 +25,7 @@ const YIELDS: u32 = 100;
 #[cfg(not(loom))]
 const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// A lock for critical sections of some tens of nanoseconds. The lock is not reentrant.
+/// A spin lock for critical sections of some tens of nanoseconds. The lock is not reentrant.
 #[derive(Debug)]
 pub struct ShortLock<T> {
     taken: AtomicBool,
@@ -35,7 +35,7 @@ pub struct ShortLock<T> {
 // SAFETY: `taken` lets one thread at a time to the value.
 unsafe impl<T: Send> Sync for ShortLock<T> {}
 
-/// Holds the lock; dropping it unlocks.
+/// Holds a [`ShortLock`]. Dropping the guard unlocks it.
 #[derive(Debug)]
 pub struct ShortGuard<'a, T>(&'a ShortLock<T>);
 

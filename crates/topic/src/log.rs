@@ -63,7 +63,7 @@ pub use stored::{StoredInfo, StoredState};
 /// Number of logs that this process has created.
 static LOGS: AtomicU64 = AtomicU64::new(0);
 
-/// One partition of a topic.
+/// The log of one partition of a topic: its records, state and subscribers.
 #[derive(Debug)]
 pub struct Log {
     pub(crate) name: Arc<LogName>,
@@ -90,7 +90,7 @@ pub struct Log {
     state: LogLock<LogContents>,
 }
 
-/// A log's figures at one moment.
+/// A log's counters at one moment: its epoch, records, bytes and subscribers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogInfo {
     /// The epoch.
@@ -115,7 +115,7 @@ pub struct LogInfo {
     pub stored: Option<StoredInfo>,
 }
 
-/// Counters of slow subscribers since the log was opened.
+/// The number of lag warnings, gaps and lost records of a log's subscribers since the log was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LossCounters {
     /// Lag warnings.

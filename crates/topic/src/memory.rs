@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::segment::BufferPool;
 
-/// A memory limit and the memory in use. A tenant's budget is a child of the node's.
+/// A limit on memory, and the memory in use. A tenant's budget is a part of the node's.
 #[derive(Debug)]
 pub struct Budget {
     used: AtomicU64,
@@ -16,7 +16,7 @@ pub struct Budget {
     pool: Arc<BufferPool>,
 }
 
-/// A budget refused a charge.
+/// The error when a memory budget has too little room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("memory budget exhausted: {used} of {limit} bytes in use, {asked} more requested")]
 pub struct BudgetSpent {
@@ -112,7 +112,7 @@ impl Budget {
     }
 }
 
-/// Charged bytes, released on drop.
+/// Bytes that are charged to a memory budget. Dropping this releases them.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,

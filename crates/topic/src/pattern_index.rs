@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 
 use crate::subject::{Pattern, Subject};
 
-/// Values by pattern.
+/// A map from patterns of subjects to values, which finds the patterns that match or overlap.
 #[derive(Debug)]
 pub struct PatternIndex<V> {
     root: Node<V>,

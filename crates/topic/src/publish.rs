@@ -8,7 +8,7 @@ use dunlin_frame::{FrameError, Meta};
 
 use crate::event::Position;
 
-/// The payload of a record to publish.
+/// The payload of a record to publish: bytes to copy, or bytes to share.
 #[derive(Debug, Clone)]
 pub enum Payload<'a> {
     /// The log copies the bytes.
@@ -27,7 +27,7 @@ impl Payload<'_> {
     }
 }
 
-/// A record to publish.
+/// A record to publish: its payload and its other fields.
 #[derive(Debug, Clone)]
 pub struct Draft<'a> {
     /// The other fields. The publisher sets `subject_tail`.
@@ -63,7 +63,7 @@ impl From<Bytes> for Draft<'_> {
     }
 }
 
-/// The acknowledgement level: what is true of a record when its publisher receives the receipt.
+/// When a publisher receives its receipt: the record is in memory, written, or synced to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum AckLevel {
@@ -108,7 +108,7 @@ impl std::str::FromStr for AckLevel {
     }
 }
 
-/// The position at which a record, or a batch, was appended.
+/// The position at which a published record, or a batch, was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     /// The partition.
@@ -126,8 +126,8 @@ pub struct Receipt {
 
 /// Publishes to one subject, in process or over a connection.
 ///
-/// A publisher belongs to one thread; create one for each. Records of one publisher to one partition keep their
-/// order, and all publishers of a partition share one total order.
+/// A publisher belongs to one thread; create one for each.
+/// Records of one publisher to one partition keep their order, and all publishers of a partition share one total order.
 pub trait Publish {
     /// Publishes and waits for the owner's response.
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError>;

@@ -22,7 +22,7 @@ const UNANSWERED_MAX: usize = 4_096;
 /// The longest wait between two checks whether the owner has made room, ns.
 const ROOM_LOOK_NS: u64 = 50_000_000;
 
-/// Appends records to a topic of the same process.
+/// Publishes records to a topic in the same process.
 #[derive(Debug)]
 pub struct Publisher {
     topic: PublisherRegistration,

@@ -13,7 +13,7 @@ use crate::event::Position;
 use crate::log::Log;
 use crate::subscribe::SubscribeOptions;
 
-/// The progress of one subscriber in one log. Dropping it removes the entry.
+/// One subscriber's position in one log, as operators see it. Dropping this removes the subscriber from the list.
 #[derive(Debug)]
 pub struct SubscriberProgress {
     name: String,
@@ -43,7 +43,7 @@ pub(crate) struct OldestUnread {
 /// A subscriber that has read nothing for this long counts as stalled, ns.
 const STALLED_NS: u64 = 500_000_000;
 
-/// A subscriber as operators see it.
+/// The position, lag and losses of a subscriber, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriberInfo {
     /// The subscription's name.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use dunlin_frame::Frame;
 
-/// Names the reducer of a topic. Kinds and options are defined elsewhere.
+/// The kind and options of a topic's reducer. Other crates define kinds and options.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReducerConfig {
     /// The reducer's kind, such as `book`.
@@ -21,8 +21,10 @@ pub struct ReducerConfig {
     pub options: BTreeMap<String, String>,
 }
 
-/// Computes a state from records. A state topic delivers expired records too. Calls run inside the log's lock: they
-/// must not block, and cost no more than a record requires.
+/// Computes a topic's state from its records.
+///
+/// A state topic delivers expired records too.
+/// Calls run inside the log's lock: they must not block, and cost no more than a record requires.
 ///
 /// The supertrait [`Any`] lets callers that know the kind inspect the state.
 pub trait Reducer: Any + Send + std::fmt::Debug {
@@ -56,13 +58,13 @@ pub trait Reducer: Any + Send + std::fmt::Debug {
     fn entries(&self) -> u64;
 }
 
-/// A state at one moment, readable while its reducer continues.
+/// A state at one moment, which can be written while its reducer continues.
 pub trait FrozenState: Send + Sync + std::fmt::Debug {
     /// Appends the serialized state, which [`Reducer::restore`] reads.
     fn write(&self, out: &mut Vec<u8>);
 }
 
-/// Why a reducer refuses records or a snapshot.
+/// The reason why a reducer refuses records or a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ReducerError(pub String);

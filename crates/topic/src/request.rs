@@ -6,7 +6,7 @@ use crate::event::Record;
 use crate::publish::PublishError;
 use crate::subscribe::SubscribeError;
 
-/// A reply to a request.
+/// The reply to a request: its payload and headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The payload.
@@ -15,7 +15,7 @@ pub struct Reply {
     pub headers: Vec<(String, Vec<u8>)>,
 }
 
-/// Why there is no reply.
+/// The reason why a request has no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {

@@ -13,7 +13,7 @@ use crate::event::Position;
 use crate::memory::{Budget, BudgetSpent};
 use crate::segment::{Buffer, Segment};
 
-/// The disk of one log.
+/// The interface through which a durable log writes to and reads from its disk.
 pub trait Store: Send + Sync + std::fmt::Debug {
     /// Notifies the store that records are staged, or that a publisher waits for room
     /// ([`Log::wanted_bytes`](crate::Log::wanted_bytes)). Publishers call it once between two calls of
@@ -35,7 +35,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn seek_time(&self, ns: u64) -> Option<Position>;
 }
 
-/// Content of the disk at a position.
+/// The records on disk at a position, or the fact that they are lost.
 #[derive(Debug)]
 pub enum DiskContent {
     /// These records.
@@ -47,7 +47,7 @@ pub enum DiskContent {
     },
 }
 
-/// Records read from disk. Clones share them.
+/// Records that were read from disk. Clones share them.
 #[derive(Debug, Clone)]
 pub struct LoadedSegment(Arc<Segment>);
 
@@ -92,7 +92,7 @@ impl LoadedSegment {
     }
 }
 
-/// Where an epoch of a log begins.
+/// The first sequence number of an epoch of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochStart {
     /// The epoch.
@@ -103,7 +103,7 @@ pub struct EpochStart {
     pub after_loss: bool,
 }
 
-/// The state of a durable log at its start.
+/// What a durable log found on disk at its start: its epochs and its first and last records.
 #[derive(Debug, Clone)]
 pub struct Recovered {
     /// The known epochs, ascending, at least one. The last is the current epoch.

@@ -14,7 +14,7 @@ mod relation;
 pub use pattern::Pattern;
 pub use relation::{Selection, TailPattern};
 
-/// Why text is not a subject or pattern.
+/// The reason why a text is not a valid subject or pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubjectError {

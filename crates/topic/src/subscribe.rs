@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::event::{Event, LogName, Position};
 use crate::log::Log;
 
-/// Where a subscription starts in each log.
+/// The position in each log at which a subscription starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Start {
     /// At the oldest retained record.
@@ -24,7 +24,7 @@ pub enum Start {
     Snapshot,
 }
 
-/// Where a subscription continues after records were lost.
+/// The position at which a subscription continues after records were lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnGap {
     /// At the oldest retained record.
@@ -38,7 +38,7 @@ pub enum OnGap {
     Fail,
 }
 
-/// How long a waiting caller spins before it parks.
+/// How a caller waits: it spins, parks, or spins for a short time and then parks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wait {
     /// Never parks.
@@ -51,7 +51,7 @@ pub enum Wait {
     Parked,
 }
 
-/// Options of a subscription, besides its pattern.
+/// The options of a subscription, besides its pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubscribeOptions {
     /// The name that operators see.
@@ -111,7 +111,7 @@ impl SubscribeOptions {
     }
 }
 
-/// Where a subscriber that found an error in its own copy continues.
+/// Where a subscriber continues that found an error in its copy of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {
     /// After this position, up to which the subscriber has everything.
@@ -120,9 +120,9 @@ pub enum Resync {
     State,
 }
 
-/// Reads one or more logs, in process or over a connection.
+/// Reads records of one or more logs, in process or over a connection.
 ///
-/// [`ready`](Subscribe::ready) and [`take`](Subscribe::take) are the primitives; the other reads use them.
+/// The methods [`ready`](Subscribe::ready) and [`take`](Subscribe::take) are the primitives that the other reads use.
 pub trait Subscribe {
     /// Whether an event is available now.
     fn ready(&mut self) -> Result<bool, SubscribeError>;
@@ -184,7 +184,7 @@ pub trait Subscribe {
     }
 }
 
-/// Why a subscription was refused or ended.
+/// The reason why a subscription was refused or has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscribeError {

@@ -22,7 +22,7 @@ pub use many::NewLogs;
 const PAUSES_MIN: u8 = 4;
 const PAUSES_MAX: u8 = 16;
 
-/// Reads one log, or many, of the same process.
+/// Reads records of one or several logs in the same process.
 #[derive(Debug)]
 pub struct Subscriber {
     waiter: Arc<Waiter>,

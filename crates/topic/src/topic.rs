@@ -25,7 +25,7 @@ use dunlin_frame::FrameError;
 /// How long a publisher waits for a slow disk.
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// One log, or several among which keys are divided.
+/// A topic in this process: one log for each partition.
 #[derive(Debug)]
 pub struct Topic {
     logs: Box<[Arc<Log>]>,
@@ -34,14 +34,14 @@ pub struct Topic {
     publishers: Arc<PublisherCount>,
 }
 
-/// Counts one publisher of its topic until it is dropped.
+/// Counts as one publisher of a topic until it is dropped.
 #[derive(Debug)]
 pub struct PublisherRegistration {
     topic: Arc<Topic>,
     counted: Option<PublisherKind>,
 }
 
-/// A batch from a remote publisher.
+/// A batch of records to append, from a publisher at another process.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchAppend<'a> {
     /// The frames.

@@ -16,7 +16,7 @@ use crate::publish::PublishError;
 use crate::subscribe::Start;
 use crate::wake::Waiter;
 
-/// The route to a log's owner, which may be this process. No method is called inside a log's lock.
+/// The route from a log to its owner, which may be this process. No method is called inside a log's lock.
 pub trait Upstream: Send + Sync + Debug {
     /// The time until which this process owns the log, ns by [`Upstream::clock`]; 0 if another process does.
     fn owned_until_ns(&self) -> u64;
@@ -53,7 +53,7 @@ pub trait Upstream: Send + Sync + Debug {
     fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>>;
 }
 
-/// A batch to forward to the log's owner.
+/// A batch of records to forward to the log's owner at another node.
 #[derive(Debug, Clone, Copy)]
 pub struct ForwardedBatch<'a> {
     /// The partition.

@@ -18,7 +18,7 @@ use std::thread::{self, Thread};
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-/// The waiter of a subscriber or of a listener's session, for one or many cursors.
+/// Wakes a subscriber or a listener's session when one of its cursors has something to read.
 #[derive(Debug, Default)]
 pub struct Waiter {
     any: AtomicBool,

@@ -28,7 +28,7 @@ impl std::fmt::Display for Retry {
 
 macro_rules! grpc_statuses {
     ($($number:literal $status:ident $name:literal)*) => {
-        /// The statuses that gRPC has for all of its services.
+        /// A status code of gRPC.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum GrpcStatus {
             $(#[doc = $name] $status = $number,)*
@@ -70,7 +70,7 @@ grpc_statuses! {
     16 Unauthenticated "UNAUTHENTICATED"
 }
 
-/// A row of the table of error codes.
+/// A row of the table of error codes: a code, its HTTP and gRPC status, and advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeRow {
     /// The code.
@@ -92,7 +92,7 @@ pub struct CodeRow {
 macro_rules! codes {
     ($($number:literal $code:ident $name:literal $retry:ident $http:literal $grpc:ident
         $carries:literal $advice:literal;)*) => {
-        /// The reason why a request was refused.
+        /// The code of a refusal: the reason why a request was refused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ErrorCode {

@@ -6,7 +6,7 @@ use crate::error::WireError;
 use crate::layout::{Fields, Layout, choice, layout};
 
 choice! {
-    /// The kind of a CONTROL's bytes.
+    /// What a CONTROL message contains: a command, a linearizable query or a stale query.
     pub enum ControlKind {
         /// A command.
         Command = 1,
@@ -18,7 +18,7 @@ choice! {
 }
 
 layout! {
-    /// A command or a query.
+    /// Message CONTROL: a command or a query for keys, leases and locks.
     pub struct Control<'a> {
         /// The request's number, repeated in the reply.
         pub request: u32,
@@ -30,7 +30,7 @@ layout! {
 }
 
 layout! {
-    /// The reply to a CONTROL.
+    /// Message CONTROLLED: the reply to a CONTROL.
     pub struct ControlResult<'a> {
         /// The request's number.
         pub request: u32,
@@ -39,7 +39,7 @@ layout! {
     }
 }
 
-/// Bytes behind a `u32` length.
+/// Bytes that are encoded after their length, a `u32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LongBytes<'a>(pub &'a [u8]);
 

@@ -11,7 +11,7 @@ use crate::layout::Fields;
 use crate::limits::DecoderLimits;
 use crate::version::VERSION;
 
-/// A decoded message, or the number of missing bytes.
+/// The result of decoding a message: the message, or the number of bytes that are still needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded<M> {
     /// A message, and its length in bytes.

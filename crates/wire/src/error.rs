@@ -3,7 +3,7 @@ use thiserror::Error;
 
 use crate::header::MessageKind;
 
-/// The reason why bytes violate the protocol. The connection must be closed.
+/// The reason why received bytes violate the protocol. The connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WireError {

@@ -14,7 +14,7 @@ use crate::subscribe::{Credit, Resume, Subscribe};
 use crate::tasks::Tasks;
 use crate::topic::{CreateTopic, CreateTopicWith, ListTopics, NamedTopic};
 
-/// A message from the client.
+/// Any message from a client to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // Each variant is documented at its kind and at what it holds.
 pub enum FromClient<'a> {

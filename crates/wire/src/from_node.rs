@@ -19,7 +19,7 @@ use crate::subscribe::{
 use crate::tasks::{TaskOrders, TasksResult};
 use crate::topic::{RequestRefused, Settings, TopicState, Topics};
 
-/// A message from the node.
+/// Any message from a node to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // Each variant is documented at its kind and at what it holds.
 #[allow(clippy::large_enum_variant)] // Messages live on the stack for a moment; nothing stores them.

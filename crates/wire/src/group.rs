@@ -22,7 +22,7 @@ choice! {
 }
 
 layout! {
-    /// Joins a group. The reply is SUBSCRIBED or SUBSCRIPTION_ENDED.
+    /// Message JOIN_GROUP: joins a group. The reply is SUBSCRIBED or SUBSCRIPTION_ENDED.
     pub struct JoinGroup<'a> {
         /// The client's number of the membership, unique among its subscriptions.
         pub subscription: u32,
@@ -58,7 +58,7 @@ impl JoinGroup<'_> {
 }
 
 layout! {
-    /// Requests records. Only `work`.
+    /// Message CLAIM: a member of a work group requests records.
     pub struct Claim {
         /// The membership.
         pub subscription: u32,
@@ -68,7 +68,7 @@ layout! {
 }
 
 layout! {
-    /// ACK: the records are processed. RENEW: the claims need more time. The reply is SETTLED.
+    /// Messages ACK and RENEW: a member acknowledges claimed records, or extends their deadlines. The reply is SETTLED.
     pub struct Settle<'a> {
         /// The request.
         pub request: u32,
@@ -80,7 +80,7 @@ layout! {
 }
 
 layout! {
-    /// A claim that is returned.
+    /// A claim that a NACK returns, and the delay before the record is delivered again.
     pub struct NackedToken {
         /// The claim's token.
         pub token: u64,
@@ -90,7 +90,7 @@ layout! {
 }
 
 layout! {
-    /// NACK: claims are returned. The reply is SETTLED.
+    /// Message NACK: a member returns claimed records for another delivery. The reply is SETTLED.
     pub struct Nack<'a> {
         /// The request.
         pub request: u32,
@@ -102,7 +102,7 @@ layout! {
 }
 
 layout! {
-    /// The result of an ACK, a NACK or a RENEW.
+    /// Message SETTLED: the result of an ACK, a NACK or a RENEW.
     pub struct Settled<'a> {
         /// The request.
         pub request: u32,
@@ -118,7 +118,7 @@ const DELIVER_FIELDS_BYTES: usize = 16;
 /// Bytes before each frame of a DELIVER.
 const CLAIM_BYTES: usize = 32;
 
-/// One record for a member: 32 bytes, then its frame.
+/// One record of a DELIVER message: 32 bytes, then its frame.
 ///
 /// ```text
 ///  0          8         16      20        24         28       32
@@ -127,6 +127,8 @@ const CLAIM_BYTES: usize = 32;
 ///  | u64      | u64     | u32   | u32     | u32      | u32    |
 ///  +----------+---------+-------+---------+----------+--------+---------
 /// ```
+///
+/// A member of a work group acknowledges or returns the record by its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimedRecord<'a> {
     /// The claim's token; 0 in a `share` group.
@@ -141,8 +143,8 @@ pub struct ClaimedRecord<'a> {
     pub frame: Frame<'a>,
 }
 
-/// Records for a member of a group: channel `u32`, count `u32`, bytes `u32`, zero `u32`, then
-/// the records.
+/// Message DELIVER: records for a member of a group.
+/// The encoding of DELIVER is channel `u32`, count `u32`, bytes `u32`, zero `u32`, then the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deliver<'a> {
     /// The membership's channel for the log.
@@ -151,7 +153,7 @@ pub struct Deliver<'a> {
     pub records: ClaimedRecords<'a>,
 }
 
-/// The records of a [`Deliver`], decoded on iteration.
+/// The records of a DELIVER message, decoded on iteration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ClaimedRecords<'a> {
     count: u32,

@@ -15,7 +15,7 @@ pub const HEADER_BYTES: usize = 8;
 /// Alignment of messages, bytes.
 pub const MESSAGE_ALIGN: usize = 8;
 
-/// A row of the table of kinds.
+/// A row of the table of message kinds: the kind, its name, and its direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KindRow {
     /// The kind.
@@ -204,7 +204,7 @@ impl MessageKind {
     }
 }
 
-/// The header of one message.
+/// The header of a message: its length, kind and flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageHeader {
     /// Bytes of the whole message.

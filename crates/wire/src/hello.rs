@@ -7,7 +7,7 @@ use crate::layout::{OptionalText, layout};
 pub const NO_CLUSTER: &str = "-";
 
 layout! {
-    /// The client's first message. Its layout never changes, except for fields added at the end.
+    /// Message HELLO: the client's first message. Its layout never changes, except for fields added at the end.
     pub struct Hello<'a> {
         /// The tenant; empty for the user's tenant or the default one.
         pub tenant: &'a str,
@@ -19,7 +19,7 @@ layout! {
 }
 
 layout! {
-    /// The node's reply. Its layout never changes, except for fields added at the end.
+    /// Message WELCOME: the reply to HELLO. Its layout never changes, except for fields added at the end.
     pub struct Welcome<'a> {
         /// The node's number, new at each start.
         pub node: u64,
@@ -47,7 +47,7 @@ layout! {
 }
 
 layout! {
-    /// A number that the reply repeats.
+    /// Messages PING and PONG: a number, and its repetition in the reply.
     pub struct Ping {
         /// The number to repeat.
         pub token: u64,
@@ -59,7 +59,7 @@ layout! {
 pub const ALL_ANSWERED: u64 = 1;
 
 layout! {
-    /// The node closes the connection.
+    /// Message GOODBYE: the node closes the connection, and the client should reconnect.
     pub struct Goodbye<'a> {
         /// Delay before the client should reconnect, ms.
         pub reconnect_after_ms: u32,

@@ -102,7 +102,7 @@ impl<'a> Layout<'a> for &'a str {
     }
 }
 
-/// A text that was added at the end of a message with a fixed layout; empty from older senders.
+/// A text that was added at the end of a message's layout; empty if an older sender omits it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OptionalText<'a>(pub &'a str);
 

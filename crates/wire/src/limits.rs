@@ -1,4 +1,6 @@
-/// Limits of a decoder. A larger message is refused when its header is read.
+//! Limits of decoders.
+
+/// The largest messages that a decoder accepts. A larger message is refused when its header is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecoderLimits {
     /// Largest message with records, bytes, header included.

@@ -25,7 +25,7 @@ pub use operation::{NatsOperation, PublishOperation, next};
 pub use say::{NatsMessageHead, OK, PING, PONG, put_decimal, refuse};
 pub use violation::Violation;
 
-/// Limits of a client's input.
+/// The longest line and the largest payload that a NATS client may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NatsDecoderLimits {
     /// Longest line, bytes.

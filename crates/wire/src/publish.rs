@@ -20,9 +20,9 @@ pub const NO_PRODUCER: u64 = 0;
 pub const PRESENT: u32 = u32::MAX;
 
 layout! {
-    /// Opens a publisher of a topic.
+    /// Message OPEN_PUBLISHER: opens a publisher of a topic.
     ///
-    /// PUBLISH may follow at once if the topic's literal prefix is known.
+    /// PUBLISH may follow OPEN_PUBLISHER at once if the topic's literal prefix is known.
     pub struct OpenPublisher<'a> {
         /// The client's number of the publisher, not in use on this connection.
         pub publisher: u32,
@@ -36,8 +36,9 @@ layout! {
 }
 
 layout! {
-    /// The topic that the next OPEN_PUBLISHER of a reused number expects. A node that forwards a batch sends
-    /// this message before PUBLISH of an open number, for the batch's publisher. Since version 4.
+    /// Message EXPECT_TOPIC: what a publisher that opens again expects of its topic. Since version 4.
+    /// EXPECT_TOPIC precedes OPEN_PUBLISHER of a reused number. A node that forwards a batch sends EXPECT_TOPIC before
+    /// PUBLISH of an open number, for the batch's publisher.
     pub struct ExpectTopic<'a> {
         /// The client's number of the publisher.
         pub publisher: u32,
@@ -50,7 +51,7 @@ layout! {
 }
 
 layout! {
-    /// The last record of a partition that was acknowledged to a publisher.
+    /// A partition, and the last of its records that was acknowledged to a publisher.
     pub struct LastAcknowledged {
         /// The partition.
         pub partition: u16,
@@ -60,7 +61,7 @@ layout! {
 }
 
 layout! {
-    /// Sent before PUBLISHER_OPENED: facts about the topic for a publisher that opens it again. Since version 4.
+    /// Message PUBLISHER_TOPIC: facts about a topic, before PUBLISHER_OPENED of a publisher that opens again.
     pub struct PublisherTopic {
         /// The publisher's number.
         pub publisher: u32,
@@ -72,7 +73,7 @@ layout! {
 }
 
 layout! {
-    /// The publisher was opened.
+    /// Message PUBLISHER_OPENED: a publisher was opened, with its topic's name, partitions and limits.
     pub struct PublisherOpened<'a> {
         /// The publisher's number.
         pub publisher: u32,
@@ -90,7 +91,7 @@ layout! {
 }
 
 layout! {
-    /// The publisher was refused. Its records are dropped until its number is opened again.
+    /// Message PUBLISHER_REFUSED: a publisher was refused; its records are dropped until it is opened again.
     pub struct PublisherRefused<'a> {
         /// The publisher's number.
         pub publisher: u32,
@@ -99,7 +100,7 @@ layout! {
     }
 }
 
-/// The header before the frames of a PUBLISH, with the layout of a batch header.
+/// The header of message PUBLISH, before its frames.
 ///
 /// ```text
 ///  0           4           8            16             24      28      32
@@ -108,6 +109,8 @@ layout! {
 ///  | u32       | u32       | u64        | u64          | u32   | u32   |
 ///  +-----------+-----------+------------+--------------+-------+-------+----------
 /// ```
+///
+/// The header of a PUBLISH has the layout of a batch header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PublishHeader {
     /// The publisher's number.
@@ -190,7 +193,7 @@ impl PublishHeader {
     }
 }
 
-/// Records to append.
+/// Message PUBLISH: records to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish<'a> {
     /// [`FLAG_ACK`], [`FLAG_QUIET`], [`FLAG_EXPECT`].
@@ -202,7 +205,7 @@ pub struct Publish<'a> {
 }
 
 choice! {
-    /// The level of an acknowledgement.
+    /// The acknowledgement level that records have reached: in memory, written, synced or replicated.
     pub enum AckKind {
         /// The owner has the record in memory.
         Memory = 0,
@@ -216,8 +219,7 @@ choice! {
 }
 
 layout! {
-    /// Acknowledges everything that this publisher sent to this partition up to a sequence number, except batches
-    /// refused by PUBLISH_REFUSED.
+    /// Message PUBLISHED: acknowledges a publisher's records of one partition, except refused batches.
     pub struct Published {
         /// The publisher.
         pub publisher: u32,
@@ -235,7 +237,7 @@ layout! {
 }
 
 layout! {
-    /// A whole PUBLISH was refused.
+    /// Message PUBLISH_REFUSED: all records of one PUBLISH were refused.
     pub struct PublishRefused<'a> {
         /// The publisher.
         pub publisher: u32,

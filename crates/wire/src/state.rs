@@ -16,7 +16,7 @@ use crate::layout::{Fields, Layout, layout};
 use crate::subscribe::Position;
 
 layout! {
-    /// Options of the next SUBSCRIBE of this number for states of state topics.
+    /// Message FOLLOW: options for the states of state topics, for the next SUBSCRIBE with the same number.
     pub struct Follow {
         /// The subscription's number.
         pub subscription: u32,
@@ -34,8 +34,7 @@ layout! {
 }
 
 layout! {
-    /// A subscriber found its state wrong. The channel ends; LOG announces a new channel for its log, which continues
-    /// there.
+    /// Message RESYNC: a subscriber found its state wrong. LOG then announces a new channel for the log.
     pub struct Resync {
         /// The channel.
         pub channel: u32,
@@ -47,7 +46,7 @@ layout! {
 }
 
 layout! {
-    /// The state's checksum after the record at this position, up to which the subscriber received everything.
+    /// Message CHECKSUM: a state's checksum after a record, up to which the subscriber received everything.
     pub struct Checksum {
         /// The channel.
         pub channel: u32,
@@ -59,8 +58,8 @@ layout! {
 }
 
 layout! {
-    /// Whether a publisher of the log is connected. Sent at a change, and for a channel that begins without a
-    /// publisher or resumes. Since version 5.
+    /// Message PUBLISHERS: whether a publisher of a log is connected. Since version 5.
+    /// PUBLISHERS is sent at a change, and for a channel that begins without a publisher or resumes.
     pub struct Publishers {
         /// The channel.
         pub channel: u32,
@@ -76,7 +75,7 @@ layout! {
 /// Bytes before the state's bytes of a [`SnapshotPart`].
 pub const SNAPSHOT_HEAD_BYTES: usize = HEADER_BYTES + 48;
 
-/// A part of a snapshot. After the last part, the subscriber is at the position.
+/// Message SNAPSHOT: a part of a snapshot. With the last part, the subscriber is at the snapshot's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotPart<'a> {
     /// The channel.

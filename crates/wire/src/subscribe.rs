@@ -6,7 +6,7 @@ use crate::layout::{Fields, Layout, choice, layout};
 use crate::list::List;
 
 layout! {
-    /// A position in a log.
+    /// A position in a log: an epoch and a sequence number.
     pub struct Position {
         /// The epoch, which grows when the owner cannot vouch for earlier records.
         pub epoch: u32,
@@ -16,7 +16,7 @@ layout! {
 }
 
 layout! {
-    /// A subscriber's position in a log.
+    /// A log, and the last record of it that a subscriber received.
     pub struct LogPosition<'a> {
         /// The topic's name.
         pub topic: &'a str,
@@ -28,7 +28,7 @@ layout! {
 }
 
 layout! {
-    /// Positions from which the next SUBSCRIBE of this number resumes, in one or more messages.
+    /// Message RESUME: positions from which the next SUBSCRIBE with the same number resumes; may be repeated.
     pub struct Resume<'a> {
         /// The subscription's number.
         pub subscription: u32,
@@ -37,7 +37,7 @@ layout! {
     }
 }
 
-/// Where a subscription starts: a `u8`, a position and a `u64`.
+/// The position at which a subscription starts. Its encoding is a `u8`, a position and a `u64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
     /// 0: at the oldest retained record.
@@ -83,7 +83,7 @@ impl<'a> Layout<'a> for StartAt {
 }
 
 choice! {
-    /// Where a subscription continues after a gap.
+    /// The position at which a subscription continues after a gap.
     pub enum OnGap {
         /// At the oldest retained record.
         Oldest = 0,
@@ -95,7 +95,7 @@ choice! {
 }
 
 layout! {
-    /// Starts a subscription.
+    /// Message SUBSCRIBE: starts a subscription.
     pub struct Subscribe<'a> {
         /// The client's number of the subscription, not in use on this connection.
         pub subscription: u32,
@@ -115,7 +115,7 @@ layout! {
 }
 
 layout! {
-    /// The position of a channel.
+    /// A channel of a subscription, and a position in the channel's log.
     pub struct ChannelPosition {
         /// The channel.
         pub channel: u32,
@@ -125,7 +125,7 @@ layout! {
 }
 
 layout! {
-    /// Grants more bytes, and reports consumed records.
+    /// Message CREDIT: grants the node more bytes to send, and reports consumed records.
     pub struct Credit<'a> {
         /// The subscription.
         pub subscription: u32,
@@ -137,8 +137,7 @@ layout! {
 }
 
 layout! {
-    /// Assigns a channel to a log of a subscription. The channel's number is not reused for another log on
-    /// this connection.
+    /// Message LOG: assigns a channel to a log of a subscription. A channel's number is not reused for another log.
     pub struct Log<'a> {
         /// The subscription.
         pub subscription: u32,
@@ -156,7 +155,7 @@ layout! {
 }
 
 layout! {
-    /// All existing logs were announced.
+    /// Message SUBSCRIBED: all logs of a subscription that exist were announced.
     pub struct Subscribed {
         /// The subscription.
         pub subscription: u32,
@@ -166,7 +165,7 @@ layout! {
 }
 
 layout! {
-    /// The subscription was refused or has ended. Its number is free again.
+    /// Message SUBSCRIPTION_ENDED: a subscription was refused or has ended. Its number is free again.
     pub struct SubscriptionEnded<'a> {
         /// The subscription.
         pub subscription: u32,
@@ -176,7 +175,7 @@ layout! {
 }
 
 layout! {
-    /// Records left the log before this subscriber read them.
+    /// Message GAP: records left the log before this subscriber read them.
     pub struct GapMessage {
         /// The channel.
         pub channel: u32,
@@ -190,7 +189,7 @@ layout! {
 }
 
 layout! {
-    /// The subscriber lags by more than half of the history.
+    /// Message LAGGING: the subscriber has not read more than half of the retained records.
     pub struct Lagging {
         /// The channel.
         pub channel: u32,
@@ -202,7 +201,7 @@ layout! {
 }
 
 layout! {
-    /// The log has a new epoch.
+    /// Message EPOCH_CHANGED: a log has a new epoch.
     pub struct EpochChanged {
         /// The channel.
         pub channel: u32,
@@ -218,7 +217,7 @@ layout! {
 }
 
 layout! {
-    /// No record up to this position matches.
+    /// Message ADVANCE: no record up to a position is for this subscriber.
     pub struct Advance {
         /// The channel.
         pub channel: u32,
@@ -228,7 +227,7 @@ layout! {
 }
 
 layout! {
-    /// The log was deleted, and its channel ended.
+    /// Message DELETED: a log was deleted, and its channel ended.
     pub struct Deleted {
         /// The channel.
         pub channel: u32,
@@ -238,7 +237,7 @@ layout! {
 }
 
 layout! {
-    /// A heartbeat. Messages arrive in order. The subscriber is therefore exactly at these positions.
+    /// Message HEARTBEAT: the positions that the subscriber has reached, because messages arrive in order.
     pub struct Heartbeat<'a> {
         /// The last sent position of each channel with RUN, GAP or ADVANCE since the last heartbeat.
         pub channels: List<'a, ChannelPosition>,

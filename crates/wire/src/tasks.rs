@@ -10,7 +10,7 @@ use crate::header::MessageKind;
 use crate::layout::{Fields, Layout, choice, layout};
 
 choice! {
-    /// The kind of the bytes in a TASKS message.
+    /// What a TASKS message contains: commands, a query, or a worker that attaches.
     pub enum TasksKind {
         /// Commands, each after its length, a `u32`. The reply holds `TaskAnswers`.
         Commands = 1,
@@ -24,7 +24,7 @@ choice! {
 }
 
 layout! {
-    /// Commands, a query, or a worker that attaches.
+    /// Message TASKS: commands about tasks, a query of them, or a worker that attaches.
     pub struct Tasks<'a> {
         /// The request's number, repeated in the reply.
         pub request: u32,
@@ -36,7 +36,7 @@ layout! {
 }
 
 layout! {
-    /// The reply to a TASKS.
+    /// Message TASKED: the reply to a TASKS.
     pub struct TasksResult<'a> {
         /// The request's number.
         pub request: u32,
@@ -46,7 +46,7 @@ layout! {
 }
 
 layout! {
-    /// Orders for the connection's workers.
+    /// Message TASK_ORDERS: orders to the workers of this connection.
     pub struct TaskOrders<'a> {
         /// The orders' bytes.
         pub bytes: LongBytes<'a>,
@@ -56,7 +56,7 @@ layout! {
 const DONE: u8 = 1;
 const REFUSED: u8 = 2;
 
-/// The result of one command.
+/// The result of one command in a TASKS message: the reply, or the refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskCommandResult<'a> {
     /// The command was executed; the reply's bytes.

@@ -8,7 +8,7 @@ use crate::list::List;
 use crate::subscribe::Position;
 
 choice! {
-    /// Policy of a reliable topic if its slowest subscriber frees no room in time.
+    /// What a reliable topic does if a subscriber does not free room in time: refuse records, or evict it.
     pub enum WhenFull {
         /// Refuses the publish.
         Refuse = 0,
@@ -18,7 +18,7 @@ choice! {
 }
 
 layout! {
-    /// A topic's configuration. A limit of 0 means the node's default.
+    /// A topic's configuration in a message. A limit of 0 means the node's default.
     pub struct TopicConfig<'a> {
         /// The topic's name.
         pub name: &'a str,
@@ -44,7 +44,7 @@ layout! {
 }
 
 layout! {
-    /// Creates a topic. Answered by DONE.
+    /// Message CREATE_TOPIC: creates a topic. The reply is DONE.
     pub struct CreateTopic<'a> {
         /// The request.
         pub request: u32,
@@ -56,10 +56,10 @@ layout! {
 }
 
 layout! {
-    /// A named setting of a topic, or its current value.
+    /// A setting of a topic, such as its reducer: a name, and its value or current status.
     ///
-    /// `reducer` is the kind of state, and `reducer.<option>` an option of the kind. SETTINGS also has, for each partition,
-    /// `reducer/<partition>` with position, entries, bytes and checksum as text.
+    /// `reducer` is the kind of state, and `reducer.<option>` an option of the kind.
+    /// SETTINGS also has `reducer/<partition>`: a partition's position, entries, bytes and checksum as text.
     pub struct Setting<'a> {
         /// The setting's name.
         pub name: &'a str,
@@ -69,7 +69,7 @@ layout! {
 }
 
 layout! {
-    /// CREATE_TOPIC with named settings. An unknown setting is refused.
+    /// Message CREATE_TOPIC_WITH: creates a topic with named settings. An unknown setting is refused.
     pub struct CreateTopicWith<'a> {
         /// The request.
         pub request: u32,
@@ -83,7 +83,7 @@ layout! {
 }
 
 layout! {
-    /// The settings of a topic: the reply to DESCRIBE_SETTINGS.
+    /// Message SETTINGS: the settings of a topic, in reply to DESCRIBE_SETTINGS.
     pub struct Settings<'a> {
         /// The request.
         pub request: u32,
@@ -93,7 +93,7 @@ layout! {
 }
 
 layout! {
-    /// DELETE_TOPIC, with reply DONE; and DESCRIBE_TOPIC, with reply TOPIC.
+    /// Messages DELETE_TOPIC, with reply DONE, and DESCRIBE_TOPIC, with reply TOPIC.
     pub struct NamedTopic<'a> {
         /// The request.
         pub request: u32,
@@ -103,7 +103,7 @@ layout! {
 }
 
 layout! {
-    /// Lists topics in the order of their names. The reply is TOPICS.
+    /// Message LIST_TOPICS: lists topics in the order of their names. The reply is TOPICS.
     pub struct ListTopics<'a> {
         /// The request.
         pub request: u32,
@@ -117,7 +117,7 @@ layout! {
 }
 
 layout! {
-    /// One topic in a list.
+    /// A topic in message TOPICS, with its counters.
     pub struct TopicLine<'a> {
         /// The topic's name.
         pub name: &'a str,
@@ -144,7 +144,7 @@ pub const UNKNOWN: u64 = u64::MAX;
 pub const UNKNOWN_COUNT: u32 = u32::MAX;
 
 layout! {
-    /// A page of the list.
+    /// Message TOPICS: a page of a list of topics.
     pub struct Topics<'a> {
         /// The request.
         pub request: u32,
@@ -156,7 +156,7 @@ layout! {
 }
 
 layout! {
-    /// One partition.
+    /// A partition of a topic in message TOPIC, with its records and bytes.
     pub struct LogState {
         /// The partition's number.
         pub partition: u16,
@@ -172,7 +172,7 @@ layout! {
 }
 
 layout! {
-    /// A subscriber.
+    /// A subscriber of a topic in message TOPIC, with its position and lag.
     pub struct SubscriberState<'a> {
         /// The subscription's name.
         pub name: &'a str,
@@ -190,7 +190,7 @@ layout! {
 }
 
 layout! {
-    /// A group.
+    /// A group of a topic in message TOPIC, with the number of its members and records.
     pub struct GroupState<'a> {
         /// The group's name.
         pub name: &'a str,
@@ -206,7 +206,7 @@ layout! {
 }
 
 layout! {
-    /// The description of a topic.
+    /// Message TOPIC: the configuration, partitions, subscribers and groups of a topic.
     pub struct TopicState<'a> {
         /// The request.
         pub request: u32,
@@ -226,7 +226,7 @@ layout! {
 }
 
 layout! {
-    /// A request was refused.
+    /// Message REQUEST_REFUSED: a request was refused.
     pub struct RequestRefused<'a> {
         /// The request.
         pub request: u32,

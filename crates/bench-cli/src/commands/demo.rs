@@ -19,7 +19,7 @@ use dunlin_cli::running::RunningNode;
 use dunlin_cli::signals::StopFlag;
 
 use crate::demo::{DemoOptions, ReplaySource, child, flock, world};
-use together::{CombinedDemo, WorkProgram};
+use together::{CombinedDemoOptions, WorkProgram};
 
 const SPEED_DEFAULT: Speed = Speed::Within(Duration::from_secs(55));
 const FLOCK: u64 = 50_000;
@@ -81,7 +81,7 @@ fn over_nodes(
     narration.say(&format!("a cluster of {} nodes: {}", nodes.count(), nodes.urls().join(", ")))?;
     let speed = arguments.speed.unwrap_or(SPEED_DEFAULT);
     let kills = flock::KillPlan::Among(kills as usize);
-    let show = flock::ClusterDemo { recordings: &source.recordings, speed, kills };
+    let show = flock::ClusterDemoOptions { recordings: &source.recordings, speed, kills };
     let ended = show.run(&mut nodes, stop, &|text| Narration { console }.say(text))?;
     if let Some(ended) = &ended {
         let mut out = console.out();
@@ -100,7 +100,7 @@ fn together(arguments: &Arguments, source: &ReplaySource, console: &Console, sto
         Ok(WorkProgram { python: arguments.python.clone(), directory })
     };
     let work = arguments.work.as_ref().map(program).transpose()?;
-    let together = CombinedDemo {
+    let together = CombinedDemoOptions {
         source,
         data: &arguments.data,
         speed: arguments.speed,
@@ -172,6 +172,7 @@ impl Narration<'_> {
     }
 }
 
+/// Arguments of a hidden command: a subscriber process of the demo, started by `demo`.
 #[derive(Debug, clap::Args)]
 pub struct DemoChildArguments {
     /// Name of the subscriber

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 
 use dunlin_topic::{EpochChanged, Event, Gap, Notice, Position};
 
-/// FNV-1a (64 bits) over lines with a newline after each. The state is one number, so that another reader can
-/// continue for a killed one. The hash detects mistakes, not forgery.
+/// A running hash of received lines (FNV-1a, 64 bits), each with a newline. It detects mistakes, not forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentDigest(pub u64);
 
@@ -25,7 +24,7 @@ impl ContentDigest {
     }
 }
 
-/// A gap: records that the node reported as missed by the reader.
+/// The range of records in a gap that the node reported to a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissedRecords {
     pub first: u64,
@@ -38,7 +37,7 @@ impl MissedRecords {
     }
 }
 
-/// One reader's account of one log.
+/// The records of one log that one reader received, and the gaps that the node reported to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogAccount {
     /// The position up to which every record is accounted for.
@@ -55,7 +54,7 @@ pub struct LogAccount {
     pub faults: Vec<String>,
 }
 
-/// A reader's accounts, by topic.
+/// The accounts of one reader, by topic.
 pub type LogAccounts = BTreeMap<String, LogAccount>;
 
 /// Adds an event to its account.

@@ -33,7 +33,7 @@ pub const PATTERN: &str = "md.>";
 /// The time without progress after which a replica is judged in its present state.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
-/// The books being played.
+/// The demo's order books: their publishers, and the replicas that follow them.
 pub struct Books {
     node: Node,
     markets: Vec<Market>,
@@ -43,7 +43,7 @@ pub struct Books {
     lines_all: u64,
 }
 
-/// Progress of the demo, shared with its subscribers.
+/// How far the demo's replay is; the publisher and all readers share it.
 #[derive(Debug, Default)]
 pub struct PlayProgress {
     /// Half of the lines have been played, so late readers start now.

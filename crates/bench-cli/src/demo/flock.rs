@@ -45,14 +45,14 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The unit of shares of the lines: thousandths.
 const WHOLE: u64 = 1_000;
 
-/// The recordings that the demo plays, their speed, and when it kills nodes.
-pub struct ClusterDemo<'a> {
+/// The options of the demo on a cluster: its recordings, their speed, and when nodes are killed.
+pub struct ClusterDemoOptions<'a> {
     pub recordings: &'a [MarketRecording],
     pub speed: Speed,
     pub kills: KillPlan,
 }
 
-/// State that all threads of the demo share.
+/// Progress and measurements that all threads of the cluster demo share.
 #[derive(Debug, Default)]
 pub struct ClusterDemoState {
     /// The share of its lines up to which each market may play. The next kill happens at this share.
@@ -126,7 +126,7 @@ struct MarketResult {
     books: Vec<(String, SizeByPrice)>,
 }
 
-/// The result of the demo.
+/// The result of the cluster demo: its kills, and the comparison of lines and books with the recordings.
 pub struct ClusterDemoResult {
     strikes: Vec<NodeKill>,
     lines: NodeVerdicts,
@@ -135,7 +135,7 @@ pub struct ClusterDemoResult {
     topics: Vec<String>,
 }
 
-impl ClusterDemo<'_> {
+impl ClusterDemoOptions<'_> {
     /// Plays all lines and waits for all copies. Returns `None` if interrupted.
     pub fn run(
         &self,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::account::{ContentDigest, LogAccount, MissedRecords};
 use super::recording::MarketRecording;
 
-/// For each topic, the lines that were published and their number.
+/// The lines that the publisher published to each topic, for comparison with the readers' accounts.
 #[derive(Debug, Default)]
 pub struct LineLedger<'a> {
     topics: BTreeMap<String, Entry<'a>>,
@@ -17,7 +17,7 @@ struct Entry<'a> {
     published: u64,
 }
 
-/// The result of an account.
+/// The comparison of one reader's account with the published lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountVerdict {
     pub published: u64,
@@ -26,13 +26,13 @@ pub struct AccountVerdict {
     pub missed: u64,
     /// Records that were neither received nor reported missing, or reported inconsistently.
     pub unaccounted: u64,
-    pub bytes: Bytes,
+    pub bytes: ContentMatch,
     pub faults: Vec<String>,
 }
 
-/// The recording with which the received lines agree.
+/// Whether the received lines equal the published ones: entirely, except for reported gaps, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bytes {
+pub enum ContentMatch {
     /// The whole recording.
     Equal,
     /// The recording without the reported gaps.
@@ -71,11 +71,11 @@ impl<'a> LineLedger<'a> {
         let same =
             self.topics.get(topic).is_some_and(|entry| entry.without(&account.missed) == account.content);
         let bytes = match (same, account.missed.is_empty()) {
-            (true, true) if account.seen == published => Bytes::Equal,
-            (true, false) => Bytes::EqualButGaps,
-            _ => Bytes::Different,
+            (true, true) if account.seen == published => ContentMatch::Equal,
+            (true, false) => ContentMatch::EqualButGaps,
+            _ => ContentMatch::Different,
         };
-        let at_least = account.faults.len() as u64 + u64::from(bytes == Bytes::Different);
+        let at_least = account.faults.len() as u64 + u64::from(bytes == ContentMatch::Different);
         AccountVerdict {
             published,
             seen: account.seen,
@@ -138,13 +138,13 @@ mod tests {
     #[test]
     fn all_records_received_equal_the_recording_bytes() {
         let verdict = judge(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[]);
-        assert_eq!((verdict.unaccounted, verdict.bytes), (0, Bytes::Equal));
+        assert_eq!((verdict.unaccounted, verdict.bytes), (0, ContentMatch::Equal));
     }
 
     #[test]
     fn gaps_account_for_exactly_the_missed_records() {
         let verdict = judge(&[3, 4, 8], &[(1, 2), (5, 7), (9, 10)]);
-        assert_eq!((verdict.unaccounted, verdict.bytes, verdict.missed), (0, Bytes::EqualButGaps, 7));
+        assert_eq!((verdict.unaccounted, verdict.bytes, verdict.missed), (0, ContentMatch::EqualButGaps, 7));
     }
 
     #[test]
@@ -159,8 +159,8 @@ mod tests {
     #[test]
     fn wrong_records_in_the_right_number_are_unaccounted() {
         let verdict = judge(&[1, 2, 4, 3, 5, 6, 7, 8, 9, 10], &[]);
-        assert_eq!((verdict.unaccounted, verdict.bytes), (1, Bytes::Different));
+        assert_eq!((verdict.unaccounted, verdict.bytes), (1, ContentMatch::Different));
         let verdict = judge(&[1, 2, 3, 4, 5, 6, 7, 8, 8, 10], &[]);
-        assert_eq!((verdict.unaccounted, verdict.bytes), (1, Bytes::Different));
+        assert_eq!((verdict.unaccounted, verdict.bytes), (1, ContentMatch::Different));
     }
 }

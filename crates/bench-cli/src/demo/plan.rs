@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A subscriber of the demo.
+/// The settings of one subscriber in the demo: its topics, its pause after each record, and its steps.
 #[derive(Debug, Clone, Copy)]
 pub struct SubscriberPlan {
     pub name: &'static str,
@@ -15,7 +15,7 @@ pub struct SubscriberPlan {
     pub cues: &'static [(f64, PlanStep)],
 }
 
-/// Where a subscriber runs.
+/// Whether a subscriber runs in the node's process or in a separate one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubscriberPlace {
     /// In the node's process.
@@ -33,7 +33,7 @@ pub enum TopicChoice {
     Short,
 }
 
-/// A step of a subscriber.
+/// A planned step of a subscriber: start it, or kill it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanStep {
     /// The subscriber starts, or restarts at its position.

@@ -9,7 +9,7 @@ use super::ledger::LineLedger;
 use super::recording::MarketRecording;
 use super::schedule::ScheduledLine;
 
-/// A topic with the lines of one recording.
+/// A topic to which the lines of one recording are published, with its publisher.
 #[derive(Debug)]
 pub struct TopicStream<P> {
     pub topic: String,
@@ -66,7 +66,7 @@ mod tests {
         TopicConfig, Wait,
     };
 
-    use super::super::ledger::Bytes;
+    use super::super::ledger::ContentMatch;
     use super::super::reader::DemoReader;
     use super::super::recording::TimeLayout;
     use super::super::schedule::schedule;
@@ -127,8 +127,8 @@ mod tests {
         });
         let accounts = reader.accounts().clone();
         let [whole, short] = ["whole", "short"].map(|topic| ledger.judge(topic, &accounts[topic]));
-        assert_eq!((whole.unaccounted, whole.gaps, whole.bytes), (0, 0, Bytes::Equal));
-        assert_eq!((short.unaccounted, short.bytes), (0, Bytes::EqualButGaps));
+        assert_eq!((whole.unaccounted, whole.gaps, whole.bytes), (0, 0, ContentMatch::Equal));
+        assert_eq!((short.unaccounted, short.bytes), (0, ContentMatch::EqualButGaps));
         assert!(short.missed > 0 && short.seen > 0 && short.seen + short.missed == 20_000, "{short:?}");
     }
 

@@ -18,6 +18,7 @@ use super::report::{ChildOrder, ChildReport};
 /// How long a new process may take to subscribe.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
+/// A subscriber of the demo that runs in a child process and is controlled by pipes.
 #[derive(Debug)]
 pub struct DemoProcess {
     child: Child,

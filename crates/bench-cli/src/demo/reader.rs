@@ -10,7 +10,7 @@ use dunlin_topic::{Event, Position, Subscribe, SubscribeError};
 
 use super::account::{LogAccounts, add_event};
 
-/// State that the subscriptions of a reader share.
+/// The accounts of one reader, its stop flag, and its pause after each record.
 #[derive(Debug, Default)]
 pub struct DemoReader {
     accounts: Mutex<LogAccounts>,

@@ -9,7 +9,7 @@ use std::ops::Range;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-/// A market's recording in memory.
+/// The recorded lines of one market, in memory.
 #[derive(Debug)]
 pub struct MarketRecording {
     /// The topic for its lines.
@@ -27,7 +27,7 @@ struct Line {
     time_ms: u64,
 }
 
-/// The file format, which determines where the times are.
+/// The file format of a recording, which determines where a line contains its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeLayout {
     /// Betfair's stream: a JSON object per line, published at `pt`, of the market `mc[0].id`.

@@ -10,7 +10,7 @@ use dunlin_topic::Position;
 
 use super::account::{ContentDigest, LogAccount, LogAccounts, MissedRecords};
 
-/// From the demo to a reading process.
+/// A message from the demo to one of its reader processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChildOrder {
     /// Subscribe to this pattern, from the oldest record on.
@@ -23,7 +23,7 @@ pub enum ChildOrder {
     End { topic: String, last: Position },
 }
 
-/// From a reading process to the demo.
+/// A message from a reader process to the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChildReport {
     /// All subscriptions are made.
@@ -40,7 +40,7 @@ pub enum ChildReport {
     Finished,
 }
 
-/// An account as a line: its sums, and the gaps that were not reported yet.
+/// A reader's account of one log, as sent between processes: its totals, and the gaps since the last report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccountLine {
     pub through: Position,
@@ -72,7 +72,7 @@ impl AccountLine {
     }
 }
 
-/// Reports the changes since the last report.
+/// Sends what has changed in a reader's accounts since the last report.
 #[derive(Debug, Default)]
 pub struct Reporter {
     told: LogAccounts,
@@ -128,7 +128,7 @@ impl FromStr for AccountLine {
     }
 }
 
-/// A line that cannot be parsed.
+/// The error for a line between processes that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MalformedLine(String);
 

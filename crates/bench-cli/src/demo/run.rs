@@ -31,6 +31,7 @@ const NAP: Duration = Duration::from_millis(20);
 /// The time without any progress after which the demo ends.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
+/// A run of the demo: its node, its subscribers, and how many lines have been published.
 pub struct DemoRun {
     node: Node,
     url: String,

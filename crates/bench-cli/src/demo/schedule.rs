@@ -30,7 +30,7 @@ fn due(speed: Speed, recording: &MarketRecording, line: usize) -> Duration {
     if factor > 0.0 { Duration::from_secs_f64(offset_ms / 1e3 / factor) } else { Duration::ZERO }
 }
 
-/// A line and its time.
+/// A line of a recording, and the time at which to publish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScheduledLine {
     /// The time since the start.

@@ -9,7 +9,7 @@ use dunlin_cli::outcome::CommandRefusal;
 
 use super::recording::{FILES, MarketRecording, TimeLayout};
 
-/// The recordings to replay.
+/// The recordings that the demo replays: from files, or generated.
 #[derive(Debug)]
 pub struct ReplaySource {
     pub recordings: Vec<MarketRecording>,

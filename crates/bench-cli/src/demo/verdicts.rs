@@ -7,10 +7,10 @@ use dunlin_cli::table::TextTable;
 use serde_json::json;
 
 use super::account::LogAccount;
-use super::ledger::{AccountVerdict, Bytes, LineLedger};
+use super::ledger::{AccountVerdict, ContentMatch, LineLedger};
 use super::reader::DemoReader;
 
-/// A verdict for each subscriber and topic.
+/// A table with one row for each subscriber and topic: whether every record is accounted for.
 #[derive(Debug, Default)]
 pub struct SubscriberVerdicts {
     rows: Vec<(String, String, AccountVerdict)>,
@@ -95,12 +95,12 @@ impl SubscriberVerdicts {
     }
 }
 
-impl Bytes {
+impl ContentMatch {
     fn text(self) -> &'static str {
         match self {
-            Bytes::Equal => "equal",
-            Bytes::EqualButGaps => "equal except for gaps",
-            Bytes::Different => "DIFFERENT",
+            ContentMatch::Equal => "equal",
+            ContentMatch::EqualButGaps => "equal except for gaps",
+            ContentMatch::Different => "DIFFERENT",
         }
     }
 }

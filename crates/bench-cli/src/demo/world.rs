@@ -97,12 +97,12 @@ impl Drop for Member {
     }
 }
 
-/// Prints an event.
+/// A function that prints an event of the demo.
 pub type Narrator<'a> = &'a dyn Fn(&str) -> Result<()>;
 
-/// The options of a world.
+/// The options of `demo --space`: its recordings, the size of its flock, and its nodes.
 #[derive(Debug)]
-pub struct DemoWorld<'a> {
+pub struct WorldDemoOptions<'a> {
     pub data: &'a Path,
     pub flock: u64,
     /// Run without aircraft if their recording is missing.
@@ -111,9 +111,9 @@ pub struct DemoWorld<'a> {
     pub nodes: &'a [String],
 }
 
-/// A running world.
+/// The running world of `demo --space`: its processes, and a watcher that checks every entity.
 pub struct WorldDemo<'a> {
-    world: &'a DemoWorld<'a>,
+    world: &'a WorldDemoOptions<'a>,
     stop: &'a StopFlag,
     say: Narrator<'a>,
     members: Vec<Member>,
@@ -144,7 +144,7 @@ pub fn run(
         }
         Ok(out.flush()?)
     };
-    let world = DemoWorld { data, flock, without_aircraft, nodes: &[] };
+    let world = WorldDemoOptions { data, flock, without_aircraft, nodes: &[] };
     let mut show = world.begin(stop, &say)?;
     show.go_on(SPAN)?;
     show.count("after a while")?;
@@ -154,7 +154,7 @@ pub fn run(
     say(&told)
 }
 
-impl DemoWorld<'_> {
+impl WorldDemoOptions<'_> {
     /// Starts the processes. Waits until all regions have owners and the demo follows them.
     pub fn begin<'a>(&'a self, stop: &'a StopFlag, say: Narrator<'a>) -> Result<WorldDemo<'a>> {
         let recording = self.data.join(RECORDING);

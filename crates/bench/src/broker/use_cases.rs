@@ -26,7 +26,7 @@ const RECORDS_MIN: u64 = 1_500;
 /// One in this many records comes first and is not counted.
 const UNMEASURED: u64 = 5;
 
-/// A line of the document's table.
+/// One use case to measure: its rate of records, and the latency limit that it must keep.
 #[derive(Clone, Copy, Debug)]
 pub struct UseCase {
     /// Short name.

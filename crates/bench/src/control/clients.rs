@@ -178,7 +178,7 @@ async fn snapshot(leader: &StoreConnection) -> Result<u64> {
     Ok(monotonic_ns() - begun_ns)
 }
 
-/// A client of a node: clients' requests use its listener `tcp`, others a connection of this suite.
+/// A client's connection to a key-value node, over its listener `tcp` or over a connection of this suite.
 #[derive(Clone, Debug)]
 pub struct StoreConnection {
     line: ConnectionHandle,

@@ -9,7 +9,7 @@ use super::work::ControlWork;
 use crate::child::Child;
 use crate::point::{Bench, target};
 
-/// A running cluster; dropping it kills the nodes.
+/// A running cluster of Dunlin or of a rival. Dropping it kills the nodes.
 pub trait MeasuredCluster {
     /// Addresses for clients.
     fn endpoints(&self) -> Vec<String>;

@@ -47,8 +47,8 @@ pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
 /// Time between samples of the device's counter.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Observes the writes of a scratch directory's device. Writes reported by processes differ: with large
-/// folios in the page cache, a small write counts as its whole folio.
+/// Observes how many bytes a disk writes, as its device counts them.
+/// The counters of processes differ: with large folios in the page cache, a small write counts as a whole folio.
 pub struct DiskWatch {
     looks: JoinHandle<Vec<DiskSample>>,
     stop: Sender<()>,

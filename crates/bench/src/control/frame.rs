@@ -22,7 +22,7 @@ pub const FAILED: u8 = 6;
 
 const HEAD_BYTES: usize = 9;
 
-/// One frame.
+/// One request or response between this suite's clients and nodes: an id, a kind and bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFrame {
     /// Id of the request.

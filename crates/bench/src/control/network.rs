@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use anyhow::{Result, ensure};
-use dunlin::state::{Answered, ControlCommand, ControlReply};
+use dunlin::state::{ControlCommand, ControlOutcome, ControlReply};
 
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
@@ -63,10 +63,10 @@ fn there_and_back(value: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
         "the decoded put differs"
     );
     bytes.clear();
-    black_box(Answered::Done { reply: ControlReply::Changed { revision: 7, keys: 1 } }).encode(bytes);
-    let answered = Answered::decode(black_box(bytes))?;
+    black_box(ControlOutcome::Done { reply: ControlReply::Changed { revision: 7, keys: 1 } }).encode(bytes);
+    let answered = ControlOutcome::decode(black_box(bytes))?;
     ensure!(
-        matches!(answered, Answered::Done { reply: ControlReply::Changed { revision: 7, .. } }),
+        matches!(answered, ControlOutcome::Done { reply: ControlReply::Changed { revision: 7, .. } }),
         "the decoded reply differs"
     );
     Ok(())

@@ -19,14 +19,14 @@ use tokio::net::TcpListener;
 use super::session;
 use crate::role::{RoleArgs, say};
 
-/// The line that the process prints once it serves.
+/// The line that a node's process prints once it serves clients.
 #[derive(Serialize, Deserialize)]
 pub struct NodeReady {
     /// Id of the node.
     pub id: u64,
 }
 
-/// State of the cluster according to a node.
+/// Counters that a node reports: its leader and log, its elections, and its requests to other nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeUsage {
     /// Id of the leader.
@@ -54,7 +54,7 @@ pub struct NodeUsage {
     pub tasks: Option<Vec<(u64, usize)>>,
 }
 
-/// State that serves this suite's connections.
+/// A node of a key-value benchmark, with the state that serves this suite's connections.
 pub struct ControlNodeState {
     /// The node's part in its cluster.
     pub control: Arc<Control>,

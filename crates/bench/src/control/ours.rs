@@ -13,7 +13,7 @@ use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 use crate::scratch_disk::ScratchDisk;
 
-/// Our nodes; dropping it kills them.
+/// A running cluster of Dunlin's nodes. Dropping it kills them.
 #[derive(Debug)]
 pub struct OwnCluster {
     nodes: Vec<Node>,

@@ -16,7 +16,7 @@ use crate::child::Child;
 use crate::point::{Bench, target};
 use crate::scratch_disk::ScratchDisk;
 
-/// Nodes of a rival; dropping it kills them.
+/// A running cluster of another key-value store, such as etcd. Dropping it kills the nodes.
 #[derive(Debug)]
 pub struct Rival {
     target: &'static str,

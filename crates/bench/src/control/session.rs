@@ -82,5 +82,5 @@ async fn write(mut writer: OwnedWriteHalf, mut written: mpsc::UnboundedReceiver<
 
 /// Result of a command, as its client decodes it.
 pub fn answered(body: &[u8]) -> anyhow::Result<dunlin::state::ControlReply> {
-    Ok(Result::from(dunlin::state::Answered::decode(body)?)?)
+    Ok(Result::from(dunlin::state::ControlOutcome::decode(body)?)?)
 }

@@ -12,7 +12,7 @@ use crate::child::{Child, PATIENCE};
 use crate::point::RunSample;
 use crate::stats::Latencies;
 
-/// Order of a measurement.
+/// The load that the client process of a key-value benchmark must produce, as sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ControlWork {
     /// Name of the target.
@@ -50,7 +50,7 @@ pub struct ControlWork {
     pub rate: f64,
 }
 
-/// Results within the counted time.
+/// The number and latencies of requests that a client process counted.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ControlReport {
     /// Answered requests.

@@ -30,7 +30,7 @@ pub const RECORDINGS: [(&str, &str); 5] = [
 const DATA: &str = "data";
 const PIECE: usize = 1 << 20;
 
-/// Records of a recording.
+/// The records of a recording, converted in advance so that applying them can be timed.
 #[derive(Debug)]
 pub struct RecordedUpdates {
     /// The scale of each book.

@@ -22,7 +22,7 @@ struct Ready {
     url: String,
 }
 
-/// A node in another process; dropping it kills the process.
+/// A node with market data in another process. Dropping the handle kills the process.
 #[derive(Debug)]
 pub struct FeedNode {
     child: Child,

@@ -14,13 +14,13 @@ use crate::feed::scenario::{FeedScenario, MeasuringWindow};
 use crate::feed::source::InstrumentTotals;
 use crate::feed::tally::DeliveryTally;
 
-/// Totals of the published updates, once known.
+/// The totals of what was published, set once the publisher has finished; threads share them.
 pub type PublishedTotals = Arc<OnceLock<Vec<InstrumentTotals>>>;
 
 /// Most changes in one turn.
 const TURN: usize = 256;
 
-/// A subscriber.
+/// A subscriber that keeps order books, and checks and times every update.
 #[derive(Debug)]
 pub struct FeedSubscriber<S> {
     replica: Replica<Book, S>,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cores::Pin;
 
-/// Process of the subscribers.
+/// Whether subscribers run in the node's process or in another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReaderPlacement {
@@ -50,7 +50,7 @@ impl WaitMode {
     }
 }
 
-/// How subscribers and the node's listeners wait.
+/// Whether waiting threads spin, park, or first spin and then park.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitMode {
@@ -62,7 +62,7 @@ pub enum WaitMode {
     Parked,
 }
 
-/// A scenario, sent to both processes.
+/// The settings of one feed measurement: instruments, rates, subscribers and duration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FeedScenario {
     /// The instruments.
@@ -128,7 +128,7 @@ impl FeedScenario {
     }
 }
 
-/// Times of a run, on the clock of the records.
+/// The times at which a run starts, begins to count, and ends.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct MeasuringWindow {
     /// Start of the source.

@@ -14,7 +14,7 @@ use crate::feed::timed::{PublishTimes, TimedPublisher};
 /// core.
 const SPIN_NS_AMONG_SPINNERS: u64 = 2_000;
 
-/// Totals of an instrument.
+/// The number of records published for one instrument, and the checksum of its final book.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InstrumentTotals {
     /// Name of the topic.
@@ -27,7 +27,7 @@ pub struct InstrumentTotals {
     pub checksum: u64,
 }
 
-/// Totals of a source.
+/// What a publisher published in one run, with its delays and processor time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SourceTotals {
     /// Totals of each instrument.
@@ -51,7 +51,7 @@ impl SourceTotals {
     }
 }
 
-/// A source that is ready to start.
+/// A publisher of simulated order books that is ready to start.
 #[derive(Debug)]
 pub struct FeedSource {
     node: Node,

@@ -9,10 +9,10 @@ use dunlin::topic::{Draft, Publish, PublishError, Receipt};
 
 use crate::stats::Latencies;
 
-/// Shared recorder; replace the recorder to restart.
+/// The recorded durations of publish calls, shared with a [`TimedPublisher`]. Replace them to start again.
 pub type PublishTimes = Rc<RefCell<Latencies>>;
 
-/// A publisher that measures an inner one.
+/// Wraps a publisher and records how long each of its publish calls takes.
 #[derive(Debug)]
 pub struct TimedPublisher<P> {
     publisher: P,

@@ -22,7 +22,7 @@ pub const LOSSLESS: &str = "dunlin-bench-lossless";
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// First message of a served process.
+/// The line that a server's process prints once it listens, with its address.
 #[derive(Serialize, Deserialize)]
 pub struct ServerReady {
     /// The address at which the node listens.
@@ -34,7 +34,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// The other process of a measurement: the node, or the echo.
+/// The server process of a gRPC measurement: a node, or the echo server.
 #[derive(Debug)]
 pub struct ServedProcess {
     child: Child,

@@ -11,7 +11,7 @@ use crate::payload::NumberedPayload;
 use crate::point::{Bench, RunSample};
 use crate::stats::Latencies;
 
-/// Settings of the calls.
+/// The settings of a measurement of gRPC calls: connections, calls in flight, and sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct CallLoad {
     /// Number of connections.

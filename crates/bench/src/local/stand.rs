@@ -12,7 +12,7 @@ use crate::child::PATIENCE;
 
 const MEMORY_BYTES_MAX: u64 = 8 << 30;
 
-/// A node with room for every workload.
+/// A node in this process whose limits allow every workload.
 #[derive(Debug)]
 pub struct LocalNode(Node);
 

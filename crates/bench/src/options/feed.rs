@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use dunlin_feed::InstrumentsText;
 
-/// Options of suite `feed` as typed.
+/// The options of suite `feed` as typed, not validated yet.
 #[derive(Clone, Debug, Default)]
 pub struct RawFeedOptions {
     /// `--config`: content of the instrument file.
@@ -25,7 +25,7 @@ pub struct RawFeedOptions {
     pub seed: Option<u64>,
 }
 
-/// Validated options of suite `feed`.
+/// The validated options of suite `feed`.
 #[derive(Clone, Debug)]
 pub struct FeedOptions {
     /// The user's own instruments.

@@ -25,7 +25,7 @@ fn runtime() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Publishes over gRPC.
+/// Publishes records to a node over gRPC.
 pub struct GrpcPublisher {
     runtime: Runtime,
     client: DunlinClient<Channel>,
@@ -102,7 +102,7 @@ impl Source for GrpcPublisher {
     }
 }
 
-/// Subscribes over gRPC.
+/// Receives the records of a subscription over gRPC.
 pub struct GrpcReader {
     runtime: Runtime,
     stream: Streaming<v1::SubscribeResponse>,

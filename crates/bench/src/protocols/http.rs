@@ -76,7 +76,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
-/// Publishes over HTTP.
+/// Publishes records to a node over HTTP.
 pub struct HttpPublisher {
     inbox: Inbox,
     subject: String,
@@ -147,7 +147,7 @@ impl Source for HttpPublisher {
     }
 }
 
-/// Reads a stream of events.
+/// Receives the records of a subscription as an HTTP event stream.
 pub struct HttpReader {
     inbox: Inbox,
     /// Text of the chunks after the last complete line.

@@ -8,8 +8,7 @@ use crate::pubsub::{BrokerEndpoint, RawClient};
 /// Approximate size of a write, if enough data is due.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// A publisher. The publisher uses a second connection for publishes that wait for responses; on that
-/// connection the broker answers every publish.
+/// Publishes records over the NATS protocol, on two connections: one without and one with acknowledgements.
 pub struct LinesPublisher {
     served: BrokerEndpoint,
     subject: String,
@@ -69,7 +68,7 @@ impl Source for LinesPublisher {
     }
 }
 
-/// Reads a subscription.
+/// Receives the records of a subscription over the NATS protocol.
 pub struct LinesReader(RawClient);
 
 impl LinesReader {

@@ -7,27 +7,27 @@ use super::route::{Sink, Source};
 use crate::child::PATIENCE;
 use crate::workload::describe;
 
-/// A publisher in process or of a client.
-pub struct Native<P> {
+/// Publishes records in process, or over Dunlin's own protocol.
+pub struct NativePublisher<P> {
     publisher: P,
     hand_over: fn(&mut P) -> Result<(), PublishError>,
 }
 
-impl Native<dunlin::topic::Publisher> {
+impl NativePublisher<dunlin::topic::Publisher> {
     /// A publisher in the node's process, where every record is published at once.
     pub fn inproc(publisher: dunlin::topic::Publisher) -> Self {
         Self { publisher, hand_over: |_| Ok(()) }
     }
 }
 
-impl Native<dunlin_client::Publisher> {
+impl NativePublisher<dunlin_client::Publisher> {
     /// A publisher over a connection.
     pub fn remote(publisher: dunlin_client::Publisher) -> Self {
         Self { publisher, hand_over: dunlin_client::Publisher::hand_over }
     }
 }
 
-impl<P: Publish + Send> Source for Native<P> {
+impl<P: Publish + Send> Source for NativePublisher<P> {
     fn publish(&mut self, payload: &[u8]) -> Result<()> {
         self.publisher.publish(payload).map(drop).context("cannot publish")
     }
@@ -45,7 +45,7 @@ impl<P: Publish + Send> Source for Native<P> {
     }
 }
 
-/// A subscriber in process or of a client.
+/// Receives records in process, or over Dunlin's own protocol.
 pub struct NativeReader<S>(pub S);
 
 impl<S: Subscribe> Sink for NativeReader<S> {

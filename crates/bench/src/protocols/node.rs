@@ -23,7 +23,7 @@ use crate::scratch_disk::ScratchDisk;
 /// Most subscribers of a reliable topic.
 const READERS_MAX: u16 = 10_000;
 
-/// Settings of a node.
+/// The settings of a measured node: its listeners, topics and users.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeSetup {
     /// Whether its threads spin and never park.
@@ -36,7 +36,7 @@ pub struct NodeSetup {
     pub users: Option<String>,
 }
 
-/// Settings of a topic.
+/// The settings of one topic of a measured node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TopicSetup {
     /// The name.
@@ -80,7 +80,7 @@ struct Ready {
     listeners: Vec<(String, SocketAddr)>,
 }
 
-/// A node in another process.
+/// A node in another process, with the listeners and topics of a measurement.
 #[derive(Debug)]
 pub struct ListenerNode {
     child: Child,

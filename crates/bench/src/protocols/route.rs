@@ -8,7 +8,7 @@ use dunlin_server::Protocol;
 use super::grpc::{GrpcPublisher, GrpcReader};
 use super::http::{HttpPublisher, HttpReader};
 use super::lines::{LinesPublisher, LinesReader};
-use super::native::{Native, NativeReader};
+use super::native::{NativePublisher, NativeReader};
 use super::node::{self, ListenerNode, NodeSetup, TopicSetup};
 use crate::cores::Pin;
 use crate::point::{Bench, target};
@@ -17,7 +17,7 @@ use crate::pubsub::{Broker, BrokerEndpoint};
 /// The topic of all workloads.
 pub const TOPIC: &str = "bench";
 
-/// A route to a topic.
+/// How a publisher and a subscriber reach a topic: in process, through a listener, or through nats-server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolRoute {
     /// In the node's process.
@@ -28,7 +28,7 @@ pub enum ProtocolRoute {
     NatsServer,
 }
 
-/// A publisher that calls a protocol as a user's program would.
+/// A publisher to measure, over any protocol.
 pub trait Source: Send {
     /// Publishes one record and waits for the response.
     fn publish(&mut self, payload: &[u8]) -> Result<()>;
@@ -40,13 +40,13 @@ pub trait Source: Send {
     fn finish(&mut self) -> Result<()>;
 }
 
-/// A subscriber that calls a protocol as a user's program would.
+/// A subscriber to measure, over any protocol.
 pub trait Sink {
     /// Waits for payloads and passes those available to `each`.
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 }
 
-/// Publisher and subscriber of a workload, with the node between them.
+/// The publisher and subscriber of a workload, and the node between them.
 pub struct RouteEnds {
     /// The publisher.
     pub source: Box<dyn Source>,
@@ -56,7 +56,7 @@ pub struct RouteEnds {
     pub node: IntermediateProcess,
 }
 
-/// The process between publisher and subscriber.
+/// The node or broker between a publisher and a subscriber: in this process or in another.
 pub enum IntermediateProcess {
     /// A node of this process.
     Here(dunlin::Node),
@@ -112,7 +112,7 @@ impl ProtocolRoute {
         let Self::Protocol(protocol) = self else {
             let node = node::open(&[topic], None)?;
             let (source, sink) = (node.publisher(TOPIC)?, node.subscribe(TOPIC, &registered())?);
-            let (source, sink) = (Native::inproc(source), NativeReader(sink));
+            let (source, sink) = (NativePublisher::inproc(source), NativeReader(sink));
             return Ok(RouteEnds {
                 source: Box::new(source),
                 sink: Box::new(sink),
@@ -145,7 +145,7 @@ fn ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>, Box
         _ => {
             let sink = client(node)?.subscribe(TOPIC, registered()).context("cannot subscribe")?;
             let publisher = client(node)?.publisher(TOPIC).context("cannot open a publisher")?;
-            (Box::new(Native::remote(publisher)), Box::new(NativeReader(sink)))
+            (Box::new(NativePublisher::remote(publisher)), Box::new(NativeReader(sink)))
         }
     })
 }

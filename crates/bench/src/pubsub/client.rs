@@ -12,7 +12,7 @@ use super::dialect::{BrokerFrame, Dialect, PONG};
 use super::served::BrokerEndpoint;
 use crate::child::PATIENCE;
 
-/// A connection to a broker.
+/// A minimal client of a NATS or Redis broker that reads messages in place.
 #[derive(Debug)]
 pub struct RawClient {
     stream: TcpStream,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A protocol.
+/// The protocol of a broker: NATS or Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// The NATS client protocol.
@@ -13,7 +13,7 @@ pub enum Dialect {
     Redis,
 }
 
-/// A message of the broker, and its place in the buffer.
+/// A message from a broker, and its position in the receive buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BrokerFrame {
     /// A message of a subscription.

@@ -12,7 +12,7 @@ use super::served::BrokerEndpoint;
 use crate::child::PATIENCE;
 use crate::payload::ReadExtent;
 
-/// A connection with one subscription, and the number of received messages.
+/// A broker connection with one subscription, and the number of messages received on it.
 #[derive(Debug)]
 pub struct SubscribedConnection {
     stream: TcpStream,

@@ -17,7 +17,7 @@ use crate::point::{Bench, target};
 use crate::protocols::node::{ListenerNode, NodeSetup, TopicSetup};
 use crate::sockets;
 
-/// Address and protocol of a broker.
+/// The address of a broker, its protocol, and the token to log in with.
 #[derive(Clone, Copy, Debug)]
 pub struct BrokerEndpoint {
     /// Its address.
@@ -40,7 +40,7 @@ impl BrokerEndpoint {
     }
 }
 
-/// A running broker.
+/// A running broker process. Dropping the handle ends it.
 #[derive(Debug)]
 pub struct Broker {
     served: BrokerEndpoint,

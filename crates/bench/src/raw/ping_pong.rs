@@ -10,7 +10,7 @@ use crate::role::RoleArgs;
 use crate::sockets::{SocketAddress, SocketKind, SocketListener, SocketStream};
 use crate::stats::Latencies;
 
-/// How one side waits for the other.
+/// How one side of a round trip waits for the other: polling, or asleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitMethod {
     /// Polls without a pause.
@@ -29,7 +29,7 @@ impl WaitMethod {
     }
 }
 
-/// Settings of a measurement.
+/// The settings of a round-trip measurement over plain sockets.
 #[derive(Clone, Copy, Debug)]
 pub struct PingPong {
     /// Kind of socket.

@@ -29,7 +29,7 @@ pub const ASK: &str = "dunlin-bench-ask";
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// Settings of a node.
+/// The settings of a node in another process: its transport, its threads, and its task.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteNodeSetup {
     /// Transport of its listener.
@@ -42,7 +42,7 @@ pub struct RemoteNodeSetup {
     pub task: NodeTask,
 }
 
-/// A task of a node besides serving.
+/// What a measured node does besides serving clients, such as publishing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTask {
     /// No task: clients do everything.
@@ -79,8 +79,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process. This program starts the node, or, for [`NodeTask::Serve`], the one that `--url`
-/// names.
+/// A node in another process: one that this program starts, or, for [`NodeTask::Serve`], the one of `--url`.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,

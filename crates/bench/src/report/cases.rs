@@ -9,12 +9,12 @@ use crate::layout::{self, PointText};
 use crate::options::RawOptions;
 use crate::params::Params;
 use crate::point::Suite;
-use crate::report::cited::Cited;
+use crate::report::cited::CitedRuns;
 use crate::row::{FigureRow, RowSet};
-use crate::store::KeptRun;
+use crate::store::StoredRun;
 use crate::table::Table;
 
-/// A case.
+/// The part of the report page that shows one case: its title, table and rows.
 pub struct Case {
     /// Title, with the cited runs.
     pub title: String,
@@ -25,7 +25,7 @@ pub struct Case {
 }
 
 /// The suite's cases that at least one of these runs measured. The runs are those of `cited`, oldest first.
-pub fn of(suite: &Suite, runs: &[&KeptRun], cited: &mut Cited) -> Vec<Case> {
+pub fn of(suite: &Suite, runs: &[&StoredRun], cited: &mut CitedRuns) -> Vec<Case> {
     let places = places(suite);
     suite.cases.iter().filter_map(|case| put_together(suite, case, &places, runs, cited)).collect()
 }
@@ -53,8 +53,8 @@ fn put_together(
     suite: &Suite,
     case: &str,
     places: &Places,
-    runs: &[&KeptRun],
-    cited: &mut Cited,
+    runs: &[&StoredRun],
+    cited: &mut CitedRuns,
 ) -> Option<Case> {
     let sets: Vec<RowSet> = runs.iter().map(|run| of_case(run, suite, case)).collect();
     let newest = sets.iter().rposition(|rows| rows.iter().next().is_some())?;
@@ -94,7 +94,7 @@ fn put_together(
     Some(Case { title: format!("{} ({named} {})", table.title, numbers.join(", ")), table, rows })
 }
 
-fn of_case(run: &KeptRun, suite: &Suite, case: &str) -> RowSet {
+fn of_case(run: &StoredRun, suite: &Suite, case: &str) -> RowSet {
     let mut rows = RowSet::default();
     let of_case = run.rows.iter().filter(|row| row.suite == suite.name && row.case == case);
     of_case.for_each(|row| drop(rows.push(row.clone())));
@@ -108,7 +108,7 @@ mod tests {
     use crate::stats::Summary;
     use crate::tasks;
 
-    fn run(date: &str, points: &[(&str, u64, f64)]) -> KeptRun {
+    fn run(date: &str, points: &[(&str, u64, f64)]) -> StoredRun {
         let mut rows = RowSet::default();
         for (via, workers, per_s) in points {
             let params = Params::new().with("via", *via).with("workers", *workers);
@@ -121,7 +121,7 @@ mod tests {
             rows.push(FigureRow::new("tasks", "scaling", "dunlin", &params, "ops_per_s", summary, true))
                 .unwrap();
         }
-        KeptRun {
+        StoredRun {
             name: "tasks".into(),
             date: date.into(),
             machine: MachineDescription::default(),
@@ -136,9 +136,9 @@ mod tests {
         }
     }
 
-    fn told(runs: &[KeptRun]) -> (String, Vec<String>) {
-        let runs: Vec<&KeptRun> = runs.iter().collect();
-        let mut cases = of(&tasks::SUITE, &runs, &mut Cited::new(&runs));
+    fn told(runs: &[StoredRun]) -> (String, Vec<String>) {
+        let runs: Vec<&StoredRun> = runs.iter().collect();
+        let mut cases = of(&tasks::SUITE, &runs, &mut CitedRuns::new(&runs));
         assert_eq!(cases.len(), 1);
         let case = cases.remove(0);
         (case.title, case.table.markdown().lines().skip(2).map(str::to_owned).collect())

@@ -2,24 +2,24 @@
 
 use std::fmt::Write as _;
 
-use crate::store::KeptRun;
+use crate::store::StoredRun;
 
-/// Runs of a chapter, oldest first, with the cited ones.
-pub struct Cited<'a> {
-    runs: &'a [&'a KeptRun],
+/// The stored runs of a report chapter, oldest first, and which of them the chapter cites.
+pub struct CitedRuns<'a> {
+    runs: &'a [&'a StoredRun],
     cited: Vec<usize>,
 }
 
-impl<'a> Cited<'a> {
+impl<'a> CitedRuns<'a> {
     /// Starts without citations.
-    pub fn new(runs: &'a [&'a KeptRun]) -> Self {
+    pub fn new(runs: &'a [&'a StoredRun]) -> Self {
         Self { runs, cited: Vec::new() }
     }
 
     /// Takes the result of the newest run that has a good one, else of the newest run that has any.
     pub fn newest<T>(
         &mut self,
-        says: impl Fn(&KeptRun) -> Option<T>,
+        says: impl Fn(&StoredRun) -> Option<T>,
         well: impl Fn(&T) -> bool,
     ) -> Option<(String, T)> {
         let mut second_best = None;

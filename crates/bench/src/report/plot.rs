@@ -25,7 +25,7 @@ const COLOURS: [RGBColor; 8] = [
 /// Most lines of a plot: the number of colours.
 pub const LINES_MAX: usize = COLOURS.len();
 
-/// Scale of an axis.
+/// Whether a plot's axis is linear, is logarithmic, or shows words.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AxisScale {
     /// Linear, from zero.
@@ -36,7 +36,7 @@ pub enum AxisScale {
     Words(Vec<&'static str>),
 }
 
-/// One axis.
+/// One axis of a plot: its label, its unit and its scale.
 #[derive(Clone, Debug)]
 pub struct Axis {
     /// Label.
@@ -47,7 +47,7 @@ pub struct Axis {
     pub scale: AxisScale,
 }
 
-/// A line of a plot.
+/// One line of a plot, with its name in the legend.
 #[derive(Clone, Debug)]
 pub struct PlotLine {
     /// Name in the legend.
@@ -56,7 +56,7 @@ pub struct PlotLine {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Lines over two axes.
+/// A plot to draw: its title, its two axes and its lines.
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// Title.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Axis along which two regions divide the world: the curve's coarsest.
 pub const ACROSS: usize = 2;
 
-/// Movement of entities.
+/// How the entities of a measured world move.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MovementPattern {
     /// To and fro across the border between two walls.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use dunlin::space::{Partition, RegionId, RegionLoad};
 
 use super::handover::{ended, longest};
-use super::node::{Weight, WorldCommand};
+use super::node::{RegionWeight, WorldCommand};
 use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{Bench, RunSample};
@@ -29,7 +29,7 @@ pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
         let seen = workers.run(setting.tick_ns, LOOK_TICKS)?;
         worst_ns = worst_ns.max(longest(&seen, |seen| seen.tick_ns[3]));
         handed += seen.iter().map(|seen| seen.departed).sum::<u64>();
-        let weights: Vec<Weight> = workers.all(&WorldCommand::RegionLoad)?;
+        let weights: Vec<RegionWeight> = workers.all(&WorldCommand::RegionLoad)?;
         let loads: Vec<RegionLoad> = weights.into_iter().map(RegionLoad::from).collect();
         last = unevenness(&loads);
         since_uneven = if last > EVEN { since_uneven + LOOK_TICKS } else { 0 };

@@ -18,7 +18,7 @@ use crate::role::{RoleArgs, say};
 const HELD_BYTES_MAX: usize = 256 << 20;
 const READ_BYTES: usize = 256 << 10;
 
-/// A relay process in front of a port.
+/// A process that forwards bytes to a port after a fixed delay.
 #[derive(Debug)]
 pub struct DelayRelay {
     _child: Child,

@@ -26,14 +26,14 @@ use crate::child::PATIENCE;
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::role::{RoleArgs, hear, say};
 
-/// Addresses of a worker.
+/// The line with which a world's process reports the port on which it listens.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerPort {
     /// Port for other workers.
     pub port: u16,
 }
 
-/// An order of the parent.
+/// A command from the parent to a process of the measured world.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WorldCommand {
     /// Insert the entities of this region; the response is their number.
@@ -57,7 +57,7 @@ pub enum WorldCommand {
     Cut(Vec<(u64, u32)>),
 }
 
-/// Results of a run.
+/// The counts and durations that a process of the measured world reports after a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WorldReport {
     /// Start, on the machine's monotonic clock.
@@ -298,9 +298,9 @@ fn wait(
     Ok(())
 }
 
-/// Number of entities, and keys that divide them evenly.
+/// The number of entities in a region, and keys of the curve that divide them into equal parts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Weight {
+pub struct RegionWeight {
     /// The region.
     pub region: u32,
     /// Number of entities.
@@ -309,8 +309,8 @@ pub struct Weight {
     pub quantiles: Vec<u64>,
 }
 
-impl From<Weight> for RegionLoad {
-    fn from(weight: Weight) -> RegionLoad {
+impl From<RegionWeight> for RegionLoad {
+    fn from(weight: RegionWeight) -> RegionLoad {
         RegionLoad { region: RegionId(weight.region), amount: weight.amount, quantiles: weight.quantiles }
     }
 }
@@ -318,7 +318,7 @@ impl From<Weight> for RegionLoad {
 /// Quantiles of a load.
 const PARTS: usize = 64;
 
-fn load(space: &Worker, region: RegionId) -> Result<Weight> {
+fn load(space: &Worker, region: RegionId) -> Result<RegionWeight> {
     let keys = space.ask(move |runner| {
         let host = runner.host();
         let world = host.setup().world;
@@ -332,7 +332,7 @@ fn load(space: &Worker, region: RegionId) -> Result<Weight> {
         keys
     })?;
     let quantiles = (1..PARTS).filter_map(|part| keys.get(keys.len() * part / PARTS).copied()).collect();
-    Ok(Weight { region: region.0, amount: keys.len() as f64, quantiles })
+    Ok(RegionWeight { region: region.0, amount: keys.len() as f64, quantiles })
 }
 
 fn resident_bytes() -> Result<u64> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conduct::{ACROSS, MovementPattern};
 
-/// Initial positions along the axis that crosses the border; random along the others.
+/// Where entities are at the start, along the axis that crosses the border.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InitialPositions {
     /// Anywhere between two positions, in both directions: all phases of a path between walls.
@@ -21,7 +21,7 @@ pub enum InitialPositions {
     Plane,
 }
 
-/// Settings for all workers and the parent.
+/// The settings of a measured world, which all of its processes receive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorldSetting {
     /// Number of processes, with a region each.

@@ -11,7 +11,7 @@ use super::setting::WorldSetting;
 use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 
-/// Connected processes of one world; dropping this kills them all.
+/// The running processes of one measured world. Dropping the handle kills them all.
 #[derive(Debug)]
 pub struct WorldProcesses {
     pub setting: WorldSetting,

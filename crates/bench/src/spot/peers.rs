@@ -36,7 +36,7 @@ pub fn throughput(transport: &'static str, bytes: usize) -> PointGroup {
 fn zmq_throughput(transport: &'static str, bytes: usize) -> PointGroup {
     let patterns = [ZmqPattern::Pub, ZmqPattern::Router];
     let points = patterns.map(|pattern| {
-        let setup = zmq::Setup { pattern, transport, bytes, pin: Pin::Free };
+        let setup = zmq::ZmqSetup { pattern, transport, bytes, pin: Pin::Free };
         let params = Params::new()
             .with("transport", transport)
             .with("topology", "embedded")
@@ -102,7 +102,7 @@ fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[P
     let mut group = PointGroup::new();
     for &pin in pins {
         for pattern in [ZmqPattern::Pair, ZmqPattern::Router] {
-            let setup = zmq::Setup { pattern, transport, bytes, pin };
+            let setup = zmq::ZmqSetup { pattern, transport, bytes, pin };
             let params = round_trip(transport, "parked", bytes)
                 .with("topology", "embedded")
                 .with("pattern", pattern.name())

@@ -23,7 +23,7 @@ const TASK: Duration = Duration::from_millis(20);
 const TTL: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Report of a worker about a started task.
+/// A worker's report that it starts a task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct StartedTask {
     /// Id of the task.
@@ -36,7 +36,7 @@ pub struct StartedTask {
     pub began_ns: u64,
 }
 
-/// Running and former workers; dropping it kills them.
+/// The worker processes of a task benchmark, which can be killed. Dropping the handle kills them.
 #[derive(Debug)]
 pub struct Crew {
     url: String,

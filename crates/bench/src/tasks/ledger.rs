@@ -39,7 +39,7 @@ struct Run {
     began_ns: u64,
 }
 
-/// Expected and observed tasks.
+/// The tasks that were submitted, started and ended, to check that none was lost or run wrongly.
 #[derive(Debug, Default)]
 pub struct TaskLedger {
     acknowledged: HashSet<u64>,
@@ -132,7 +132,7 @@ impl fmt::Display for TaskLedger {
     }
 }
 
-/// Threads that submit tasks, and read ended ones.
+/// Two threads of a task benchmark: one submits tasks, the other reads which tasks have ended.
 #[derive(Debug)]
 pub struct SubmitterThreads {
     tasks: Tasks,

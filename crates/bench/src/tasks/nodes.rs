@@ -15,7 +15,7 @@ use crate::point::Bench;
 /// Time between checks whether the nodes agree.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Number of nodes, and of shards (`tasks.shards`).
+/// The number of nodes in a cluster, and of shards of its tasks (`tasks.shards`).
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterSize {
     /// Nodes.
@@ -31,7 +31,7 @@ impl ClusterSize {
     }
 }
 
-/// A cluster for tasks; dropping it kills the nodes.
+/// A running cluster that executes tasks. Dropping the handle kills the nodes.
 #[derive(Debug)]
 pub struct TaskNodes {
     nodes: OwnCluster,

@@ -85,7 +85,7 @@ fn tenants(options: &BenchOptions) -> PointGroup {
         let params = of_simulator().with("load", load);
         group.push(point("noisy", params, move |seed| simulated::noisy(seed, load)));
     }
-    let costs = Rc::new(simulated::Costs::default());
+    let costs = Rc::new(simulated::SimulatedCosts::default());
     let strategies = if options.quick { &simulated::STRATEGIES[..0] } else { &simulated::STRATEGIES };
     group.extend(strategies.iter().map(|strategy| {
         let costs = Rc::clone(&costs);

@@ -129,11 +129,11 @@ pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
         .with("least_kept_share", b.min(c).min(d)))
 }
 
-/// Rows of a seed: all strategies use the same runs.
+/// The simulated costs of all strategies for one seed, computed once and reused.
 #[derive(Debug, Default)]
-pub struct Costs(RefCell<Option<(u64, Vec<CostRow>)>>);
+pub struct SimulatedCosts(RefCell<Option<(u64, Vec<CostRow>)>>);
 
-impl Costs {
+impl SimulatedCosts {
     /// Cost of a month without and with a strategy, in the table's currency.
     pub fn of(&self, seed: u64, strategy: &str) -> Result<RunSample> {
         let mut kept = self.0.borrow_mut();

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Child, PATIENCE};
 use crate::point::RunSample;
 
-/// Order of a measurement.
+/// The load that the client process of a task benchmark must produce, as sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskWork {
     /// Address of the rivals' store.
@@ -35,7 +35,7 @@ pub struct TaskWork {
     pub ours: NodeOptions,
 }
 
-/// Options that rivals' programs do not know.
+/// The options of a task benchmark that apply to Dunlin only, not to rivals.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeOptions {
     /// URL of a node.
@@ -55,7 +55,7 @@ pub struct NodeOptions {
     pub bare: bool,
 }
 
-/// Load of a tenant.
+/// A tenant of a task benchmark: its weight, and the rate at which it submits tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TenantWork {
     /// Weight of its share.
@@ -64,7 +64,7 @@ pub struct TenantWork {
     pub per_s: f64,
 }
 
-/// Results within the counted time.
+/// The number and latencies of tasks that a client process counted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskReport {
     /// Ended tasks within the time.

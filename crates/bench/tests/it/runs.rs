@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dunlin_bench::{FigureRow, KeptRun, report};
+use dunlin_bench::{FigureRow, StoredRun, report};
 
 use crate::stand::run;
 
@@ -48,9 +48,9 @@ fn raw_round_trips_are_measured_parked_and_spinning() {
 fn quick_run_is_kept_in_scratch_and_refused_by_the_report() {
     let folder = tempfile::tempdir().unwrap();
     rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
-    assert!(KeptRun::read_all(folder.path()).unwrap().runs.is_empty());
+    assert!(StoredRun::read_all(folder.path()).unwrap().runs.is_empty());
     let scratch = folder.path().join("scratch");
-    let kept = KeptRun::read_all(&scratch).unwrap().runs;
+    let kept = StoredRun::read_all(&scratch).unwrap().runs;
     assert!(kept[0].quick && kept[0].command.contains("peers spot"));
     let error = report::write(&scratch, &folder.path().join("page.md")).err().unwrap().to_string();
     assert!(error.contains("a quick run"), "{error}");
@@ -60,7 +60,7 @@ fn quick_run_is_kept_in_scratch_and_refused_by_the_report() {
 fn report_names_its_run_and_marks_unmeasured_figures() {
     let folder = tempfile::tempdir().unwrap();
     rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
-    let mut kept = KeptRun::read_all(&folder.path().join("scratch")).unwrap().runs.remove(0);
+    let mut kept = StoredRun::read_all(&folder.path().join("scratch")).unwrap().runs.remove(0);
     (kept.quick, kept.debug_build) = (false, false);
     kept.keep(folder.path()).unwrap();
     let page = folder.path().join("docs/benchmarks.md");

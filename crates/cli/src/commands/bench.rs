@@ -48,7 +48,7 @@ pub struct Arguments {
     pub keep: PathBuf,
 }
 
-/// Arguments of suite `feed` only.
+/// Arguments of `dunlin bench` that apply to suite `feed` only.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Suite feed")]
 pub struct FeedArguments {

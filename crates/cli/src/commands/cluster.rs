@@ -23,6 +23,7 @@ Examples:
   dunlin cluster remove 3 --data-dir /var/lib/dunlin
   dunlin cluster backup keys.backup --data-dir /var/lib/dunlin
 
+/// Arguments of `dunlin cluster`, which manages a cluster.
 Any user who can read a node's data directory can manage the cluster: the directory contains its certificates.")]
 pub struct Arguments {
     #[command(subcommand)]

@@ -15,6 +15,7 @@ Examples:
   dunlin completions fish > ~/.config/fish/completions/dunlin.fish
   source <(dunlin completions bash)              only in this shell
 
+/// Arguments of `dunlin completions`, which prints a completion script for a shell.
 Open a new shell after installing a script.")]
 pub struct Arguments {
     /// Shell to print the script for

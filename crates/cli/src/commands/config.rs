@@ -9,6 +9,7 @@ use crate::config::{ConfigFlags, NodeConfig, RawConfig, ValueOrigin};
 use crate::console::Console;
 use crate::table::TextTable;
 
+/// Arguments of `dunlin config`, which prints a node's configuration.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {

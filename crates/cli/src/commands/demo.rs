@@ -22,6 +22,7 @@ Examples:
   dunlin demo --space                         a world of aircraft and 50,000 birds on three processes
   dunlin demo --together                      markets, books, tasks and a world on one cluster
 
+/// Arguments of `dunlin demo`, which replays recorded markets and checks every record.
 `cargo xtask demo` downloads the recordings, builds all programs and runs `dunlin demo --together`.")]
 pub struct Arguments {
     /// Directory of the recordings
@@ -67,7 +68,7 @@ pub struct Arguments {
     pub allow_generated: bool,
 }
 
-/// The speed of a replay.
+/// The speed of a replay: a factor, a duration for each recording, or as fast as possible.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Speed {
     /// Duration of each recording's replay.

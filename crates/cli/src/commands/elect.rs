@@ -28,6 +28,7 @@ Examples:
 
 When this candidate is elected, a line shows it with a fencing token, which grows with each election.
 
+/// Arguments of `dunlin elect`, which takes part in an election.
 Exit code 2 means that the lease was not renewed within --ttl, so that another candidate may be elected.")]
 pub struct Arguments {
     /// Name of the election

@@ -11,6 +11,7 @@ use crate::console::Console;
 use crate::outcome::CommandRefusal;
 use crate::table::TextTable;
 
+/// Arguments of `dunlin errors`, which explains error codes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

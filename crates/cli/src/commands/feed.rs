@@ -17,6 +17,7 @@ use dunlin_feed::{InstrumentsText, Notation, SCENARIOS};
 use crate::arguments::Global;
 use crate::console::Console;
 
+/// Arguments of `dunlin feed`, which simulates, watches, records and replays state topics.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\

@@ -20,6 +20,7 @@ use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 pub use show::{line, text as shown};
 
+/// Arguments of `dunlin kv`, which reads, writes and watches keys.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {

@@ -16,6 +16,7 @@ use crate::console::Console;
 use crate::format::{EventPrinter, Format, Interpreters, rfc3339, text};
 use crate::signals::StopFlag;
 
+/// Arguments of `dunlin log`, which prints the records of a topic's log.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap_mangen::Man;
 
+/// Arguments of `dunlin man`, which prints manual pages.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

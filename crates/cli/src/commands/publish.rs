@@ -36,6 +36,7 @@ If the node is unreachable, the command reconnects and sends the records that we
 recognises records that it already has. If the node has no room, the command sends the refused records again, in the
 same order.
 
+/// Arguments of `dunlin pub`, which publishes records.
 Exit code 2 means that some records were sent, and it is unknown whether the node stored them.")]
 pub struct Arguments {
     /// Subject to publish to

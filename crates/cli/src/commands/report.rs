@@ -9,6 +9,7 @@ Examples:
   dunlin report --out report.html          one HTML file with plots
   dunlin report --runs elsewhere/bench-runs --out page.md
 
+/// Arguments of `dunlin report`, which writes a report page from benchmark runs.
 The page leaves out quick runs, debug builds and files that are not benchmark runs; warnings name them.")]
 pub struct Arguments {
     /// Directory with the stored results of `dunlin bench`

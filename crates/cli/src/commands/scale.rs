@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
+/// Arguments of `dunlin scale`, which calculates how many workers tasks need.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {
@@ -11,6 +12,7 @@ pub struct Arguments {
     pub verb: Verb,
 }
 
+/// The subcommands of `dunlin scale`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
     /// Calculate the cost and load of the cluster that a file describes, and warn of problems
@@ -23,7 +25,7 @@ pub enum Verb {
     Prices,
 }
 
-/// The load that a cluster has to carry.
+/// Arguments that describe the load of tasks on a cluster.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArguments {
@@ -50,6 +52,7 @@ Examples:
   dunlin scale plan cluster.yaml --per-s 5000 --peak-per-s 11000
   dunlin scale prices > prices.toml; dunlin scale plan cluster.yaml --per-s 5000 --prices prices.toml
 
+/// Arguments of `dunlin scale plan`, which calculates the cost and load of a described cluster.
 The file describes coordinators, workers and scaling; docs/autoscaling.md has an example.")]
 pub struct PlanArguments {
     /// File that describes the cluster (YAML)
@@ -98,6 +101,7 @@ Examples:
   dunlin scale simulate throughput --workers 100000 --tasks 10000000
   cargo xtask data; dunlin scale simulate policies --series data/taylor.py
 
+/// Arguments of `dunlin scale simulate`, which simulates clusters in virtual time.
 The simulation uses the scheduler and the autoscaler of the nodes. The durations of tasks and machine starts are models,
 which docs/autoscaling.md describes. The same seed gives the same numbers.")]
 pub struct SimulateArguments {
@@ -130,6 +134,7 @@ pub struct SimulateArguments {
     pub prices: Option<PathBuf>,
 }
 
+/// The tables that `dunlin scale simulate` can print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SimulationKind {
     /// Tasks per second, efficiency and bottleneck

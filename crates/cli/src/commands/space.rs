@@ -26,6 +26,7 @@ Try it, in three terminals:
   dunlin space watch                               show the map
   dunlin space near 1000000 --within 40            show the entities near entity 1000000
 
+/// Arguments of `dunlin space`, which runs and watches a world.
 A process owns a region while it has the region's lease, which the node or cluster at --url grants. Another process is the
 region's standby. If the owner dies, the standby continues the region from its copy, which is at most one tick old.")]
 pub struct Arguments {

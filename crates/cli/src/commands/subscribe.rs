@@ -48,6 +48,7 @@ Output, one line each (--format text):
 Fields of a template: {subject} {topic} {partition} {seq} {epoch} {position} {payload} {key}
 {headers} {time} {event_time} {reply} {attempt}. With raw or a template, notices go to standard error.
 
+/// Arguments of `dunlin sub`, which subscribes to subjects.
 COMMAND reads the payload from standard input. Its environment has DUNLIN_SUBJECT, DUNLIN_POSITION, DUNLIN_ATTEMPT,
 DUNLIN_KEY and DUNLIN_HEADER_<NAME>. `dunlin topics describe` shows groups.")]
 pub struct Arguments {

@@ -20,6 +20,7 @@ Examples:
   dunlin subscriptions 'orders.>' --sort name
   dunlin subscriptions --json | jq -r 'select(.missed > 0) | .name'
 
+/// Arguments of `dunlin subscriptions`, which lists subscriptions and their lag.
 For each topic, the list contains the subscriptions with the largest lag. A user sees only topics on which it has a
 permission.")]
 pub struct Arguments {

@@ -22,6 +22,7 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::format::text::escaped;
 
+/// Arguments of `dunlin task`, which submits, runs and lists tasks.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\

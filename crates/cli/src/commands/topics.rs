@@ -22,6 +22,7 @@ use owner::Owner;
 /// A topic on disk that the node could not open; `describe` gives the reason.
 const NOT_OPENED: &str = "not opened";
 
+/// Arguments of `dunlin topics`, which lists, creates, deletes and moves topics.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {

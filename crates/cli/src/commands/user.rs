@@ -23,6 +23,7 @@ use crate::table::TextTable;
 
 pub use password::without_line_end;
 
+/// Arguments of `dunlin user`, which changes the users file.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {

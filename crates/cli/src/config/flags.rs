@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use super::keys::{ConfigKey, DEV_DEFAULTS, KEYS};
 use super::raw::{RawConfig, ValueOrigin};
 
-/// The configuration file and the keys that the command line sets.
+/// The configuration file's path, and the configuration keys that the command line sets.
 #[derive(Debug, Default)]
 pub struct ConfigFlags {
     pub file: Option<PathBuf>,

@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::{self, KEYS, VARIABLE_PREFIX};
 
-/// The source of a value.
+/// Where a configuration value comes from: the default, the file, a variable or a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueOrigin {
     Default,
@@ -32,14 +32,14 @@ impl fmt::Display for ValueOrigin {
     }
 }
 
-/// One value as text, with its source.
+/// One configuration value as text, and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigValue {
     pub text: String,
     pub origin: ValueOrigin,
 }
 
-/// A setting for each key of [`KEYS`], in its order.
+/// All configuration values as text, not validated yet, in the order of [`KEYS`].
 #[derive(Debug, Clone)]
 pub struct RawConfig {
     settings: Vec<ConfigValue>,

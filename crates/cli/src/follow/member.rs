@@ -21,7 +21,7 @@ const AHEAD: u64 = 64;
 /// Claims are renewed after a third of their duration, so that two renewals may fail.
 const RENEWALS: u32 = 3;
 
-/// How a member handles its records.
+/// What a group member does with its records: print them or run a command, and acknowledge them.
 #[derive(Debug)]
 pub struct MemberTask {
     pub kind: GroupKind,
@@ -36,7 +36,7 @@ pub struct MemberTask {
     pub given_up: String,
 }
 
-/// A member at work.
+/// Reads records as a group member, and prints them or runs a command for each.
 #[derive(Debug)]
 pub struct MemberLoop<'a> {
     member: &'a mut Member,

@@ -18,7 +18,7 @@ use crate::state::State;
 /// The number of a record's entries that are shown; further ones are counted.
 const ENTRIES_SAID: usize = 8;
 
-/// Knows how topics are configured.
+/// Decodes the records of state topics, according to each topic's configuration.
 #[derive(Default)]
 pub struct Interpreters {
     /// The node with the topics; `None` for records from files.

@@ -8,7 +8,7 @@ use dunlin_topic::Record;
 use super::text::{self, escape};
 use crate::commands::parse::escaped;
 
-/// Text and fields, in order.
+/// A user's output template, such as `{seq} {payload}`, parsed into text and fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,

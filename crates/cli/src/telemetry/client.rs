@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// A blocking HTTP client for the exporter.
+/// The blocking HTTP client with which the trace exporter sends spans.
 #[derive(Debug)]
 pub struct ExporterClient {
     http: hyper_util::client::legacy::Client<HttpConnector, Full<Bytes>>,

@@ -40,7 +40,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(2);
 const EXPORT_MAX: Duration = Duration::from_secs(10);
 const NAME: &str = "dunlin";
 
-/// The exporter of spans.
+/// Sends spans to an OpenTelemetry collector.
 #[derive(Debug)]
 pub struct Collector {
     provider: SdkTracerProvider,

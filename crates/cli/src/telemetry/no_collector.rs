@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::AnyLayer;
 use crate::outcome::CommandRefusal;
 
-/// A collector cannot exist.
+/// Replaces the span exporter in programs without the feature `otel`: no value of this type can exist.
 #[derive(Debug)]
 pub enum Collector {}
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_control::{Answered, ControlCommand, ControlReply};
+use dunlin_control::{ControlCommand, ControlOutcome, ControlReply};
 use dunlin_wire::{
     Control, ControlKind, ErrorCode, FromClient, FromNode, HEADER_BYTES, LongBytes, MessageKind,
 };
@@ -18,8 +18,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The largest size of the headers and padding of a message with a command.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
-/// A command that was sent. Several commands may be in flight; the node proposes commands that arrive
-/// together as one.
+/// A command about keys that was sent and has no response yet.
+/// Several commands may be in flight; the node handles commands that arrive together as one.
 #[derive(Debug)]
 #[must_use = "a command that is not waited for may fail unnoticed"]
 pub struct PendingCommand {
@@ -124,9 +124,9 @@ impl Kv {
     }
 
     pub(super) fn reply(&self, message: &[u8]) -> Result<ControlReply, KvError> {
-        match Answered::decode(self.content(message)?)? {
-            Answered::Done { reply } => Ok(reply),
-            Answered::Refused { .. } => Err(KvError::odd()),
+        match ControlOutcome::decode(self.content(message)?)? {
+            ControlOutcome::Done { reply } => Ok(reply),
+            ControlOutcome::Refused { .. } => Err(KvError::odd()),
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dunlin_control::{Answered, ControlCommand, ControlReply};
+use dunlin_control::{ControlCommand, ControlOutcome, ControlReply};
 use dunlin_wire::ControlKind;
 
 use super::{Kv, KvError};
@@ -23,7 +23,7 @@ const TIMES: u32 = 3;
 /// The pause between attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A lease has ended.
+/// The error for a lease that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lease {lease} is lost: {why}")]
 pub struct LeaseLostError {
@@ -33,7 +33,7 @@ pub struct LeaseLostError {
     pub why: String,
 }
 
-/// A lease. Dropping it revokes it; [`leave`](Lease::leave) prevents that.
+/// A lease that this client holds. Dropping it revokes the lease; [`leave`](Lease::leave) prevents that.
 #[derive(Debug)]
 pub struct Lease {
     handle: LeaseHandle,
@@ -110,8 +110,8 @@ impl Kv {
         let mut bytes = Vec::new();
         ControlCommand::KeepAlive { leases: leases.to_vec() }.encode(&mut bytes);
         let answer = self.retry_until_answered(ControlKind::Command, &bytes, patience)?;
-        match Answered::decode(&answer)? {
-            Answered::Done { reply: ControlReply::KeptAlive { ended } } => Ok(ended),
+        match ControlOutcome::decode(&answer)? {
+            ControlOutcome::Done { reply: ControlReply::KeptAlive { ended } } => Ok(ended),
             _ => Err(KvError::odd()),
         }
     }

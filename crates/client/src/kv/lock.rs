@@ -5,8 +5,8 @@ use dunlin_control::{ControlCommand, ControlReply, LOCKS};
 use super::{Kv, KvEntry, KvError, Lease, LeaseHandle};
 use crate::interrupt::is_broken_off;
 
-/// A held lock. Guarded resources receive its [`token`](HeldLock::token), and refuse a lower token than the
-/// highest one so far. Dropping the lock releases it.
+/// A lock that this client holds. Dropping it releases the lock.
+/// Resources that the lock guards receive its [`token`](HeldLock::token), and refuse a lower token than the highest.
 #[derive(Debug)]
 pub struct HeldLock {
     kv: Kv,

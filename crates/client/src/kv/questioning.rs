@@ -7,8 +7,8 @@ use dunlin_control::{ControlQuery, QueryAnswer};
 use super::{Kv, KvError};
 use crate::pending_request::PendingRequest;
 
-/// A query that was sent. Several queries may be in flight. The node answers queries sent together from one
-/// state.
+/// A query about keys that was sent and has no response yet.
+/// Several queries may be in flight; the node answers queries that arrive together from one state.
 #[derive(Debug)]
 #[must_use = "nobody waits for the answer"]
 pub struct PendingQuery {

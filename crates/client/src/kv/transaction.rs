@@ -6,7 +6,7 @@ use dunlin_control::{
 
 use super::{Kv, KvEntry, KvError};
 
-/// Comparisons and operations of one revision.
+/// A transaction on keys: comparisons, and the operations to run if they hold or if they do not.
 #[derive(Debug, Clone, Default)]
 pub struct Transaction<'a> {
     compare: Vec<Compare<'a>>,
@@ -14,7 +14,7 @@ pub struct Transaction<'a> {
     otherwise: Vec<KeyOperation<'a>>,
 }
 
-/// The result of a transaction.
+/// The result of a transaction: whether the comparisons held, and the result of each operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionResult {
     /// The revision; the last revision if nothing changed.

@@ -16,7 +16,7 @@ use crate::subscriber::Subscriber;
 /// The topic of all changes.
 const KV: &str = "$kv";
 
-/// Where a watch begins.
+/// The revision from which a watch receives changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WatchFrom {
     /// The next revision.
@@ -34,7 +34,7 @@ pub enum WatchFrom {
     Oldest,
 }
 
-/// The watched changes of one revision.
+/// The changes of one revision that a watch received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The epoch of the revision.
@@ -48,7 +48,7 @@ pub struct Change {
 /// A changed key: its new entry, or the name of a deleted key.
 pub type KeyChange = Result<KvEntry, Vec<u8>>;
 
-/// An error of a watch.
+/// The reason why a watch of keys failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
@@ -74,7 +74,7 @@ pub enum WatchError {
     Kv(#[from] KvError),
 }
 
-/// Receives changes, revision by revision.
+/// Receives the changes of keys, revision by revision.
 #[derive(Debug)]
 pub struct Watch {
     subscriber: Subscriber,

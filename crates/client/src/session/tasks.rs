@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_tasks::{Attached, TaskDecodeError, WorkerOrder};
+use dunlin_tasks::{AttachResponse, TaskDecodeError, WorkerOrder};
 use dunlin_wire::{RequestRefused, TaskOrders, TasksResult};
 use hashbrown::HashMap;
 
@@ -46,7 +46,7 @@ impl WorkerTable {
             return Ok(false);
         };
         if attaches {
-            let attached = Attached::decode(tasked.bytes.0)?;
+            let attached = AttachResponse::decode(tasked.bytes.0)?;
             self.workers.retain(|_, other| !Arc::ptr_eq(&other.line, &line));
             let attachment = AttachedWorker { line: Arc::clone(&line), request: tasked.request };
             self.workers.insert(attached.worker, attachment);

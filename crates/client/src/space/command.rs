@@ -17,8 +17,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Rounds over all processes after which the entity does not exist.
 const ROUNDS: u32 = 5;
 
-/// The result of a command, spawn or despawn. The region's owner has applied it. If that process dies before
-/// the next tick ends, the change may be lost.
+/// The result of a command, spawn or despawn, which the region's owner has applied.
+/// The change may be lost if the owner's process dies before the next tick ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandResult {
     /// The process that has the entity, or had it before a despawn.
@@ -29,7 +29,7 @@ pub struct CommandResult {
     pub tick: u64,
 }
 
-/// A command, spawn or despawn failed.
+/// The reason why a command, spawn or despawn of an entity failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {

@@ -9,7 +9,7 @@ use super::World;
 use super::command::CommandError;
 use crate::kv::{KvEntry, KvError};
 
-/// A region and its owner.
+/// A region of a world, and the process that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionOwner {
     /// The region.
@@ -18,7 +18,7 @@ pub struct RegionOwner {
     pub owner: Option<(u64, u64)>,
 }
 
-/// The current regions and processes of a world.
+/// The regions of a world with their owners, and the addresses of its processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorldMap {
     /// The world's name.
@@ -58,7 +58,7 @@ impl WorldMap {
     }
 }
 
-/// The map of a world is not known.
+/// The reason why a world's regions and owners cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorldMapError {

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long the viewer listens to each process in turn.
 const TURN: Duration = Duration::from_millis(2);
 
-/// A viewer failed.
+/// The reason why a viewer cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
@@ -38,9 +38,9 @@ impl From<SpaceDecodeError> for ViewError {
     }
 }
 
-/// Watches the surroundings of an entity, wherever it moves. Every process of the world reports its own
-/// entities. The viewer finds new processes, and new owners of a dead process's regions, by itself; until
-/// then the last known entities stay visible.
+/// Watches the surroundings of an entity, wherever it moves.
+/// Every process of the world reports its own entities. The viewer finds new processes, and new owners of a dead
+/// process's regions, by itself; until then the last known entities stay visible.
 ///
 /// An entity that is handed over may leave and enter within one tick.
 #[derive(Debug)]

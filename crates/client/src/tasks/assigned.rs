@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use dunlin_tasks::TaskStart;
 
-/// A task assigned to this worker, to be completed or failed.
+/// A task that the cluster assigned to this worker, which must complete or fail it.
 #[derive(Debug, Clone)]
 pub struct AssignedTask {
     pub(super) start: TaskStart,
     pub(super) stopped: Arc<AtomicBool>,
 }
 
-/// Resources that an attempt of a task used.
+/// The run time, processor time and memory that an attempt of a task used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TaskUsage {
     /// The run time.

@@ -32,7 +32,7 @@ use crate::started::NAME_VARIABLE;
 use driving::Driver;
 use worker_state::{QueuedCommand, WorkerState};
 
-/// Options of a worker.
+/// Options of a worker: the tasks that it runs, its slots, and its resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOptions {
     /// The name, for people. In a process that a node started, the node's name for the worker replaces it.
@@ -71,7 +71,7 @@ impl Default for WorkerOptions {
     }
 }
 
-/// A worker's current and past tasks.
+/// The number of a worker's current and past tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttachmentLoad {
     /// The worker's number; 0 while it has none.
@@ -90,7 +90,7 @@ pub struct AttachmentLoad {
     pub lost: u64,
 }
 
-/// An attached worker. Dropping it detaches the worker, and its tasks go to others.
+/// A worker attached to a node, which sends it tasks. Dropping it detaches the worker; its tasks go to others.
 #[derive(Debug)]
 pub struct Attachment {
     core: Arc<AttachmentShared>,

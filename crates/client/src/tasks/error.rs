@@ -7,7 +7,7 @@ use crate::interrupt::is_broken_off;
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
-/// An error of a request about tasks, or of a worker.
+/// The reason why a request about tasks, or a worker, failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TasksError {

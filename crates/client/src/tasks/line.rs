@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use dunlin_tasks::{Attached, WorkerOrder};
+use dunlin_tasks::{AttachResponse, WorkerOrder};
 
 use crate::follow::{HandleWaker, lock};
 use crate::refusal::RefusedError;
@@ -20,7 +20,7 @@ pub(super) struct WorkerMessages {
     /// The connection is lost, with all unanswered requests. The other messages arrived before.
     pub(super) is_lost: bool,
     /// The response to attaching.
-    pub(super) attached: Option<Result<Attached, RefusedError>>,
+    pub(super) attached: Option<Result<AttachResponse, RefusedError>>,
     pub(super) orders: Vec<WorkerOrder>,
     /// Responses to requests, as message bytes.
     pub(super) answers: Vec<(u32, Result<Vec<u8>, RefusedError>)>,
@@ -47,7 +47,7 @@ impl WorkerInbox {
         self.waiting.wake();
     }
 
-    pub(crate) fn attached(&self, attached: Result<Attached, RefusedError>) {
+    pub(crate) fn attached(&self, attached: Result<AttachResponse, RefusedError>) {
         lock(&self.news).attached = Some(attached);
         self.waiting.wake();
     }

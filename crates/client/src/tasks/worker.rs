@@ -27,7 +27,7 @@ const SLOTS_MAX: u32 = 1_024;
 
 type Function = Arc<dyn Fn(&Task, &Runner) -> Result<Vec<u8>, TaskFailure> + Send + Sync>;
 
-/// The configuration of a worker.
+/// A worker that runs a function for each task of its kinds.
 pub struct Worker {
     client: Client,
     options: WorkerOptions,
@@ -56,7 +56,7 @@ impl WorkerStopHandle {
     }
 }
 
-/// The failure of a task. Any error converts to a failure that allows another attempt.
+/// The error with which a task's function fails. Any error converts to a failure that allows another attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFailure {
     why: String,
@@ -81,7 +81,7 @@ impl<E: std::error::Error> From<E> for TaskFailure {
     }
 }
 
-/// A task, as passed to its function.
+/// A task that a worker passes to the function for its kind.
 #[derive(Debug, Clone)]
 pub struct Task {
     given: AssignedTask,

@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, Connection, Error, ServerConfig, Se
 /// Unsent bytes above which no more are accepted.
 pub const UNSENT_BYTES_MAX: usize = 64 << 10;
 
-/// One TLS connection.
+/// Encrypts and decrypts the bytes of one TLS connection.
 #[derive(Debug)]
 pub struct TlsCodec {
     connection: Connection,

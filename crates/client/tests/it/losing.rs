@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_client::state::{Answered, ControlReply};
+use dunlin_client::state::{ControlOutcome, ControlReply};
 use dunlin_client::topic::{Subscribe, SubscribeError, SubscribeOptions};
 use dunlin_client::{Client, ClientLimits, ClientOptions, KvError};
 use dunlin_wait::{Deadline, PATIENCE};
@@ -264,7 +264,7 @@ fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
         let mut link = peer.accept();
         let request = command(&mut link);
         let mut done = Vec::new();
-        Answered::Done { reply: ControlReply::Changed { revision: 7, keys: 1 } }.encode(&mut done);
+        ControlOutcome::Done { reply: ControlReply::Changed { revision: 7, keys: 1 } }.encode(&mut done);
         link.send(FromNode::ControlResult(ControlResult { request, bytes: LongBytes(&done) }));
         link.until_closed();
     });

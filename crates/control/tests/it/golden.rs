@@ -135,13 +135,13 @@ fn query_and_response_encodings_do_not_change() {
         check(name, &bytes);
     }
     let answered = [
-        ("answered_done", Answered::Done { reply: ControlReply::Done }),
-        ("answered_refused", Answered::Refused { refusal: ControlRefusal::EmptyKey }),
+        ("answered_done", ControlOutcome::Done { reply: ControlReply::Done }),
+        ("answered_refused", ControlOutcome::Refused { refusal: ControlRefusal::EmptyKey }),
     ];
     for (name, answered) in answered {
         let mut bytes = Vec::new();
         answered.encode(&mut bytes);
-        assert_eq!(Answered::decode(&bytes), Ok(answered));
+        assert_eq!(ControlOutcome::decode(&bytes), Ok(answered));
         check(name, &bytes);
     }
 }

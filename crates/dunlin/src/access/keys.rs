@@ -6,7 +6,7 @@
 use dunlin_control::{ControlCommand, ControlQuery, KeyOperation, LOCKS, prefix_end, visible_events};
 use dunlin_topic::{Filter, PayloadView};
 
-/// A key, or a prefix with a trailing `*`.
+/// A pattern of keys: a key, or a prefix with a trailing `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPattern(String);
 
@@ -40,7 +40,7 @@ fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// Allowed keys, except those that are denied.
+/// The keys that a user may read and write: allowed patterns, except for denied ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRule {
     /// At least one of these must cover the keys.

@@ -10,7 +10,7 @@ use crate::inbox::FIRST_TOKEN as INBOX;
 use crate::node_topic::NODE_TOPIC;
 use crate::tasks::TASKS;
 
-/// An action on a subject, group, key or task.
+/// An action that needs permission, such as publishing to a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Publish to the subject.
@@ -43,7 +43,7 @@ impl std::fmt::Display for Action {
     }
 }
 
-/// The permissions of one user.
+/// The permissions of one user: subjects, groups, keys and tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
     /// Bounds of all users of the tenant, for subjects.

@@ -2,7 +2,7 @@
 
 use dunlin_topic::{Pattern, Selection, TailPattern};
 
-/// How much of a pattern is allowed.
+/// How much of a pattern a user may access: nothing, a part or everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Extent {
     /// Nothing.
@@ -13,7 +13,7 @@ pub enum Extent {
     All,
 }
 
-/// Allowed subjects, except those that are denied.
+/// The subjects to which a permission applies: allowed patterns, except for denied ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
     /// At least one of these must cover the pattern.

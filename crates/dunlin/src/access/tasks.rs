@@ -8,7 +8,7 @@ use std::fmt;
 
 use dunlin_tasks::{TaskCommand, TaskQuery};
 
-/// Permissions for tasks.
+/// A user's permissions for tasks: to submit, run and manage them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskRule {
     /// The user's tenant.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_control::{
-    Answered, ControlCommand, ControlQuery, ControlRefusal, ControlReply, ControlState, Key, QueryAnswer,
+    ControlCommand, ControlOutcome, ControlQuery, ControlRefusal, ControlReply, ControlState, Key,
+    QueryAnswer,
 };
 use dunlin_raft::{Commands, GroupHandle, Leadership, RaftGroupError};
 use futures_util::future::{Either, select};
@@ -29,7 +30,7 @@ const TOGETHER_MAX: usize = 1_000;
 
 impl Control {
     /// Proposes commands, which are applied one after another without others between. Returns the bytes of an
-    /// [`Answered`] for each. Another leader receives them over the transport. Commands that certainly were not
+    /// [`ControlOutcome`] for each. Another leader receives them over the transport. Commands that certainly were not
     /// applied are retried for `answer_ms_max`.
     pub async fn propose(&self, commands: Commands) -> Result<Vec<Bytes>, ControlError> {
         commands.iter().try_for_each(|command| ControlCommand::decode(command).map(drop))?;
@@ -71,7 +72,7 @@ impl Control {
         let mut commands = Commands::default();
         commands.push(command);
         let answers = self.propose_known(commands).await?;
-        let answered = Answered::decode(answers.first().ok_or(ControlError::Unknown)?)?;
+        let answered = ControlOutcome::decode(answers.first().ok_or(ControlError::Unknown)?)?;
         Ok(Result::from(answered)?)
     }
 
@@ -84,7 +85,7 @@ impl Control {
         let mut commands = Commands::default();
         all.iter().for_each(|command| commands.push_with(|out| command.encode(out)));
         let answers = self.propose_known(commands).await?;
-        let answered = answers.iter().map(|answer| Ok(Answered::decode(answer)?.into()));
+        let answered = answers.iter().map(|answer| Ok(ControlOutcome::decode(answer)?.into()));
         answered.collect::<Result<Vec<_>, ControlError>>().and_then(|answered| {
             match answered.len() == all.len() {
                 true => Ok(answered),
@@ -227,7 +228,7 @@ impl Control {
                 other => break other?,
             }
         };
-        match Result::from(Answered::decode(&answer)?) {
+        match Result::from(ControlOutcome::decode(&answer)?) {
             Ok(_) | Err(ControlRefusal::OldEpoch { .. }) => Ok(()),
             Err(refusal) => Err(refusal.into()),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_control::{
-    Answered, ControlCommand, ControlEffects, ControlReply, ControlState, LockGrant, StateRestorer,
+    ControlCommand, ControlEffects, ControlOutcome, ControlReply, ControlState, LockGrant, StateRestorer,
 };
 use dunlin_raft::{Frozen, StateMachine};
 
@@ -48,7 +48,7 @@ impl ControlMachine {
         self.effects.ended.drain(..).for_each(|lease| self.waiting.ended(lease));
     }
 
-    fn take_in(&mut self, command: &ControlCommand<'_>) -> Answered {
+    fn take_in(&mut self, command: &ControlCommand<'_>) -> ControlOutcome {
         let result = self.state.apply(command, &mut self.effects);
         self.act();
         match (&command.unbound(), &result) {

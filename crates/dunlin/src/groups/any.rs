@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Share, SubscribeError, Topic, WorkGroup};
+use dunlin_topic::{ShareGroup, SubscribeError, Topic, WorkGroup};
 
 use super::group::Group;
 use super::{GroupInfo, GroupKind};
@@ -11,7 +11,7 @@ use crate::node::Node;
 /// A group of either kind.
 #[derive(Debug, Clone)]
 pub(super) enum AnyGroup {
-    Share(Arc<Group<Share>>),
+    Share(Arc<Group<ShareGroup>>),
     Work(Arc<Group<WorkGroup>>),
 }
 
@@ -21,15 +21,15 @@ pub(super) trait OfKind<M>: Sized {
     fn put(group: Arc<Group<M>>) -> Self;
 }
 
-impl OfKind<Share> for AnyGroup {
-    fn get(&self) -> Option<Arc<Group<Share>>> {
+impl OfKind<ShareGroup> for AnyGroup {
+    fn get(&self) -> Option<Arc<Group<ShareGroup>>> {
         match self {
             AnyGroup::Share(group) => Some(Arc::clone(group)),
             AnyGroup::Work(_) => None,
         }
     }
 
-    fn put(group: Arc<Group<Share>>) -> AnyGroup {
+    fn put(group: Arc<Group<ShareGroup>>) -> AnyGroup {
         AnyGroup::Share(group)
     }
 }

@@ -47,7 +47,7 @@ pub enum JoinError {
     },
 }
 
-/// A claim that has ended: its deadline passed, or it is already settled.
+/// The error for a claim that has ended: its deadline passed, or it is already settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("claim {token} has ended: its deadline passed, or it is already settled")]
 pub struct StaleClaim {

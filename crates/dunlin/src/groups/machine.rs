@@ -2,9 +2,9 @@
 
 use std::fmt::Debug;
 
-use dunlin_topic::{DeadLetter, Departure, GroupError, LostRecords, MemberId, Share, WorkGroup};
+use dunlin_topic::{DeadLetter, Departure, GroupError, LostRecords, MemberId, ShareGroup, WorkGroup};
 
-/// A state machine of `dunlin-topic`: [`Share`] or [`WorkGroup`].
+/// A state machine of `dunlin-topic`: [`ShareGroup`] or [`WorkGroup`].
 pub(crate) trait GroupMachine: Debug + Send + 'static {
     /// Whether publishers of a reliable topic wait for the group without members, because the group then
     /// loses no records.
@@ -55,51 +55,51 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
     fn lose_dead_letter(&mut self, _letter: DeadLetter) {}
 }
 
-impl GroupMachine for Share {
+impl GroupMachine for ShareGroup {
     const WAITED_FOR_WITHOUT_MEMBERS: bool = false;
 
     fn join(&mut self) -> Result<MemberId, GroupError> {
-        Share::join(self)
+        ShareGroup::join(self)
     }
 
     fn leave(&mut self, member: MemberId, departure: Departure, _now_ns: u64) {
         // The member may have left before.
         let _ = match departure {
-            Departure::Left => Share::give_back(self, member),
-            Departure::Died => Share::leave(self, member),
+            Departure::Left => ShareGroup::give_back(self, member),
+            Departure::Died => ShareGroup::leave(self, member),
         };
     }
 
     fn has_room(&self, member: MemberId) -> bool {
-        Share::has_room(self, member)
+        ShareGroup::has_room(self, member)
     }
 
     fn has_lost(&self, member: MemberId) -> bool {
-        Share::has_lost(self, member)
+        ShareGroup::has_lost(self, member)
     }
 
     fn take_lost(&mut self, member: MemberId) -> Option<LostRecords> {
-        Share::take_lost(self, member)
+        ShareGroup::take_lost(self, member)
     }
 
     fn losses(&self) -> u64 {
-        Share::losses(self)
+        ShareGroup::losses(self)
     }
 
     fn position(&self) -> u64 {
-        Share::position(self)
+        ShareGroup::position(self)
     }
 
     fn give_up_before(&mut self, oldest_seq: u64) {
-        Share::give_up_before(self, oldest_seq);
+        ShareGroup::give_up_before(self, oldest_seq);
     }
 
     fn has_ready(&self) -> bool {
-        Share::has_returned(self)
+        ShareGroup::has_returned(self)
     }
 
     fn is_settled(&self) -> bool {
-        !Share::has_returned(self)
+        !ShareGroup::has_returned(self)
     }
 }
 

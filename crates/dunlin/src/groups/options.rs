@@ -6,7 +6,7 @@ use dunlin_topic::Start;
 
 use super::dead_letters;
 
-/// How a group hands out records.
+/// How a group distributes records to its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GroupKind {
     /// Each record goes to one member, at most once.
@@ -78,7 +78,7 @@ pub struct WorkOptions {
     pub dead_letters: DeadLetters,
 }
 
-/// The destination of records whose attempts have all failed.
+/// The destination of a work group's records whose attempts have all failed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeadLetters {
     /// To the subject `dead.<topic>`.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Event, LogName, Position, Resync, Share, Start, Subscribe, SubscribeError, Topic, Waiter,
+    Event, LogName, Position, Resync, ShareGroup, Start, Subscribe, SubscribeError, Topic, Waiter,
 };
 use dunlin_wire::ErrorCode;
 
@@ -24,13 +24,14 @@ use away::RemoteMember;
 pub(super) use here::ConsumptionMode;
 use here::Here;
 
-/// A member of a group whose records each go to one member, at most once.
+/// A member of a share group. Each record goes to one member of the group, at most once.
 ///
 /// Asking for the next record, or [`leave`](ShareMember::leave), consumes the previous one. Dropping the member
 /// counts as its death: its last record and records taken ahead become lost, and other members receive a gap.
 ///
 /// Losses of the group are delivered as [`Gap`](dunlin_topic::Gap)s. Beyond `group_lost_ranges_max` pending gaps, the
-/// last one spans them all. [`lost`](ShareMember::lost) counts exactly.
+/// last one spans them all.
+/// [`lost`](ShareMember::lost) returns the exact number of lost records.
 #[derive(Debug)]
 pub struct ShareMember {
     place: MemberLocation,
@@ -54,7 +55,11 @@ struct Rejoin {
 }
 
 impl ShareMember {
-    pub(super) fn here(membership: GroupMember<Share>, ahead: u32, confirms: ConsumptionMode) -> ShareMember {
+    pub(super) fn here(
+        membership: GroupMember<ShareGroup>,
+        ahead: u32,
+        confirms: ConsumptionMode,
+    ) -> ShareMember {
         ShareMember { place: MemberLocation::Here(Here::new(membership, ahead, confirms)), again: None }
     }
 

@@ -17,10 +17,9 @@ use crate::clock::now_ns;
 /// Claims of a member at which expired ones are removed.
 const OPEN_SWEEP: usize = 1_024;
 
-/// A member of a group whose records are each claimed until a member acknowledges them.
+/// A member of a work group. The member claims each record until a member acknowledges it.
 ///
-/// Dropping the member counts as its death: its claimed records are available to others at once, and the attempt
-/// counts.
+/// Dropping the member counts as its death and as a failed attempt: others can claim its records at once.
 #[derive(Debug)]
 pub struct WorkMember {
     membership: GroupMember<WorkGroup>,
@@ -37,7 +36,7 @@ struct Open {
     deadline_ns: u64,
 }
 
-/// An event for a member.
+/// An event for a member of a work group: a claimed record or a notice.
 #[derive(Debug, Clone)]
 pub enum WorkEvent {
     /// A claimed record.
@@ -46,7 +45,7 @@ pub enum WorkEvent {
     Notice(Notice),
 }
 
-/// A record claimed by this member until the deadline.
+/// A record that a work group's member has claimed until a deadline.
 #[derive(Debug, Clone)]
 pub struct ClaimedRecord {
     /// The token that settles the claim.

@@ -20,7 +20,7 @@ pub fn is_mirror(subscriber: &SubscriberInfo) -> bool {
     subscriber.protocol == NODE_PROTOCOL && subscriber.name == SubscribeOptions::MIRROR
 }
 
-/// A feed of all mirrors of a topic, or of one mirror for a single subscriber.
+/// Receives records from a topic's owner, and appends them to this node's mirrors of the topic.
 #[derive(Debug)]
 pub struct MirrorFeed {
     /// The subjects of the topic.
@@ -62,7 +62,7 @@ impl Drop for PrivateMirrorPermit {
     }
 }
 
-/// Where a feed begins.
+/// The position at which a mirror begins to receive records from the owner.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedStart {
     /// At this start, for each log.
@@ -71,7 +71,7 @@ pub enum FeedStart {
     After(Vec<(Arc<LogName>, Position)>),
 }
 
-/// The outcome of an event of a feed.
+/// Whether a mirror applied an event from the owner, needs it again later, or ends its feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedOutcome {
     /// The event was applied.

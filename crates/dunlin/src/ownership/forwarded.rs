@@ -50,8 +50,7 @@ pub(super) trait Sender: Send + Sync + std::fmt::Debug {
     fn landed(&self) {}
 }
 
-/// A batch for an owner at another node. The receiver must answer the batch once; dropping it reports an
-/// unknown outcome.
+/// A batch of records that this node forwards to a topic's owner. Dropping it reports an unknown outcome.
 #[derive(Debug)]
 pub struct InFlightBatch {
     pub(super) ticket: u64,

@@ -30,7 +30,7 @@ use crate::waiting::TopicFuture;
 const REMEMBERED_MAX: usize = 4_096;
 const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 
-/// A node's answer to a query about a subject or pattern.
+/// Whether a node has a subscriber for a subject, or an inbox for replies to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Whether the node has a subscriber for the subject.
@@ -41,7 +41,7 @@ pub struct Interest {
     pub inbox_user: Option<String>,
 }
 
-/// A query to one node. Dropping it counts as no answer.
+/// A query to one node for subscribers of a subject. Dropping the query counts as no response.
 #[derive(Debug)]
 pub struct InterestQuery {
     node: u64,

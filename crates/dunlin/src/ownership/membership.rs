@@ -26,7 +26,7 @@ use crate::refusal::Refused;
 const UNREAD_RECORDS_MAX: usize = 1_024;
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
-/// A membership in a `share` group at another node.
+/// A membership in a share group of a topic that another node owns.
 #[derive(Debug)]
 pub struct RemoteMembership {
     /// The topic's name.

@@ -34,7 +34,7 @@ pub use figures::RegionFigures;
 /// Maximum record of a region, bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 
-/// The node, world and history of the topics that a host publishes.
+/// Where a [`Host`] publishes its regions: the node, the world's name, and the history of each topic.
 #[derive(Debug, Clone)]
 pub struct WorldTopics {
     /// The node with the topics.
@@ -45,7 +45,7 @@ pub struct WorldTopics {
     pub history_bytes: u64,
 }
 
-/// The reason why a region cannot begin here.
+/// The reason why a region cannot begin in this process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
@@ -73,7 +73,7 @@ pub enum HostError {
     },
 }
 
-/// Output of a host, to be sent in this order, records first.
+/// The records and messages that a [`Host`] produces. Send them in this order, records first.
 #[derive(Debug, Default)]
 pub struct HostOutput {
     /// Changes of regions that have a standby.
@@ -82,7 +82,7 @@ pub struct HostOutput {
     pub messages: Vec<(RegionId, Vec<u8>)>,
 }
 
-/// Counters since the host was created.
+/// Counters of a [`Host`] since it was created: ticks, missed ticks, and refused messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// Ticks of all regions.
@@ -112,7 +112,7 @@ struct HostedRegion<const D: usize, B> {
     ticks_missed: u64,
 }
 
-/// Runs all regions of one process.
+/// Runs all regions of one process of a world.
 pub struct Host<const D: usize, B> {
     setup: RegionSetup<D>,
     behaviour: B,

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use dunlin_space::{RecordError, RegionId, RegionSetup, RegionState};
 
-/// Copies that follow the records of the owners.
+/// Copies of regions that other processes own, for which this process is the standby.
 #[derive(Debug)]
 pub struct Standbys<const D: usize> {
     setup: RegionSetup<D>,
     states: BTreeMap<RegionId, RegionState<D>>,
 }
 
-/// The reason why a copy was dropped.
+/// The reason why a standby dropped its copy of a region.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StandbyError {

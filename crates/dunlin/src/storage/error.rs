@@ -5,7 +5,7 @@ use dunlin_journal::{DiskError, OpenError};
 use dunlin_topic::ConfigError;
 use thiserror::Error;
 
-/// Why a data directory cannot be opened.
+/// The reason why a node's data directory cannot be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StorageError {

@@ -13,7 +13,7 @@ use super::error::StorageError;
 use super::strays::{self, Logs};
 use super::{Begun, Storage, StoredTopic, catalogue, stored_position};
 
-/// A topic found on disk, with its condition.
+/// A topic that was found in the data directory at the start, and whether its logs were intact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveredTopic {
     /// Its name.
@@ -29,7 +29,7 @@ pub struct RecoveredTopic {
     pub refused: Option<String>,
 }
 
-/// A topic on disk that could not be opened.
+/// A topic in the data directory that could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedTopic {
     /// Its name, or its file's if the name is unknown.

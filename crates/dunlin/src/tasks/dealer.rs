@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dunlin_raft::Commands;
-use dunlin_tasks::{DemandSnapshot, SchedulerState, SlotAllocator, Slots, TaskCommand};
+use dunlin_tasks::{DemandSnapshot, SchedulerState, SlotAllocator, SlotChanges, TaskCommand};
 use futures_util::future::join_all;
 
 use super::{Tasks, TasksError};
@@ -155,7 +155,7 @@ fn deal(tasks: &Tasks, dealing: &mut SlotAllocator, now_ms: u64) -> Result<(), T
 }
 
 /// Proposes the slots of each shard and waits until this node has applied them.
-async fn ask(tasks: &Tasks, slots: Vec<Slots>) -> Result<(), TasksError> {
+async fn ask(tasks: &Tasks, slots: Vec<SlotChanges>) -> Result<(), TasksError> {
     let asked = tasks.shards().iter().zip(slots).filter(|(_, slots)| !slots.is_empty());
     let asked = asked.map(|(shard, slots)| async move {
         let mut commands = Commands::default();

@@ -20,8 +20,8 @@ use tokio::runtime::Handle;
 /// Ended connections are swept when the workers exceed twice the last remainder plus this.
 const SWEPT_MIN: usize = 64;
 
-/// Orders that wait for one connection. After drop, its workers receive nothing; their tasks stay assigned while
-/// their leases last.
+/// Orders to workers that wait to be sent over one connection.
+/// After an order queue is dropped, its workers receive nothing; their tasks stay assigned while their leases last.
 #[derive(Debug)]
 pub struct OrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,

@@ -5,7 +5,7 @@ use dunlin_tasks::{TaskDecodeError, TaskRefusal};
 
 use crate::control::ControlError;
 
-/// Why a command or query of tasks failed.
+/// The reason why a command or query about tasks failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TasksError {

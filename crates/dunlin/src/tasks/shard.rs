@@ -24,7 +24,7 @@ const FIRST: u8 = 0xc7;
 /// First byte of requests for another shard, whose number follows.
 const ANOTHER: u8 = 0xc8;
 
-/// A node's part in one shard. The part ends when it is dropped or stopped.
+/// A node's membership in one shard of the task scheduler, until it is dropped or stopped.
 pub struct TaskShard {
     pub(super) number: u8,
     group: Mutex<Option<Arc<GroupHandle<TasksMachine>>>>,

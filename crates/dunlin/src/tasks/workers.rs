@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dunlin_raft::{Commands, GroupHandle};
 use dunlin_tasks::{
-    Attached, CommandReply, Label, NewWorker, TaskCommand, TaskCommandOutcome, TaskRefusal, WorkerOrder,
+    AttachResponse, CommandReply, Label, NewWorker, TaskCommand, TaskCommandOutcome, TaskRefusal, WorkerOrder,
 };
 use futures_util::future::join_all;
 
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Time for a worker to reconnect before its tasks move to other workers.
 const RETURN: Duration = Duration::from_secs(1);
 
-/// A worker's attach request with owned fields.
+/// A worker's request to attach to this node, with the tasks that it still holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerAttachment {
     /// The worker's previous id; 0 for a new worker.
@@ -49,9 +49,9 @@ pub struct WorkerAttachment {
     pub tenants: Vec<Vec<u8>>,
 }
 
-impl From<&dunlin_tasks::Attach<'_>> for WorkerAttachment {
-    fn from(attach: &dunlin_tasks::Attach<'_>) -> WorkerAttachment {
-        let dunlin_tasks::Attach { worker, life, slots, ahead, ref has, ref new } = *attach;
+impl From<&dunlin_tasks::AttachRequest<'_>> for WorkerAttachment {
+    fn from(attach: &dunlin_tasks::AttachRequest<'_>) -> WorkerAttachment {
+        let dunlin_tasks::AttachRequest { worker, life, slots, ahead, ref has, ref new } = *attach;
         let each = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect();
         WorkerAttachment {
             worker,
@@ -78,7 +78,7 @@ impl Tasks {
         &self,
         asked: &WorkerAttachment,
         order_queue: &Arc<OrderQueue>,
-        told: impl FnOnce(Attached),
+        told: impl FnOnce(AttachResponse),
     ) -> Result<u64, TasksError> {
         let known = self.known(asked).await?;
         let worker = match known {
@@ -153,7 +153,7 @@ impl Tasks {
         worker: u64,
         asked: &WorkerAttachment,
         order_queue: &Arc<OrderQueue>,
-        told: impl FnOnce(Attached),
+        told: impl FnOnce(AttachResponse),
     ) -> Result<(), TaskRefusal> {
         let (mut starts, mut stops) = (Vec::new(), Vec::new());
         for machine in machines {
@@ -166,7 +166,7 @@ impl Tasks {
             starts.iter().any(|start| (start.task, start.token) == (task, token))
         };
         let lost = asked.has.iter().filter(|has| !is_held(has)).copied().collect();
-        told(Attached { worker, life: home.epoch(), lost });
+        told(AttachResponse { worker, life: home.epoch(), lost });
         self.dispatcher.attach(worker, order_queue);
         order_queue.came(worker, home.state());
         let has = |start: &dunlin_tasks::TaskStart| asked.has.contains(&(start.task, start.token));

@@ -12,7 +12,7 @@ use crate::side::Side;
 use crate::slab::Slab;
 use crate::view::{self, BidAskRelation};
 
-/// An order in the book.
+/// An order in an order book: its side, price and remaining size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
     /// Id of the order.
@@ -25,7 +25,7 @@ pub struct Order {
     pub size: i64,
 }
 
-/// Orders that trade before a given one.
+/// The number and size of the orders that trade before a given order at the same price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePosition {
     /// Number of orders ahead at the same price.

@@ -33,7 +33,7 @@ pub const RUNNERS_MAX: usize = 100_000;
 const DECIMALS: u8 = 2;
 const MS: u64 = 1_000_000;
 
-/// Reads the lines of a stream.
+/// Reads a recording of the Betfair Exchange Stream.
 #[derive(Debug, Default)]
 pub struct Betfair {
     books: Vec<RecordedBook>,

@@ -41,7 +41,7 @@ const CLOSING_ROWS_MAX: usize = 1 << 20;
 const OPENING_PAYLOAD_BYTES: usize = 2 << 20;
 const MS: u64 = 1_000_000;
 
-/// Reads the rows of a recording.
+/// Reads a recording of Bitstamp's orders.
 #[derive(Debug)]
 pub struct Bitstamp {
     book: [RecordedBook; 1],

@@ -3,7 +3,7 @@
 use crate::decimal::DecimalError;
 use crate::side::Side;
 
-/// A part of a recording that cannot be used.
+/// A part of a recording that could not be read, with its line number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct Defect {
@@ -13,7 +13,7 @@ pub struct Defect {
     pub what: DefectKind,
 }
 
-/// Kinds of defects. Unless noted otherwise, the whole line was skipped.
+/// The reason why a line of a recording was skipped; some variants skip only a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefectKind {
@@ -117,7 +117,7 @@ pub enum DefectKind {
     },
 }
 
-/// The reason why a field is not a valid number.
+/// The reason why a field of a recording is not a valid number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumberError {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_topic::{Frame, LogName, Position, Publishers};
 
-/// A log's state after a change.
+/// A change of the state that a replica keeps of one log.
 #[derive(Debug)]
 pub struct StateChange<'a, F> {
     /// The log.
@@ -31,7 +31,7 @@ impl<F> StateChange<'_, F> {
     }
 }
 
-/// The cause of a change of a state.
+/// The cause of a change of a replica's state: a record, a merged record or a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub enum ChangeCause<'a> {
     /// The next record.
@@ -52,7 +52,7 @@ impl<'a> ChangeCause<'a> {
     }
 }
 
-/// How a replica noticed that a state is wrong or incomplete. The replica requests the repair itself.
+/// The reason why a replica's state is wrong or incomplete. The replica requests the repair itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaFault {
     /// Records from `first` to `last` are missing.
@@ -92,7 +92,7 @@ pub enum ReplicaFault {
     },
 }
 
-/// A report of a replica.
+/// A report of a replica to its caller: a change, a correct checksum, or a fault.
 #[derive(Debug)]
 pub enum ReplicaReport<'a, F> {
     /// A state changed.
@@ -124,7 +124,7 @@ pub enum ReplicaReport<'a, F> {
     },
 }
 
-/// Counters of a replica, over all its logs.
+/// The number of records, snapshots, gaps and faults of a replica, over all of its logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplicaCounts {
     /// Records applied one by one.

@@ -30,7 +30,7 @@ pub struct FakeDisk {
     state: Arc<Mutex<State>>,
 }
 
-/// Faults to inject.
+/// The faults that a [`FakeDisk`] injects, and when.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     /// Number of successful syncs before one fails; `None`: none fails.

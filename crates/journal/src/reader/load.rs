@@ -4,7 +4,7 @@ use super::{LogScan, Reader, ScanItem};
 use crate::error::ReadError;
 use crate::position::{Hole, Position};
 
-/// The result of loading from a position.
+/// The records that were loaded from a position, or the range that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadOutcome {
     /// Records.
@@ -13,7 +13,7 @@ pub enum LoadOutcome {
     Hole(Hole),
 }
 
-/// Consecutive records of one epoch.
+/// Consecutive records of one epoch, loaded from disk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoadedRecords {
     /// The records' epoch.

@@ -12,7 +12,7 @@ use crate::layout::{BlockHeader, BlockKind, Mark};
 use crate::position::{Hole, HoleCause, Position};
 use crate::scan::{BlockScan, ScanStep};
 
-/// A scan through a log. After the last record it can be called again for newer ones.
+/// Reads a log from a position to its end. Later calls return newer records.
 #[derive(Debug)]
 pub struct LogScan {
     shared: Arc<SharedLog>,
@@ -38,7 +38,7 @@ struct OpenFile {
     spent: bool,
 }
 
-/// An item of a scan.
+/// An item that a scan of a log returns: records, or a range that cannot be read.
 #[derive(Debug, Clone, Copy)]
 pub enum ScanItem<'a> {
     /// Records of one commit.
@@ -47,7 +47,7 @@ pub enum ScanItem<'a> {
     Hole(Hole),
 }
 
-/// Consecutive records.
+/// Consecutive records that a scan read from one block.
 #[derive(Debug, Clone, Copy)]
 pub struct Records<'a> {
     /// The records' epoch.

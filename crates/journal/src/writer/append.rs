@@ -9,7 +9,7 @@ use crate::position::Position;
 /// Multi-part batches up to this size are joined before the write: copying costs less than a vectored write.
 const JOIN_BYTES_MAX: usize = 256 << 10;
 
-/// Consecutive records to write as one block.
+/// Consecutive records to append to a log as one block.
 #[derive(Debug, Clone, Copy)]
 pub struct AppendBatch<'a> {
     /// Their epoch.

@@ -22,7 +22,7 @@ use crate::scan::{BlockScan, ScanStep};
 use crate::snapshot;
 use crate::survey::{FileSurvey, survey};
 
-/// The state in which a log was found when it was opened.
+/// What opening a log found on disk: its first and last records, losses and damage.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
     /// Start of the oldest file; `None` for a new log.
@@ -48,8 +48,8 @@ pub struct Recovered {
     pub snapshot: Option<Position>,
 }
 
-/// A torn tail that was cut. The tail held no acknowledged synced record, unless the disk was damaged exactly
-/// there.
+/// An incomplete write that was cut from the end of a log after a crash.
+/// A torn tail held no acknowledged synced record, unless the disk was damaged exactly there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
     /// The file.
@@ -62,7 +62,7 @@ pub struct TornTail {
     pub last_good: Option<Position>,
 }
 
-/// Damage at a place in a file.
+/// A damaged part of a log's file, with the file and the offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The file.

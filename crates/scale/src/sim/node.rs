@@ -3,7 +3,7 @@
 //! and network have a budget per step, and work beyond the budget waits. The bottleneck is the resource with
 //! the highest use.
 
-/// A scheduling node and its costs per task.
+/// The costs of a simulated scheduling node for each task: processor, log and network.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SimulatedNode {
     /// Groups over which tenants are sharded, each with its own processor.
@@ -46,7 +46,7 @@ impl Default for SimulatedNode {
     }
 }
 
-/// The used shares of a node's resources, 0 to 1.
+/// How much of each resource of a simulated node is used, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Utilization {
     /// Scheduling processors.

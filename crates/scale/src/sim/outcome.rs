@@ -4,7 +4,7 @@ use crate::decision::Decisions;
 
 use super::node::Utilization;
 
-/// The result of a run.
+/// The result of a simulation: its tasks, waiting times, throughput and workers.
 #[derive(Debug, Clone, Default)]
 pub struct SimulationOutcome {
     /// Virtual duration without the warm-up, ms.
@@ -59,7 +59,7 @@ pub struct SimulationOutcome {
     pub digest: u64,
 }
 
-/// Statistics of waiting times.
+/// The median, 99th percentile and maximum of waiting times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WaitTimes {
     /// Number of values.
@@ -72,7 +72,7 @@ pub struct WaitTimes {
     pub max_us: u64,
 }
 
-/// The result of one tenant.
+/// The number of tasks and the resources of one tenant in a simulation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TenantOutcome {
     /// Its name.

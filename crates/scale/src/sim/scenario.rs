@@ -8,7 +8,7 @@ use crate::simulated::ProviderDelays;
 use super::node::SimulatedNode;
 use super::workload::Workload;
 
-/// Everything that a run depends on.
+/// The input of a simulation: its seed, duration, tenants, workers and node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimulationScenario {
     /// Seed of all random choices.
@@ -35,7 +35,7 @@ pub struct SimulationScenario {
     pub warm_up_ms: u64,
 }
 
-/// Run times of tasks: `mean_us`, evenly distributed within ± `spread`, a share.
+/// The run times of simulated tasks, evenly distributed around a mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Service {
     /// The mean, µs.
@@ -44,7 +44,7 @@ pub struct Service {
     pub spread: f64,
 }
 
-/// A tenant, and what it submits.
+/// A simulated tenant: its weight, its quotas, and when it submits tasks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantLoad {
     /// Its name.
@@ -61,7 +61,7 @@ pub struct TenantLoad {
     pub load: SubmissionLoad,
 }
 
-/// The times at which a tenant submits tasks.
+/// When a simulated tenant submits tasks: at random with a rate, or to keep a number waiting.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SubmissionLoad {
     /// Random arrivals with a mean rate.
@@ -73,7 +73,7 @@ pub enum SubmissionLoad {
     },
 }
 
-/// The workers.
+/// The workers of a simulation: a fixed number, or a fleet that a scaler controls.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkerSupply {
     /// A fixed number of workers.

@@ -2,14 +2,14 @@
 //!
 //! The file belongs to others and is not part of the repository: `cargo xtask data` downloads it.
 
-/// Values at equal intervals.
+/// Numbers measured at equal intervals, such as the load of each half hour.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     values: Vec<f64>,
     highest: f64,
 }
 
-/// Why a text is not a series.
+/// The reason why a text is not a series of numbers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeriesError {
     /// The text contains no complete list.

@@ -19,7 +19,7 @@ pub(crate) const SECRET_BYTES_MAX: usize = 1_024;
 /// The SHA-256 of a token.
 pub(crate) type TokenDigest = [u8; 32];
 
-/// Random numbers or a hash could not be produced.
+/// The error when a password or token cannot be created or hashed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SecretError(String);

@@ -44,7 +44,7 @@ impl UsersError {
     }
 }
 
-/// All users and tenants of a node.
+/// The users and tenants of a validated users file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UserDirectory {
     pub(crate) by_name: BTreeMap<String, AccessUser>,
@@ -77,7 +77,7 @@ pub(crate) struct AccessTenant {
     pub(crate) limits: TenantLimits,
 }
 
-/// Limits of one user; `None` is no limit.
+/// The limits of one user: connections and publish rates. `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UserLimits {
     /// Simultaneous connections.
@@ -88,7 +88,7 @@ pub struct UserLimits {
     pub publish_bytes_per_s: Option<u64>,
 }
 
-/// Limits that all users of a tenant share; `None` is no limit.
+/// The limits that all users of a tenant share. `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantLimits {
     /// Connections and publish rates of all users together.
@@ -175,7 +175,7 @@ impl UserDirectory {
     }
 }
 
-/// A user, without secrets.
+/// The description of a user, without secrets.
 #[derive(Debug, Clone, Copy)]
 pub struct UserInfo<'u> {
     /// The user's name.

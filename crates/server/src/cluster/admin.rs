@@ -81,7 +81,7 @@ pub(super) enum AdminReply {
     },
 }
 
-/// A node's view of its cluster.
+/// The status of a cluster as one node sees it: leader, log, members, and whether the node is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// The cluster's id.

@@ -37,7 +37,7 @@ const BLOCK_BYTES_MAX: u32 = 64 << 20;
 /// The number of a new cluster's first node.
 pub(super) const FIRST: u64 = 1;
 
-/// Origin and time of a backup.
+/// The cluster, release and time that a backup file states.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupHeader {
     /// The cluster's id.

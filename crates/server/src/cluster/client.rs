@@ -31,7 +31,7 @@ pub struct ClusterClient {
     seat: std::sync::Arc<ClusterMember>,
 }
 
-/// One node's status, or why it is unknown.
+/// The status that one node of a cluster returned, or the error.
 #[derive(Debug, Clone)]
 pub struct NodeSurvey {
     /// The node's number.

@@ -1,6 +1,6 @@
 //! Errors of cluster commands and of a node's start in its cluster.
 
-/// The reason why a cluster command or a node's start in its cluster failed.
+/// The reason why a cluster command failed, or why a node could not start in its cluster.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {

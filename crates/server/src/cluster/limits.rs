@@ -1,6 +1,6 @@
 //! Limits of connections between nodes.
 
-/// All limits of connections between nodes.
+/// Limits of the connections between a cluster's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterLimits {
     /// Maximum number of connections from other nodes; further ones wait to be accepted.

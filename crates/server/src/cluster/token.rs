@@ -16,7 +16,7 @@ use super::hex;
 /// Prefix of every token.
 pub(super) const PREFIX: &str = "dunlin-join-1-";
 
-/// A join token. A node with the token may join.
+/// A join token: the secret with which a new node may join a cluster once.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     /// Fingerprint of the authority's certificate.

@@ -7,7 +7,7 @@ use dunlin::space::BalancePolicy;
 use super::pace::TickPace;
 use super::secret::Secret;
 
-/// Configuration of a runner, besides its regions.
+/// The configuration of a process that runs regions of a world.
 #[derive(Debug, Clone)]
 pub struct SpaceConfig {
     /// The world's name; runners of other worlds are refused.
@@ -34,7 +34,7 @@ pub struct SpaceConfig {
     pub limits: SpaceLimits,
 }
 
-/// Another process of the world.
+/// The number and address of another process of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorldPeer {
     /// The process's number.
@@ -43,7 +43,7 @@ pub struct WorldPeer {
     pub address: SocketAddr,
 }
 
-/// All limits of a runner.
+/// Limits of a process that runs regions of a world: connections, messages and delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceLimits {
     /// Maximum number of connected processes.

@@ -21,7 +21,7 @@ struct Component {
     bytes: Option<u32>,
 }
 
-/// The description of a world.
+/// The description of a world that its processes store in the cluster: its size, regions and components.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorldDescription {
     version: u32,
@@ -44,7 +44,7 @@ pub struct WorldDescription {
     pub recipe: Value,
 }
 
-/// The reason why a description cannot be read.
+/// The reason why the description of a world cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorldDescriptionError {

@@ -24,7 +24,7 @@ use super::runner::{Runner, SpawnError};
 /// Small, because requests are handled at once and never read later.
 const HISTORY_BYTES: u64 = 1 << 20;
 
-/// Serves clients until it is dropped.
+/// Serves the clients of a world at one process: watches, commands and spawns. Dropping it ends the service.
 #[derive(Debug)]
 pub struct SpaceEndpoint {
     _watch: Responder,

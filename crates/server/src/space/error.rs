@@ -8,7 +8,7 @@ use dunlin::space::{HostError, RegionId, WorldNameError};
 
 use super::owners::TTL_MIN;
 
-/// The reason why a runner cannot start, or cannot execute an order.
+/// The reason why a process cannot run regions of a world, or cannot execute a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceError {
@@ -76,7 +76,7 @@ pub enum SpaceError {
     },
 }
 
-/// The reason why two runners do not connect.
+/// The reason why two processes of a world do not connect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunnerRefusal {

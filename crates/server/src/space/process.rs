@@ -20,7 +20,7 @@ use super::owners::{Populate, RegionOwnership, RegionOwnershipConfig, WorldEvent
 use super::pace::TickPace;
 use super::secret::Secret;
 
-/// Configuration of a world's process.
+/// The configuration of a process that runs a part of a world.
 #[derive(Debug, Clone)]
 pub struct WorldConfig<const D: usize> {
     /// The world's name.
@@ -63,7 +63,7 @@ impl<const D: usize> WorldConfig<D> {
     }
 }
 
-/// A process of a world. Dropping it gives its regions to their standbys.
+/// A running process of a world. Dropping it gives its regions to their standbys.
 #[derive(Debug)]
 pub struct WorldProcess<const D: usize, B> {
     number: u64,

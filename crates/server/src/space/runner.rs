@@ -47,7 +47,7 @@ const TIMED_MAX: usize = 1 << 16;
 /// Called after every tick until it returns `false`.
 type Watcher<const D: usize, B> = Box<dyn FnMut(&Host<D, B>, u64) -> bool + Send>;
 
-/// The thread of a process's regions.
+/// Runs a process's regions of a world, on one thread: ticks, messages and requests.
 pub struct Runner<const D: usize, B> {
     config: SpaceConfig,
     host: Host<D, B>,

@@ -3,7 +3,7 @@
 /// Buckets per power of two.
 const PARTS: usize = 32;
 
-/// A histogram of durations, ns.
+/// A histogram of durations in nanoseconds.
 #[derive(Debug, Clone)]
 pub struct DurationHistogram {
     counts: Vec<u64>,

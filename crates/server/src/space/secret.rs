@@ -23,7 +23,7 @@ const CONTEXT: &[u8] = b"dunlin space 3";
 /// The bytes of a proof.
 pub(super) type Proof = [u8; 32];
 
-/// The secret of a world.
+/// The secret with which the processes of a world prove that they belong to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 

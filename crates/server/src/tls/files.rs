@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
 /// Permission bits of users outside the key file's group.
 const OTHERS: u32 = 0o007;
 
-/// The reason why the TLS files cannot be used.
+/// The reason why a node's TLS files cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TlsFilesError {

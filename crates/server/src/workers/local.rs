@@ -21,7 +21,7 @@ const WARM: &str = "DUNLIN_WORKER_WARM";
 /// The line that calls a warm worker.
 const WORK: &[u8] = b"work\n";
 
-/// The command of a worker process.
+/// The command that starts a worker process, and its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerCommand {
     /// The program and its arguments, without a shell.
@@ -32,7 +32,7 @@ pub struct WorkerCommand {
     pub prefix: String,
 }
 
-/// Limits of worker processes.
+/// Limits of a node's worker processes: their number, and their times to become ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkersLimits {
     /// Time from the start or call until the worker is attached, and from the start until it is prepared, ms.
@@ -49,7 +49,7 @@ impl Default for WorkersLimits {
     }
 }
 
-/// Starts, drains and kills processes. Dropping it kills all of them.
+/// Starts, drains and kills worker processes on this machine. Dropping it kills all of them.
 #[derive(Debug)]
 pub struct LocalWorkers {
     command: WorkerCommand,

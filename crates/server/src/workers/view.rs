@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::WorkersState;
 
-/// The number of workers, their limits and the recent decisions.
+/// Reads the number of a node's workers, their limits and the recent decisions.
 #[derive(Debug, Clone)]
 pub struct WorkersView {
     pub(super) shared: Arc<WorkersState>,

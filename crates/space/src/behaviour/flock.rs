@@ -6,7 +6,7 @@ use super::{
 };
 use crate::world::Point;
 
-/// Settings of a flock, in units of the world and seconds.
+/// A behaviour for flocks of birds, with its settings in units of the world and seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flock {
     /// How far a member sees.

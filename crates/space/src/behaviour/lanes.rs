@@ -7,11 +7,11 @@ use crate::world::Point;
 /// How many entities are moved at once.
 pub const LANES: usize = 8;
 
-/// One number for each of these entities.
+/// A number for each of the [`LANES`] entities that vector instructions move together.
 pub type Lanes = [f32; LANES];
 
-/// The entities that are moved. If there are fewer than [`LANES`], the last one fills the remaining lanes,
-/// whose results are ignored.
+/// The entities that a behaviour moves together with vector instructions, one in each lane.
+/// If there are fewer than [`LANES`] entities, the last one fills the remaining lanes, whose results are ignored.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEntityLanes<const D: usize> {
     /// Ids by lane.
@@ -24,7 +24,7 @@ pub struct OwnEntityLanes<const D: usize> {
     pub velocity: [Lanes; D],
 }
 
-/// Another entity, and its relation to each lane.
+/// An entity near those that a behaviour moves together, with its distance from each of them.
 #[derive(Debug, Clone, Copy)]
 pub struct OtherEntityLanes<const D: usize> {
     /// The other entity's kind.
@@ -39,7 +39,7 @@ pub struct OtherEntityLanes<const D: usize> {
     pub seen: Lanes,
 }
 
-/// The entities within sight of at least one lane, and some more.
+/// All entities within sight of those that a behaviour moves together, and some outside of their sight.
 pub trait NearbyEntityLanes<const D: usize> {
     /// Yields each entity once. For each lane, the entities within sight come in the order of
     /// [`NearbyEntities::each`](super::NearbyEntities::each).

@@ -2,7 +2,7 @@
 
 use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext};
 
-/// Moves straight, and turns at two walls along the first axis. Handover tests and benchmarks use it.
+/// A behaviour for tests: entities move to and fro between two walls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Oscillate {
     /// Coordinate of the lower wall.

@@ -13,7 +13,7 @@ pub struct Track<const D: usize> {
     fixes: Vec<(f64, Point<D>)>,
 }
 
-/// The reason why positions are not a track.
+/// The reason why a list of times and positions is not a track.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrackError {
@@ -60,7 +60,7 @@ impl<const D: usize> Track<D> {
     }
 }
 
-/// Tracks by entity. An entity without a track stays where it is.
+/// A behaviour that replays recorded tracks. An entity without a track stays where it is.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tracks<const D: usize> {
     tracks: BTreeMap<EntityId, Track<D>>,

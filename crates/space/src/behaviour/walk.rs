@@ -2,7 +2,7 @@
 
 use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext, shorten};
 
-/// Changes its velocity a little at every tick.
+/// A behaviour for random walks: the velocity changes a little at every tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Walk {
     /// Highest speed, units a second.

@@ -3,7 +3,7 @@
 use super::{Curve, Morton};
 use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 
-/// A square or cube.
+/// A square or cube of the Morton curve, at a level of refinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cell<const D: usize> {
     /// Lower corner, in grid coordinates.

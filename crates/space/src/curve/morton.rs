@@ -3,8 +3,8 @@
 use super::Curve;
 use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 
-/// Morton order in 2 or 3 dimensions. A digit is a child's number in its parent: bit `i` is set where the
-/// child is the upper one along axis `i`.
+/// The Morton curve (Z-order), in two or three dimensions.
+/// Bit `i` of a key's digit is set where a child cell is the upper one of its parent along axis `i`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Morton;
 

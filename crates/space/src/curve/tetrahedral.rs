@@ -15,7 +15,7 @@ use super::Curve;
 use super::simplex::{self, child_numbers};
 use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 
-/// Tetrahedral Morton order, in 2 or 3 dimensions.
+/// The tetrahedral Morton curve, through tetrahedra in three dimensions or triangles in two.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tetrahedral;
 

@@ -11,7 +11,7 @@ use crate::handover::RegionId;
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 use crate::store::EntityStore;
 
-/// A region's entities near a neighbour's border.
+/// The entities near a border that a region sends to its neighbour.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GhostBatch<const D: usize> {
     /// The region that owns the entities.

@@ -13,7 +13,7 @@
 use super::parcel::{self, Parcel, RefusedEntity, RegionId, TransferId};
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 
-/// A message between two regions.
+/// A message between two regions about a handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandoverMessage {
     /// The sender's region.
@@ -28,7 +28,7 @@ pub struct HandoverMessage {
     pub saying: MessageBody,
 }
 
-/// Content of a message.
+/// The content of a message about a handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageBody {
     /// From the source: take these entities.
@@ -56,7 +56,7 @@ pub enum MessageBody {
     Settled,
 }
 
-/// Summary of a message between regions, without decoding it: for carriers and counters.
+/// What a message between regions is about, read without decoding the whole message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageSummary {
     /// A source offers entities.

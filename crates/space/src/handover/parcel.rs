@@ -6,12 +6,11 @@ use std::sync::Arc;
 use crate::entity::EntityId;
 use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 
-/// Id of a region: a stretch of the curve with one owner at a time.
+/// The id of a region: a part of the world with one owner at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 
-/// Id of one handover of a batch: the source's fencing epoch at its start, and a number towards this target.
-/// The source uses each id once, so repeated messages are recognised.
+/// The id of a handover: the source's fencing epoch and a number, used once so that repetitions are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TransferId {
     /// The source's fencing epoch.
@@ -20,7 +19,7 @@ pub struct TransferId {
     pub number: u64,
 }
 
-/// An entity in transfer, with its whole state.
+/// An entity with its whole state, as one region hands it to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parcel {
     /// Id of the entity.
@@ -31,7 +30,7 @@ pub struct Parcel {
     pub state: Arc<[u8]>,
 }
 
-/// The reason why a target refuses an entity. The source keeps it.
+/// The reason why a region refuses to take an entity. The source keeps the entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntityRefusal {
@@ -65,7 +64,7 @@ impl EntityRefusal {
     }
 }
 
-/// A refused entity, by its index in the batch.
+/// An entity that a region refused to take, by its index in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RefusedEntity {
     /// Index in the batch.

@@ -25,7 +25,7 @@ const GUESS: f32 = 1.1;
 /// Factor by which the radius grows while it holds too few items.
 const GROWTH: f32 = 1.3;
 
-/// Points by cell.
+/// A spatial index of equally large cells.
 #[derive(Debug, Clone)]
 pub struct Grid<const D: usize> {
     world: WorldBox<D>,

@@ -1,6 +1,6 @@
 //! Items by distance.
 
-/// An item and its distance.
+/// An item of a spatial index, and its squared distance from a point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NearItem {
     /// Number of the item.

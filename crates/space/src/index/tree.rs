@@ -21,15 +21,15 @@ use crate::curve::{Curve, Morton, Tetrahedral};
 use crate::shape::{Aabb, Shape};
 use crate::world::{Point, WorldBox};
 
-/// A linear octree; a quadtree in two dimensions.
+/// A spatial index with the Morton curve: a linear octree, or a quadtree in two dimensions.
 pub type Octree<const D: usize> = Tree<D, Morton>;
-/// A linear tetree: Bey's refinement of six tetrahedra, or of two triangles.
+/// A spatial index with the tetrahedral Morton curve: a linear tree of tetrahedra, or of triangles.
 pub type Tetree<const D: usize> = Tree<D, Tetrahedral>;
 
 /// Most points of a leaf, unless all are in one smallest cell.
 pub(crate) const LEAF_MAX: usize = 16;
 
-/// Points in the order of a curve, and a tree over them.
+/// A spatial index: a tree of cells over points that are sorted along a curve.
 #[derive(Debug, Clone)]
 pub struct Tree<const D: usize, C: Curve<D>> {
     world: WorldBox<D>,

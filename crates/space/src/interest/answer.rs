@@ -11,7 +11,7 @@
 use crate::handover::RegionId;
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 
-/// One response.
+/// A response of a world's process to a client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorldResponse<'a> {
     /// The command was carried out.
@@ -34,7 +34,7 @@ pub enum WorldResponse<'a> {
     ViewerUpdate(ViewerUpdate<'a>),
 }
 
-/// The reason why a request was refused.
+/// The reason why a world's process refused a client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denial {
     /// The entity is not in this process.
@@ -49,7 +49,7 @@ pub enum Denial {
     Busy,
 }
 
-/// One region's update for one viewer after a tick.
+/// The update that one region sends to one viewer after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewerUpdate<'a> {
     /// The region.

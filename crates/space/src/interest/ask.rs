@@ -15,7 +15,7 @@ use crate::layout::{Fields, SpaceDecodeError, VERSION, put_bytes, put_point, put
 use crate::store::Entity;
 use crate::world::Point;
 
-/// One request.
+/// A client's request to a world: add or remove a viewer, or change, add or remove an entity.
 #[derive(Debug, Clone)]
 pub enum WorldRequest<'a, const D: usize> {
     /// Adds a viewer.
@@ -30,7 +30,7 @@ pub enum WorldRequest<'a, const D: usize> {
     Despawn(EntityId),
 }
 
-/// A change to an entity. Fields that are `None` do not change.
+/// A client's change to an entity. Fields that are `None` do not change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EntityCommand<'a, const D: usize> {
     /// Id of the entity.

@@ -13,7 +13,7 @@ use crate::layout::SpaceDecodeError;
 use crate::store::{Entity, Schema, StateError};
 use crate::world::Point;
 
-/// An entity in sight.
+/// An entity in a viewer's sight, as of its last update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VisibleEntity<const D: usize> {
     /// Region of the entity.
@@ -30,7 +30,7 @@ pub struct VisibleEntity<const D: usize> {
     pub components: Vec<u8>,
 }
 
-/// A change in a scene.
+/// A change in a viewer's sight: an entity came, moved or left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SceneChange {
     /// An entity came into sight.

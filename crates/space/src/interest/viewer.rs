@@ -14,11 +14,11 @@ use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_point, put_u32, put
 use crate::store::EntityStore;
 use crate::world::Point;
 
-/// Id of a viewer.
+/// The id of a viewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewerId(pub u64);
 
-/// A request to watch the surroundings of an entity.
+/// A viewer's request to see the entities around one entity.
 #[derive(Debug, Clone, Copy)]
 pub struct SurroundingsWatch {
     /// The entity in the center.
@@ -57,7 +57,7 @@ impl SurroundingsWatch {
     }
 }
 
-/// A rule for the entities that a viewer may see.
+/// A rule that selects the entities that a viewer may see.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum VisibilityRule {
@@ -117,7 +117,7 @@ impl ViewerState {
     }
 }
 
-/// One event for a viewer.
+/// An event for a viewer: an entity came into sight, moved, or left it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ViewerEvent<'a, const D: usize> {
     /// An entity came into sight.
@@ -147,7 +147,7 @@ pub enum ViewerEvent<'a, const D: usize> {
     Begin,
 }
 
-/// The reason why bytes are not events.
+/// The reason why bytes are not events of a viewer.
 pub type ViewerEventError = SpaceDecodeError;
 
 const BEGIN: u8 = 4;

@@ -3,7 +3,7 @@
 use crate::entity::EntityId;
 use crate::handover::{EntityRefusal, RegionId};
 
-/// Messages, records and reports of a region. The region appends; the caller takes and clears them.
+/// What a region produces for its caller: messages, a record and reports. The caller takes and clears them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outputs {
     /// Messages to other regions.
@@ -26,7 +26,7 @@ impl Outputs {
     }
 }
 
-/// An incident in a region.
+/// An incident that a region reports, such as a failed behaviour or a lost entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegionReport {

@@ -5,7 +5,7 @@ use crate::limits::RegionLimits;
 use crate::store::Schema;
 use crate::world::WorldBox;
 
-/// Settings that all regions of a world share, and the region's id.
+/// The settings of a region: its id, and the settings that all regions of a world share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegionSetup<const D: usize> {
     /// Id of the region.

@@ -20,7 +20,7 @@ use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 use crate::store::{EntityStore, SortWindow, StoreError};
 use crate::world::WorldBox;
 
-/// A region's entities and handovers.
+/// A region's entities and handovers, as its owner and its standby store them.
 #[derive(Debug, Clone)]
 pub struct RegionState<const D: usize> {
     world: WorldBox<D>,
@@ -29,7 +29,7 @@ pub struct RegionState<const D: usize> {
     tick: u64,
 }
 
-/// A change other than movement.
+/// A change of a region's state other than movement, as a record contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordSection {
     /// A step of a handover.
@@ -50,7 +50,7 @@ pub enum RecordSection {
     Whole(Vec<u8>),
 }
 
-/// The reason why a record does not fit the state.
+/// The reason why a record cannot be applied to a region's state.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {

@@ -22,7 +22,7 @@ pub(super) struct RegionViewers<const D: usize> {
     told: Option<u64>,
 }
 
-/// The reason why a command failed.
+/// The reason why a region refused a client's command for an entity.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {

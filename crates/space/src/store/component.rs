@@ -3,7 +3,7 @@
 use super::order::{RowMove, permute};
 use super::state::StateError;
 
-/// Type of a component.
+/// The type of a component: a number, or bytes of a fixed size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ComponentKind {
@@ -23,7 +23,7 @@ impl ComponentKind {
     }
 }
 
-/// A component.
+/// A field that a program adds to every entity: a name and a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
     /// Name of the component.
@@ -32,7 +32,7 @@ pub struct Component {
     pub kind: ComponentKind,
 }
 
-/// All components in the order of registration.
+/// The components of a world's entities, in the order of registration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schema {
     components: Vec<Component>,

@@ -19,7 +19,7 @@ use crate::layout::{Fields, SpaceDecodeError, VERSION, put_point, put_u32};
 use crate::store::component::Schema;
 use crate::world::{Point, WorldBox};
 
-/// A whole entity.
+/// An entity with all of its state.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Entity<'a, const D: usize> {
     /// Id of the entity.
@@ -38,7 +38,7 @@ pub struct Entity<'a, const D: usize> {
     pub components: &'a [u8],
 }
 
-/// The reason why bytes are not an entity's state.
+/// The reason why bytes are not the encoded state of an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {

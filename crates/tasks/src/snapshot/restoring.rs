@@ -20,7 +20,7 @@ use crate::task::Task;
 use crate::tenant::Tenant;
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
-/// A state that is rebuilt block by block.
+/// Restores the state of the task scheduler from the blocks of a snapshot.
 #[derive(Debug, Default)]
 pub struct StateRestore {
     head: Option<HeadAhead>,

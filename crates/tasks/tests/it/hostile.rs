@@ -17,8 +17,8 @@ proptest! {
             let _ = TaskQuery::decode(&bytes);
             let _ = TaskQueryResult::decode(&bytes);
             let _ = TaskCommandOutcome::decode(&bytes);
-            let _ = Attach::decode(&bytes);
-            let _ = Attached::decode(&bytes);
+            let _ = AttachRequest::decode(&bytes);
+            let _ = AttachResponse::decode(&bytes);
             let _ = WorkerOrder::decode_all(&bytes);
             let _ = restored(&[bytes]);
         }

@@ -93,12 +93,12 @@ fn held_tasks_and_stops_of_a_worker_are_encoded_without_loss() {
 #[test]
 fn attach_messages_are_read_back_as_written() {
     let new = NewWorker { name: b"w", kinds: vec![b"k"], ttl_ms: 5, ..NewWorker::default() };
-    let attach = Attach { worker: 1, life: 2, slots: 3, ahead: 6, has: vec![(4, 5)], new };
+    let attach = AttachRequest { worker: 1, life: 2, slots: 3, ahead: 6, has: vec![(4, 5)], new };
     let mut bytes = Vec::new();
     attach.encode(&mut bytes);
-    assert_eq!(Attach::decode(&bytes), Ok(attach));
-    let attached = Attached { worker: 1, life: 2, lost: vec![(3, 4)] };
-    both_ways(&attached, Attached::encode, Attached::decode);
+    assert_eq!(AttachRequest::decode(&bytes), Ok(attach));
+    let attached = AttachResponse { worker: 1, life: 2, lost: vec![(3, 4)] };
+    both_ways(&attached, AttachResponse::encode, AttachResponse::decode);
     let answered = TaskCommandOutcome::from(Err(TaskRefusal::NoTenant));
     both_ways(&answered, TaskCommandOutcome::encode, TaskCommandOutcome::decode);
 }

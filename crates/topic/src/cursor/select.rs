@@ -10,7 +10,7 @@ use super::PayloadView;
 use crate::log::ResumeSeq;
 use crate::subject::{Pattern, TailPattern};
 
-/// Selects the records of a log that a subscriber receives, and may reduce their payloads.
+/// Selects the records of a log that a subscriber receives, and can reduce their payloads.
 #[derive(Clone)]
 pub struct Filter {
     /// Tells whether the subscriber wants records with this subject tail.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{Cursor, RecordVerdict};
 use crate::segment::{SegmentFrame, SegmentFrames};
 
-/// Consecutive records that are sent together.
+/// Consecutive records of a log that a session sends together.
 #[derive(Debug)]
 pub struct Span<'a> {
     /// Number of records.
@@ -16,7 +16,7 @@ pub struct Span<'a> {
     pub content: SpanContent<'a>,
 }
 
-/// The content of a span.
+/// The bytes of a span of records, or the reason why the span is not sent.
 #[derive(Debug)]
 pub enum SpanContent<'a> {
     /// Whole, contiguous frames.
@@ -35,7 +35,7 @@ pub enum SpanContent<'a> {
     Lost,
 }
 
-/// Iterates over the spans of a pinned segment.
+/// An iterator over the spans of records in one segment of a log.
 #[derive(Debug)]
 pub struct Spans<'a> {
     cursor: &'a Cursor,

@@ -10,7 +10,7 @@ use dunlin_frame::{Frame, Meta};
 use super::{Cursor, Hint};
 use crate::log::MergedRecord;
 
-/// Reduces payloads to what a subscriber may see. `None` leaves the record out.
+/// Reduces a record's payload to the part that a subscriber may see, or leaves the record out.
 #[derive(Clone)]
 pub struct PayloadView(Arc<PayloadShow>);
 

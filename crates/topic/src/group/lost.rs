@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-/// Records that a group gives to no member any more.
+/// A range with records that a group lost: no member receives them any more.
 ///
-/// If the counts add up to the range's length, the whole range is lost; otherwise only that many records
-/// within the range.
+/// If `given_up` and `unconfirmed` add up to the range's length, the whole range is lost; otherwise only a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
     /// The first lost record, or one shortly before it.

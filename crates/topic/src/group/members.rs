@@ -6,7 +6,7 @@ use super::GroupError;
 use super::lost::{LostRanges, LostRecords};
 use crate::limits::LogLimits;
 
-/// Id of a group member, never reused within the group.
+/// The id of a group's member, never reused within the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);
 

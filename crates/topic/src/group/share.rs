@@ -11,9 +11,9 @@ use super::members::{MemberId, Members};
 use super::{GroupError, RecordSource, SourceItem};
 use crate::limits::LogLimits;
 
-/// A share group: each record goes to one member, at most once.
+/// The state machine of a share group: each record goes to one member, at most once.
 #[derive(Debug)]
-pub struct Share {
+pub struct ShareGroup {
     members: Members<Handed>,
     fed_through: u64,
     handed_max: u64,
@@ -28,10 +28,10 @@ struct Handed {
     records: u64,
 }
 
-impl Share {
+impl ShareGroup {
     /// Creates a group that starts after the record `after_seq`.
-    pub fn new(limits: &LogLimits, after_seq: u64) -> Share {
-        Share {
+    pub fn new(limits: &LogLimits, after_seq: u64) -> ShareGroup {
+        ShareGroup {
             members: Members::new(limits),
             fed_through: after_seq,
             handed_max: limits.share_in_flight_max.max(1).into(),

@@ -25,7 +25,7 @@ use crate::limits::LogLimits;
 use backlog::{Backlog, RecordState};
 pub use claim::{Claim, ClaimError, DeadCause, DeadLetter, Departure, WorkConfig};
 
-/// A work group: each record is claimed until a member acknowledges it.
+/// The state machine of a work group: each record is claimed until a member acknowledges it.
 #[derive(Debug)]
 pub struct WorkGroup {
     config: WorkConfig,

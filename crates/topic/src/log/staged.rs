@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::log::ProducerMark;
 use crate::segment::{Commit, PinnedSegment};
 
-/// Records for a [`Store`](crate::Store) to store, in order. Their bytes stay in place until this is dropped.
+/// Appended records that a [`Store`](crate::Store) writes to disk next. Dropping this releases their bytes.
 #[derive(Debug)]
 pub struct StagedRecords {
     pub(super) epoch: u32,
@@ -16,7 +16,7 @@ pub struct StagedRecords {
     pub(super) appended_bytes: u64,
 }
 
-/// Consecutive records of one segment.
+/// Consecutive records of one segment to write to disk.
 #[derive(Debug)]
 pub struct StagedBatch {
     pub(super) pinned: PinnedSegment,
@@ -24,7 +24,7 @@ pub struct StagedBatch {
     pub(super) by_ref: bool,
 }
 
-/// Records of one producer; they let retries be recognized after a restart.
+/// The producer of staged records. Stored with them, it lets retries be recognized after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagedProducer {
     /// The producer, and its number of the first record.

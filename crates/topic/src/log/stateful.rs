@@ -46,7 +46,7 @@ pub(super) struct ReducerState {
     fresh: Option<Arc<FrozenSnapshot>>,
 }
 
-/// Figures of a log's state.
+/// The size and checksum of the state that a log keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateInfo {
     /// Number of entries.

@@ -64,7 +64,7 @@ struct Waiting {
     level: AckLevel,
 }
 
-/// The storage status of an appended record.
+/// Whether an appended record has reached the required acknowledgement level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredState {
     /// The record has reached the level.
@@ -77,7 +77,7 @@ pub enum StoredState {
     Answered(Receipt),
 }
 
-/// Storage figures of a durable log.
+/// How far a durable log is written to disk, and how much disk it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredInfo {
     /// The last record written to the disk's cache.

@@ -2,7 +2,7 @@
 
 use super::{Subject, SubjectError, check_tokens, literal_prefix};
 
-/// A set of subjects. A subject is a pattern that matches itself only.
+/// A pattern that matches subjects. A subject is a pattern that matches itself only.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern {
     text: Box<str>,

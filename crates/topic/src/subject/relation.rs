@@ -5,7 +5,7 @@
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};
 
-/// The records of a topic that a subscription's pattern selects.
+/// How many of a topic's records the pattern of a subscription selects: none, all, or those of some subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// No record of the topic.
@@ -16,7 +16,7 @@ pub enum Selection {
     Tails(TailPattern),
 }
 
-/// A pattern for subject tails: without the literal prefix of its topic.
+/// A pattern for the part of a subject that follows the literal prefix of its topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TailPattern(Box<str>);
 

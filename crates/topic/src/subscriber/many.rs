@@ -14,7 +14,7 @@ use crate::cursor::Filter;
 
 /// Reads of one cursor before the next one's turn.
 const TURN_LOOKS: u32 = 64;
-/// Logs that join a running subscription, because a topic was created that its pattern matches.
+/// The logs of newly created topics that a running subscription has to read as well.
 #[derive(Debug, Default)]
 pub struct NewLogs {
     waiter: Arc<Waiter>,

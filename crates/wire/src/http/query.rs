@@ -1,6 +1,6 @@
 //! Parses the query string of a URL.
 
-/// An invalid query string.
+/// The error for a malformed query string of an HTTP request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// A percent sign without two hexadecimal digits after it.

@@ -27,16 +27,16 @@ pub const RESUME_LOGS_MAX: usize = 1_000;
 /// First character of a token of many logs.
 const MANY: char = 'm';
 
-/// A log in a token.
+/// A number that identifies a log in a [`ResumeToken`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogKey(u64);
 
-/// The text is no token.
+/// The error for a text that is not a resume token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected an event's id: a position like 7-1042, or an id that this node sent")]
 pub struct ResumeError;
 
-/// The positions in a token.
+/// The last event id of an HTTP event stream: the positions from which a client resumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResumeToken {
     /// The last record of a single log.

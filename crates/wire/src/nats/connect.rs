@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::Violation;
 
-/// The options of `CONNECT`, with nats-server's defaults.
+/// The options of the NATS operation `CONNECT`, with nats-server's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
     /// Every operation is answered with `+OK`.

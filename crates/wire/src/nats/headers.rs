@@ -17,7 +17,7 @@ pub const STATUS_HEADER: &str = ":status";
 
 const FIRST_LINE: &[u8] = b"NATS/1.0";
 
-/// A received block of headers.
+/// The headers of a NATS message, as received.
 #[derive(Debug, Clone, Copy)]
 pub struct HeaderBlock<'a> {
     status: &'a [u8],

@@ -4,7 +4,7 @@ use super::line::{Line, number};
 use super::{NatsDecoderLimits, Violation};
 use crate::Decoded;
 
-/// An operation of a client. Subjects are not validated here.
+/// An operation of a NATS client. Subjects are not validated here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NatsOperation<'a> {
     /// `CONNECT`, and the JSON behind it.
@@ -33,7 +33,7 @@ pub enum NatsOperation<'a> {
     Pong,
 }
 
-/// A publish operation.
+/// The NATS operation `PUB` or `HPUB`: a record to publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishOperation<'a> {
     /// The subject.

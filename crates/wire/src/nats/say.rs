@@ -17,7 +17,7 @@ pub fn refuse(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"'\r\n");
 }
 
-/// The head of a message.
+/// The first line of a NATS message to a client: subject, subscription and reply subject.
 #[derive(Debug, Clone, Copy)]
 pub struct NatsMessageHead<'a> {
     /// The record's subject, in two pieces.

@@ -1,6 +1,6 @@
 //! Violations of the NATS protocol, which end the connection.
 
-/// A violation of the protocol, with nats-server's text.
+/// A violation of the NATS protocol by a client, with nats-server's error text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// An unknown verb, or a missing line end after a payload.

@@ -33,8 +33,8 @@ const STEP: Duration = Duration::from_millis(500);
 /// The time after which a process of the world is killed.
 const CALM: Duration = Duration::from_secs(10);
 
-/// The options of the combined demo.
-pub struct CombinedDemo<'a> {
+/// The options of `demo --together`, which runs markets, tasks and a world on one cluster.
+pub struct CombinedDemoOptions<'a> {
     pub source: &'a ReplaySource,
     /// The directory of the recordings, for programs that read them.
     pub data: &'a Path,
@@ -49,7 +49,7 @@ pub struct CombinedDemo<'a> {
     pub once: bool,
 }
 
-impl CombinedDemo<'_> {
+impl CombinedDemoOptions<'_> {
     /// Runs all parts. Fails if a part fails.
     pub fn run(&self, console: &Console, stop: &StopFlag) -> Result<()> {
         let voice = NarratorVoice::new(console);
@@ -114,7 +114,7 @@ impl CombinedDemo<'_> {
         let (within, every) = if self.once { ONCE } else { ON };
         let kills = KillPlan::Every(self.kill_every.unwrap_or(every));
         let speed = self.speed.unwrap_or(Speed::Within(within));
-        let show = flock::ClusterDemo { recordings: &self.source.recordings, speed, kills };
+        let show = flock::ClusterDemoOptions { recordings: &self.source.recordings, speed, kills };
         let say = |text: &str| voice.say("nodes", text);
         loop {
             voice.say(
@@ -148,8 +148,8 @@ impl CombinedDemo<'_> {
         stop: &StopFlag,
     ) -> Result<()> {
         let say = |text: &str| voice.say("space", text);
-        let CombinedDemo { data, flock, without_aircraft, .. } = *self;
-        let world = world::DemoWorld { data, flock, without_aircraft, nodes: urls };
+        let CombinedDemoOptions { data, flock, without_aircraft, .. } = *self;
+        let world = world::WorldDemoOptions { data, flock, without_aircraft, nodes: urls };
         let mut show = world.begin(stop, &say)?;
         loop {
             show.go_on(CALM)?;

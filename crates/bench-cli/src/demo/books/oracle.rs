@@ -6,16 +6,16 @@ use anyhow::{Context, Result};
 use dunlin_feed::recording::RecordingFormat;
 use serde_json::Value;
 
-/// Size by side (true for bids) and price, in the recording's smallest units.
+/// The size at each side (true for bids) and price, in the recording's smallest units.
 pub type SizeByPrice = BTreeMap<(bool, i64), i64>;
 
-/// The books of one recording.
+/// The expected order books of one recording, computed independently of Dunlin.
 pub enum Oracle {
     Betfair(BTreeMap<(String, u64), SizeByPrice>),
     Bitstamp(BitstampOrders),
 }
 
-/// Every open order by number: side, price, size.
+/// Every open order of a Bitstamp recording by its number: side, price, size.
 #[derive(Default)]
 pub struct BitstampOrders {
     orders: HashMap<String, (bool, i64, i64)>,

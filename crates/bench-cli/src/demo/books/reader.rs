@@ -15,7 +15,7 @@ use dunlin_topic::{OnGap, Reducer, Start, Subscribe, SubscribeOptions};
 use super::oracle::SizeByPrice;
 use super::{PATTERN, PlayProgress};
 
-/// The conditions of a replica.
+/// The settings of one replica in the demo: its transport, its pauses, and the faults to inject.
 #[derive(Debug)]
 pub struct ReplicaPlan {
     pub name: &'static str,
@@ -76,7 +76,7 @@ pub static PLANS: [ReplicaPlan; 7] = [
     },
 ];
 
-/// The final state of a replica.
+/// The final order books of a replica, and its counters.
 #[derive(Debug, Default)]
 pub struct ReplicaResult {
     /// Topic, levels and checksum of each book.

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::oracle::SizeByPrice;
 use super::reader::ReplicaResult;
 
-/// A verdict for each replica.
+/// A table with one row for each replica: whether its order books equal the expected ones.
 #[derive(Debug, Default)]
 pub struct ReplicaVerdicts {
     rows: Vec<Row>,

@@ -6,7 +6,7 @@ use dunlin_topic::{Event, Notice, Position};
 
 use crate::demo::account::ContentDigest;
 
-/// A reader's copy of a topic.
+/// How far one reader has read a topic, and a hash of the lines that it received.
 #[derive(Debug, Default)]
 pub struct TopicCopy {
     /// The position up to which the reader has everything.
@@ -19,7 +19,7 @@ pub struct TopicCopy {
     pub fault: Option<String>,
 }
 
-/// The copies, by topic.
+/// The copies of one reader, by topic.
 pub type TopicCopies = BTreeMap<String, TopicCopy>;
 
 /// Adds an event to its copy.

@@ -30,7 +30,7 @@ const TOGETHER_MAX: usize = 512;
 /// The pause before refused records are published again.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// A market being published.
+/// Publishes one market's recording: its lines, and the records of its order books.
 pub struct PublishedMarket<'a> {
     recording: &'a MarketRecording,
     client: Client,

@@ -27,7 +27,7 @@ const USUAL_HTTP: u16 = 8222;
 /// The period of the repeated load.
 const SEASON: &str = "1m";
 
-/// Additional services of the nodes.
+/// Optional services of the demo's nodes: the dashboard, and task workers.
 #[derive(Debug, Clone, Default)]
 pub struct NodeExtras {
     /// The dashboard; the first node then uses the default ports, if they are free.
@@ -36,7 +36,7 @@ pub struct NodeExtras {
     pub workers: Option<(String, String)>,
 }
 
-/// All nodes.
+/// The processes of the demo's cluster, which can be killed and restarted.
 pub struct DemoNodes {
     base: PathBuf,
     extras: NodeExtras,

@@ -21,7 +21,7 @@ use crate::demo::plan::MARKETS;
 const EVENTS_MAX: usize = 512;
 const IDLE: Duration = Duration::from_millis(50);
 
-/// Both readers of one node.
+/// The two threads that read from one node: one copies all lines, one keeps all order books.
 pub struct NodeReaders {
     lines: JoinHandle<Result<TopicCopies>>,
     books: JoinHandle<Result<ReplicaResult>>,

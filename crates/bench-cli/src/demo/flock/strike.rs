@@ -20,7 +20,7 @@ const SUBSCRIBERS: u64 = 2;
 /// How long to wait for cut subscribers. Readers that have read everything receive nothing more.
 const SUBSCRIBERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// When nodes are killed.
+/// When the demo kills nodes: a number of times in all, or at an interval.
 #[derive(Debug, Clone, Copy)]
 pub enum KillPlan {
     /// The positions of the kills: each at its share of the lines.
@@ -29,7 +29,7 @@ pub enum KillPlan {
     Every(Duration),
 }
 
-/// A node that was killed and returned.
+/// Measurements of one kill of a node: how long the cluster and its clients took to recover.
 #[derive(Debug)]
 pub struct NodeKill {
     node: usize,

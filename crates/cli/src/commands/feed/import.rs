@@ -37,6 +37,7 @@ The first line of a file shows its format:
   Betfair Exchange Stream   JSON lines; each runner becomes topic md.<market>.<runner>
   Bitstamp orders           comma-separated values; topic md.bitstamp.<market>
 
+/// Arguments of `dunlin feed import`, which publishes an exchange's recordings as order books.
 The command skips unusable lines and prints a warning with their numbers. The event time of each record is the exchange's
 time. See docs/feeds.md.")]
 pub struct Arguments {

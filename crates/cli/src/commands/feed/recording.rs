@@ -34,7 +34,7 @@ const SUM: &str = "dunlin-sum";
 /// The header of a record that marks the topic's deletion.
 const END: &str = "dunlin-end";
 
-/// The kind of a recorded frame.
+/// The kind of a frame in a recording: a record, a state, a checksum, or the end of a topic.
 #[derive(Debug)]
 pub enum FrameKind {
     /// A complete state of a topic with this configuration.
@@ -107,7 +107,7 @@ pub fn make(recording: &Path) -> Result<()> {
     fs::create_dir_all(recording).with_context(|| format!("cannot create {shown}"))
 }
 
-/// Counts of a recording's records, and of the states that the recorder wrote. Checksums are not counted.
+/// The number of records in a recording, and of states that the recorder wrote. Checksums are not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordCounts {
     pub records: u64,

@@ -30,6 +30,7 @@ use crate::state::State;
 use command::WatchCommand;
 use view::BookScreen;
 
+/// Arguments of `dunlin feed watch`, which shows order books.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

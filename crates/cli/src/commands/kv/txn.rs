@@ -21,6 +21,7 @@ If all conditions hold, the command does --put, --del and --get, in this order; 
 --else-get.
 Exit code 1 means that a condition did not hold.";
 
+/// Arguments of `dunlin kv txn`, which runs a transaction on keys.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Arguments {

@@ -24,7 +24,7 @@ const READY: u8 = b'+';
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The side of the guard in `dunlin lock`. Dropping it kills the group.
+/// The command that `dunlin lock` runs. Dropping the handle kills the command's process group.
 #[derive(Debug)]
 pub struct LockedProgram {
     process: Child,

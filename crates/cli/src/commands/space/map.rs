@@ -1,6 +1,6 @@
 //! A map of a world in characters of two by four dots (Unicode Braille patterns).
 
-/// A map being drawn.
+/// A map of a world, drawn with characters in a terminal.
 #[derive(Debug)]
 pub struct Map {
     columns: usize,

@@ -26,6 +26,7 @@ Examples:
   dunlin space near 1000000 --within 40 --once      print a table of the entities that are near now
   dunlin space near 17 sky --within 5 --kind 1 --json
 
+/// Arguments of `dunlin space near`, which lists the entities around an entity.
 The node sends only entities of the requested kinds. Beyond a region's border, only entities within the width of the
 world's ghost strip are visible; docs/space.md explains it.")]
 pub struct Arguments {

@@ -16,6 +16,7 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::table::TextTable;
 
+/// Arguments of `dunlin space owner`, which lists regions and their owners.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Name of the world
@@ -23,7 +24,7 @@ pub struct Arguments {
     name: String,
 }
 
-/// A region's status.
+/// The status of one region of a world: its owner, and its standby.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegionStatus {
     pub region: u64,
@@ -38,7 +39,7 @@ pub struct RegionStatus {
     pub began: bool,
 }
 
-/// A world's processes and regions.
+/// The status of a world: its processes, and its regions with their owners.
 pub struct WorldStatus {
     world: String,
     processes: usize,

@@ -27,7 +27,7 @@ const MEMORY_BYTES_MAX: u64 = 4 << 30;
 /// Maximum number of unread bytes of a viewer: the first message has all visible entities.
 const INBOX_BYTES_MAX: u64 = 16 << 20;
 
-/// Options of every process.
+/// Options of every process that runs a part of a world.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ProcessOptions {
     /// Time to live of the process's lease: after this time without contact, standbys take over its regions
@@ -53,6 +53,7 @@ Examples:
   dunlin space join                              join the world `world` of the node on this machine
   dunlin space join birds --url dunlin://127.0.0.1:4230
 
+/// Arguments of `dunlin space join`, which starts another process for a world.
 A process can join at any time. It receives regions of processes that own more than one.")]
 pub struct Arguments {
     /// Name of the world
@@ -62,7 +63,7 @@ pub struct Arguments {
     process: ProcessOptions,
 }
 
-/// A process of a world.
+/// A running process of a world, with the node that serves its clients.
 pub struct SpaceProcess {
     node: Node,
     server: Server,

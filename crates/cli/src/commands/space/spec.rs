@@ -23,7 +23,7 @@ const SLOW_PART: f32 = 1e-3;
 /// The initial number of neighbours of a bird.
 const NEIGHBOURS: f32 = 30.0;
 
-/// The description of a world.
+/// The settings of a world, from which each of its processes creates the world.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorldSpec {
     pub name: String,
@@ -39,7 +39,7 @@ pub struct WorldSpec {
     pub standby: bool,
 }
 
-/// A world with all data that a process needs to run it.
+/// A world's settings, with all data that a process needs to run the world.
 pub struct LoadedWorld {
     pub setup: RegionSetup<3>,
     pub life: FlockAndAircraft,

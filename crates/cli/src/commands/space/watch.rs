@@ -38,6 +38,7 @@ Examples:
 The regions on the map can be at different ticks. An entity that changes its region is counted once: in a region, or as on
 its way.
 
+/// Arguments of `dunlin space watch`, which draws a map of a world.
 To watch a recording of a world, replay it:
   dunlin feed record --out rec/ 'space.world.region.*' --url ADDRESS    at the node of each process
   dunlin feed replay rec/                                              into a node without that world
@@ -90,7 +91,7 @@ fn newest(client: &Client, topic: &str) -> Result<Option<Position>> {
     Ok(described.logs.first().map(|log| Position { epoch: log.first.epoch, seq: log.last_seq }))
 }
 
-/// All regions of a world, followed at their owners.
+/// Follows all regions of a world, each at its current owner.
 pub struct Watcher {
     /// The node with the replayed topics of a world that no process runs.
     replayed: Option<Client>,

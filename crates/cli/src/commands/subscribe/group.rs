@@ -14,6 +14,7 @@ use crate::follow::MemberTask;
 use crate::outcome::CommandRefusal;
 use crate::program::Program;
 
+/// Arguments of `dunlin sub` for subscribing as a member of a group.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Groups")]
 pub struct GroupArguments {
@@ -46,7 +47,7 @@ pub struct GroupArguments {
     pub command: Vec<String>,
 }
 
-/// When a record is acknowledged.
+/// When `dunlin sub` acknowledges the records of a work group: the values of option `--ack`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AckMode {
     Auto,

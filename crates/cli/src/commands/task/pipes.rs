@@ -19,7 +19,7 @@ use rustix::io::{Errno, ioctl_fionbio, read, write};
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The output of one pipe.
+/// The first bytes that a command wrote to a pipe, and the total number of bytes.
 #[derive(Debug, Default)]
 pub struct PipeOutput {
     /// The first bytes.
@@ -28,7 +28,7 @@ pub struct PipeOutput {
     pub bytes: u64,
 }
 
-/// The pipes of a command: its input, output and errors.
+/// The pipes of a command that runs for a task: its input, output and errors.
 #[derive(Debug)]
 pub struct Pipes<'p> {
     stdin: Option<OwnedFd>,

@@ -34,7 +34,7 @@ fn result_bytes_max() -> u32 {
     scheduler::SchedulerLimits::default().result_bytes_max
 }
 
-/// Runs the commands of tasks.
+/// Runs the user's command for each task of `dunlin task worker`.
 #[derive(Debug)]
 pub struct CommandRunner<'r> {
     pub command: &'r [String],
@@ -43,7 +43,7 @@ pub struct CommandRunner<'r> {
     pub orphaned: &'r StopFlag,
 }
 
-/// The reason why a command's task failed.
+/// The reason why a task's command failed, and whether a retry is useful.
 #[derive(Debug)]
 pub struct CommandFailure {
     pub why: Vec<u8>,

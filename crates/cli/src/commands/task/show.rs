@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use dunlin_client::scheduler::{
-    AttemptFailure, AttemptOutcome, Backoff, Limited, QueueView, Quota, RetryPolicy, StoredLabel, TaskStage,
-    TaskView, TenantView, WorkerView,
+    AttemptFailure, AttemptOutcome, Backoff, QueueView, Quota, RetryPolicy, StoredKeyLimit, StoredLabel,
+    TaskStage, TaskView, TenantView, WorkerView,
 };
 use serde_json::{Value, json};
 
@@ -334,7 +334,7 @@ pub fn tenants(tenants: &[TenantView], console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn limit(of: &Limited) -> Value {
+fn limit(of: &StoredKeyLimit) -> Value {
     let rate = of.rate.map(|rate| json!({"count": rate.count, "per_ms": rate.per_ms, "burst": rate.burst}));
     let running_max = (of.running_max < u32::MAX).then_some(of.running_max);
     json!({"key": text(&of.key), "running_max": running_max, "rate": rate})

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-/// The processor time and memory of a command.
+/// The processor time and memory that a task's command used.
 #[derive(Debug, Default)]
 pub struct Usage {
     pub cpu: Duration,

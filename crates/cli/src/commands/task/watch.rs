@@ -20,6 +20,7 @@ Examples:
   dunlin task watch --tenant acme --json   events of one tenant as JSON
   dunlin task watch --from earliest        all retained events
 
+/// Arguments of `dunlin task watch`, which prints events of tasks.
 The events are records of the topic $tasks, which every protocol can read: dunlin sub '$tasks.acme'.")]
 pub struct Arguments {
     /// Tenant of the tasks [default: all]

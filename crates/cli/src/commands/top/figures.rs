@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::report::NodeReport;
 use crate::console::{grouped, lasting, sized};
 
-/// A table under its title.
+/// One table on the screen of `dunlin top`, with its title.
 #[derive(Debug)]
 pub struct StatusTable {
     pub title: String,

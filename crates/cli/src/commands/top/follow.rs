@@ -31,14 +31,14 @@ enum StatusEvent {
     Refused(anyhow::Error),
 }
 
-/// The result of waiting.
+/// The result of waiting for a node's status: it has changed, or the node refused.
 pub enum NodeEvent {
     /// The status has changed.
     NodeReport,
     Refused(anyhow::Error),
 }
 
-/// Follows a node's status until it is dropped.
+/// A thread that reads a node's status repeatedly. Dropping the handle ends the thread.
 pub struct StatusFollower {
     heard: Receiver<StatusEvent>,
 }

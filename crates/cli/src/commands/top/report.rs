@@ -10,7 +10,7 @@ pub const ALL: [&str; 5] = ["stats", "topics", "cluster", "work", "spaces"];
 /// Seconds of rates in the history.
 const HISTORY_MAX: usize = 600;
 
-/// The last status of a node.
+/// The last status that a node reported, for `dunlin top`.
 #[derive(Debug)]
 pub struct NodeReport {
     url: String,
@@ -20,7 +20,7 @@ pub struct NodeReport {
     outage: Option<NodeOutage>,
 }
 
-/// The node cannot be reached.
+/// How long a node has been unreachable, and why.
 #[derive(Debug, Clone)]
 pub struct NodeOutage {
     pub since: Instant,

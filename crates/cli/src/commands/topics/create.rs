@@ -22,6 +22,7 @@ Examples:
 
 Options that are not given take the node's defaults; `dunlin config show` on the node prints them.";
 
+/// Arguments of `dunlin topics create`, which creates a topic.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Name of the topic

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-/// The owner of a topic.
+/// The node that owns a topic, and whether it is reachable, as a command's output shows it.
 pub struct Owner {
     node: u64,
     epoch: u32,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_tasks::{Attach, Label, NewWorker, TaskCommand};
+use dunlin_tasks::{AttachRequest, Label, NewWorker, TaskCommand};
 use dunlin_wire::{ErrorCode, FromClient, LongBytes, MessageKind, Retry, Tasks as Message, TasksKind};
 
 use super::super::asking::read_answers;
@@ -182,7 +182,7 @@ impl AttachmentShared {
             tenants: options.tenants.iter().map(String::as_bytes).collect(),
         };
         let mut bytes = Vec::new();
-        Attach { worker, life, slots, ahead: self.ahead, has, new }.encode(&mut bytes);
+        AttachRequest { worker, life, slots, ahead: self.ahead, has, new }.encode(&mut bytes);
         self.ask(TasksKind::Attach, &bytes, true);
     }
 

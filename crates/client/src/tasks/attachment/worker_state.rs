@@ -9,7 +9,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dunlin_tasks::{Attached, AttemptReport, CommandReply, TaskCommand, TaskStart, WorkerOrder};
+use dunlin_tasks::{AttachResponse, AttemptReport, CommandReply, TaskCommand, TaskStart, WorkerOrder};
 use dunlin_wire::ErrorCode;
 use hashbrown::HashMap;
 
@@ -216,7 +216,7 @@ impl WorkerState {
 
     /// Handles the response to attaching. Tasks that belong to others are stopped; finished tasks are
     /// reported again.
-    pub(super) fn attached(&mut self, attached: &Attached) {
+    pub(super) fn attached(&mut self, attached: &AttachResponse) {
         if self.worker != 0 && (self.worker, self.life) != (attached.worker, attached.life) {
             self.lost_lease();
         }

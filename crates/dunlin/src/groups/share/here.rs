@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Departure, Event, Frame, LogName, MemberId, Position, Record, Share, SubscribeError, Topic,
+    Departure, Event, Frame, LogName, MemberId, Position, Record, ShareGroup, SubscribeError, Topic,
 };
 
 use crate::groups::membership::GroupMember;
@@ -17,7 +17,7 @@ use crate::groups::state::MembershipState;
 /// A member of a group whose topic this node owns.
 #[derive(Debug)]
 pub(super) struct Here {
-    membership: GroupMember<Share>,
+    membership: GroupMember<ShareGroup>,
     ahead: u32,
     taken: VecDeque<Taken>,
     frames: Vec<u8>,
@@ -43,7 +43,7 @@ struct Taken {
 }
 
 impl Here {
-    pub(super) fn new(membership: GroupMember<Share>, ahead: u32, confirms: ConsumptionMode) -> Here {
+    pub(super) fn new(membership: GroupMember<ShareGroup>, ahead: u32, confirms: ConsumptionMode) -> Here {
         let (taken, frames) = (VecDeque::new(), Vec::new());
         Here { membership, ahead: ahead.max(1), taken, frames, given: None, confirms }
     }
@@ -63,7 +63,7 @@ impl Here {
     /// The newest epoch from which the group received records.
     pub(super) fn epoch(&mut self) -> u32 {
         let of_parts =
-            |state: &mut MembershipState<Share>| state.parts.iter().map(GroupPartition::epoch).max();
+            |state: &mut MembershipState<ShareGroup>| state.parts.iter().map(GroupPartition::epoch).max();
         self.membership.with(|state, _, _| of_parts(state)).unwrap_or(0)
     }
 
@@ -138,7 +138,7 @@ impl Here {
     }
 }
 
-impl MembershipState<Share> {
+impl MembershipState<ShareGroup> {
     fn confirm(&mut self, member: MemberId, part: usize, seq: u64) {
         // A member is in its group until it leaves.
         let _ = self.parts[part].machine.confirm(member, seq);

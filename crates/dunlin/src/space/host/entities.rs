@@ -7,7 +7,7 @@ use dunlin_space::{
 
 use super::{Host, HostedRegion};
 
-/// Status of an entity id at a host.
+/// Whether an entity belongs to a region of this process, or is being handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntityStatus {
     /// The entity belongs to the region.

@@ -12,7 +12,7 @@ use crate::node::Node;
 /// Interval of updates.
 const FIGURES_EVERY: Duration = Duration::from_millis(250);
 
-/// Figures of one region, counted since it began on this node.
+/// Counters of one region since it began on this node: entities, ticks and handovers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionFigures {
     /// Its world.

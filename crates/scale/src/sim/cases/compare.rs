@@ -6,7 +6,7 @@ use crate::sim::scenario::{Service, SimulationScenario, SubmissionLoad, TenantLo
 use crate::sim::workload::Workload;
 use crate::simulated::ProviderDelays;
 
-/// The result of a policy.
+/// The simulated result of one scaling policy: worker hours, errors, and minutes with long waits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyRow {
     /// `reactive`, `predictive` or `oracle`.

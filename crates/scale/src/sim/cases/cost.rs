@@ -11,7 +11,7 @@ use crate::sizing::{MachineFit, WorkerNeed};
 
 use super::compare::policy_scenario;
 
-/// The savings of one strategy.
+/// The simulated cost of a month, with and without one measure that saves money.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostRow {
     /// The strategy.

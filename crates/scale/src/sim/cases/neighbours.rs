@@ -5,7 +5,7 @@ use dunlin_tasks::Quota;
 use crate::sim::scenario::{Service, SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 
-/// A tenant's quotas and use.
+/// The quotas of a simulated tenant, and how much of them its tasks used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantRow {
     /// Its name.
@@ -57,7 +57,7 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
     (rows.collect(), outcome.jain)
 }
 
-/// A tenant's throughput before and while the first tenant submits ten times as much.
+/// The simulated throughput of a tenant, before and while another tenant submits ten times as much.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NoisyNeighbourRow {
     /// Share of all workers that the usual load needs.

@@ -7,7 +7,7 @@ use crate::sim::workload::Workload;
 use crate::simulated::{ProviderDelays, SimulatedProvider};
 use crate::trigger::Trigger;
 
-/// The phases of a scale-out.
+/// The simulated durations of adding workers, from the passed threshold until they are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutRow {
     /// The trigger that caused the scale-out.
@@ -29,7 +29,7 @@ impl ScaleOutRow {
     }
 }
 
-/// The phases of a scale-in.
+/// The simulated durations of removing a worker, until it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInRow {
     /// Time until fewer workers had sufficed long enough, ms.
@@ -49,7 +49,7 @@ impl ScaleInRow {
     }
 }
 
-/// A scale-out with or without a warm pool.
+/// The simulated time to add workers with a warm pool of one size, and the hours that the pool costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WarmPoolRow {
     /// Size of the pool.

@@ -27,7 +27,7 @@ const ASK_AGAIN_NS: u64 = 1_000_000_000;
 /// How long a client's spawn waits for all responses.
 const CLIENT_NS: u64 = 1_500_000_000;
 
-/// The reason why a client's entity was not spawned.
+/// The reason why an entity was not added to a world.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dunlin::raft::Commands;
-use dunlin::state::{Answered, ControlCommand, ControlQuery};
+use dunlin::state::{ControlCommand, ControlOutcome, ControlQuery};
 use dunlin::topic::Waiter;
 use dunlin::wire::{self, ControlKind, ControlResult, FromNode, LongBytes, RequestRefused};
 use dunlin::{Control, ControlError, Refused};
@@ -57,7 +57,7 @@ struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 
 #[derive(Debug)]
 enum ResponseContent {
-    /// The bytes of an [`Answered`].
+    /// The bytes of a [`ControlOutcome`].
     Answered(Bytes),
     /// The query may be evaluated now.
     Question(Bytes),
@@ -151,7 +151,7 @@ impl Session {
             let held = node.acquire(&name, lease, &value).await;
             let content = held.map(|token| {
                 let mut out = Vec::new();
-                Answered::Done { reply: dunlin::state::ControlReply::Held { token } }.encode(&mut out);
+                ControlOutcome::Done { reply: dunlin::state::ControlReply::Held { token } }.encode(&mut out);
                 ResponseContent::Answered(out.into())
             });
             let outcome = RequestOutcome(request, content);
@@ -227,7 +227,7 @@ impl Session {
     fn say_answered(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
         // Decodes only a refusal. Other results are sent unchanged.
         if matches!(bytes, [_, REFUSED, ..])
-            && let Ok(Answered::Refused { refusal }) = Answered::decode(bytes)
+            && let Ok(ControlOutcome::Refused { refusal }) = ControlOutcome::decode(bytes)
         {
             return Err(Refused::from(&refusal));
         }
@@ -263,7 +263,7 @@ impl Drop for ControlRequests {
     }
 }
 
-/// The second byte of an [`Answered`] that refuses.
+/// The second byte of a [`ControlOutcome`] that refuses.
 const REFUSED: u8 = 2;
 
 fn each(requests: Vec<PendingRequest>, answers: Result<Vec<Bytes>, ControlError>) -> Vec<RequestOutcome> {

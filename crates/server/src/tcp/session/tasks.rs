@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use dunlin::raft::Commands;
-use dunlin::scheduler::{Attach, Attached, TaskCommand, TaskQuery, WorkerOrder};
+use dunlin::scheduler::{AttachRequest, AttachResponse, TaskCommand, TaskQuery, WorkerOrder};
 use dunlin::topic::Waiter;
 use dunlin::wire::{self, FromNode, LongBytes, RequestRefused, TaskOrders, TasksKind, TasksResult};
 use dunlin::{OrderQueue, Refused, TaskRule, Tasks, TasksError, WorkerAttachment};
@@ -103,7 +103,7 @@ enum ResponseContent {
     /// The query may be evaluated now.
     Question(Bytes),
     /// A worker is attached, for these tenants; empty for all.
-    Attached(Attached, Vec<Vec<u8>>),
+    Attached(AttachResponse, Vec<Vec<u8>>),
 }
 
 type OutcomeQueue = Arc<Mutex<VecDeque<RequestOutcome>>>;
@@ -232,7 +232,7 @@ impl Session {
     }
 
     fn take_worker(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
-        let attach = Attach::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+        let attach = AttachRequest::decode(bytes).map_err(|error| protocol(error.to_string()))?;
         let mut asked = WorkerAttachment::from(&attach);
         asked.tenants = self.node.may_work(asked.tenants).map_err(|error| Refused::from(&error))?;
         let workers = &self.task_requests.workers;

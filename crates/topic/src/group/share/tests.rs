@@ -20,7 +20,7 @@ fn limits() -> LogLimits {
 
 #[test]
 fn each_record_goes_to_one_member() {
-    let mut share = Share::new(&limits(), 10);
+    let mut share = ShareGroup::new(&limits(), 10);
     let mut source = records(11..=13);
     let (a, b) = (share.join().unwrap(), share.join().unwrap());
     assert_eq!(share.take(a, &mut source), Ok(Some(11)));
@@ -36,7 +36,7 @@ fn each_record_goes_to_one_member() {
 
 #[test]
 fn member_without_confirmations_gets_no_more_than_its_share() {
-    let mut share = Share::new(&limits(), 0);
+    let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=100);
     let a = share.join().unwrap();
     let taken = std::iter::from_fn(|| share.take(a, &mut source).unwrap()).count();
@@ -47,7 +47,7 @@ fn member_without_confirmations_gets_no_more_than_its_share() {
 
 #[test]
 fn unconfirmed_records_of_a_departed_member_are_reported() {
-    let mut share = Share::new(&limits(), 0);
+    let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=4);
     let (a, b) = (share.join().unwrap(), share.join().unwrap());
     for member in [a, a, b, a] {
@@ -63,7 +63,7 @@ fn unconfirmed_records_of_a_departed_member_are_reported() {
 
 #[test]
 fn returned_records_go_to_other_members() {
-    let mut share = Share::new(&limits(), 0);
+    let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=6);
     let (a, b) = (share.join().unwrap(), share.join().unwrap());
     for member in [a, a, a, b] {
@@ -87,7 +87,7 @@ fn returned_records_go_to_other_members() {
 
 #[test]
 fn returned_records_dropped_by_the_log_are_lost() {
-    let mut share = Share::new(&limits(), 0);
+    let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=4);
     let a = share.join().unwrap();
     for _ in 0..4 {
@@ -107,7 +107,7 @@ fn returned_records_dropped_by_the_log_are_lost() {
 
 #[test]
 fn losses_without_members_are_reported_to_the_next_one() {
-    let mut share = Share::new(&limits(), 0);
+    let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=2);
     let a = share.join().unwrap();
     share.take(a, &mut source).unwrap();
@@ -118,7 +118,7 @@ fn losses_without_members_are_reported_to_the_next_one() {
 
 #[test]
 fn loss_known_only_to_a_departed_member_is_passed_on() {
-    let mut share = Share::new(&limits(), 0);
+    let mut share = ShareGroup::new(&limits(), 0);
     let a = share.join().unwrap();
     let mut incoming = [SourceItem::LostRecords { first: 1, last: 2 }].into_iter();
     share.take(a, &mut || incoming.next()).unwrap();
@@ -130,7 +130,7 @@ fn loss_known_only_to_a_departed_member_is_passed_on() {
 
 #[test]
 fn member_over_the_limit_is_refused() {
-    let mut share = Share::new(&limits(), 0);
+    let mut share = ShareGroup::new(&limits(), 0);
     (0..3).for_each(|_| assert!(share.join().is_ok()));
     assert_eq!(share.join(), Err(GroupError::Full { members_max: 3 }));
 }
@@ -158,7 +158,7 @@ proptest! {
     #[test]
     fn every_record_is_taken_once_or_reported(steps in prop::collection::vec(step(), 1..200)) {
         // Ranges are not merged, so that the reports name every record.
-        let mut share = Share::new(&LogLimits { group_lost_ranges_max: 10_000, ..limits() }, 0);
+        let mut share = ShareGroup::new(&LogLimits { group_lost_ranges_max: 10_000, ..limits() }, 0);
         let mut members: Vec<MemberId> = Vec::new();
         let mut next = 1u64;
         let mut lose = 0;

@@ -1,6 +1,6 @@
 //! Claims of work groups.
 
-/// Limits of a record's attempts.
+/// The options of a work group: how long a claim lasts, and how many attempts a record has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkConfig {
     /// How long a claim lasts, ns.
@@ -15,7 +15,7 @@ impl Default for WorkConfig {
     }
 }
 
-/// A member's right to a record until the deadline.
+/// A member's right to a record of a work group until a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// The record.
@@ -28,7 +28,7 @@ pub struct Claim {
     pub deadline_ns: u64,
 }
 
-/// The claim is not valid: its deadline has passed, or it has ended.
+/// The error for a claim that has ended: its deadline has passed, or it was settled before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("claim {token} of record {seq} has ended or belongs to another member")]
 pub struct ClaimError {
@@ -38,7 +38,7 @@ pub struct ClaimError {
     pub token: u64,
 }
 
-/// How a member leaves.
+/// Whether a member left a work group by itself or died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
     /// The member leaves on its own: its claims do not count as attempts.
@@ -47,7 +47,7 @@ pub enum Departure {
     Died,
 }
 
-/// A record that failed as often as allowed.
+/// A record of a work group that has failed as often as allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The record.
@@ -58,7 +58,7 @@ pub struct DeadLetter {
     pub cause: DeadCause,
 }
 
-/// How the last attempt at a dead letter ended.
+/// The reason why the last attempt of a dead letter failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadCause {
     /// The member returned the record.

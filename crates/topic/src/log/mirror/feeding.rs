@@ -9,7 +9,7 @@ use crate::log::{AppendOptions, Log, LogContents};
 use crate::publish::PublishError;
 use crate::reducer::ReducerError;
 
-/// Why a mirror did not accept a batch.
+/// The reason why a mirror did not accept records from the topic's owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeedError {

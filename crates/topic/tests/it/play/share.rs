@@ -9,7 +9,7 @@ use super::group::{Feed, GroupOutput};
 use super::readers::Truth;
 
 pub(super) struct Sharers {
-    share: Share,
+    share: ShareGroup,
     feed: Feed,
     told: GroupOutput,
     /// Delivered and unconfirmed records.
@@ -30,7 +30,7 @@ enum End {
 impl Sharers {
     pub(super) fn of(topic: &Topic) -> Sharers {
         Sharers {
-            share: Share::new(&LIMITS, 0),
+            share: ShareGroup::new(&LIMITS, 0),
             feed: Feed::of(topic),
             told: GroupOutput::default(),
             open: BTreeMap::new(),

@@ -10,7 +10,7 @@ use serde_json::json;
 use dunlin_cli::console::Console;
 use dunlin_cli::table::TextTable;
 
-/// Prints events with their times.
+/// Prints what happens in the demo, each event with the time since the start.
 pub struct NarratorVoice<'a> {
     pub console: &'a Console,
     began: Instant,
@@ -52,10 +52,10 @@ impl<'a> NarratorVoice<'a> {
     }
 }
 
-/// A part's sentence, and whether it holds.
+/// The result of one part of the demo: the part's name, whether it passed, and a sentence that says so.
 pub type PartResult = (&'static str, (bool, String));
 
-/// The closing output of all parts.
+/// Collects the final tables and results of all parts of the demo, to print them together at the end.
 #[derive(Debug, Default)]
 pub struct ClosingReport {
     tables: Vec<u8>,

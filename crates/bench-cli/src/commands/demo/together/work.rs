@@ -20,7 +20,7 @@ const KILLS: &str = "2";
 /// Seconds between two rounds; the nodes forecast the repeated load.
 const EVERY: &str = "60";
 
-/// The Python demo and its interpreter.
+/// The Python program that submits and runs the demo's tasks, and the interpreter for it.
 #[derive(Debug)]
 pub struct WorkProgram {
     /// A Python interpreter with the `dunlin` package.
@@ -29,7 +29,7 @@ pub struct WorkProgram {
     pub directory: PathBuf,
 }
 
-/// The running program, which ends when this is dropped.
+/// The running Python program of the demo's tasks. Dropping the handle ends the program.
 pub struct WorkProcess {
     child: Child,
     lines: Receiver<String>,

@@ -16,7 +16,7 @@ use crate::outage::OutageReport;
 use crate::signals::StopFlag;
 use crate::state::State;
 
-/// Takes a recording's books and records, in their order.
+/// A destination of imported recordings: it takes each order book and its records in order.
 pub trait ImportTarget {
     /// Adds the next book.
     fn book(&mut self, recorded: &RecordedBook) -> Result<()>;
@@ -28,7 +28,7 @@ pub trait ImportTarget {
     fn finish(&mut self) -> Result<Option<u64>>;
 }
 
-/// Only checks the files.
+/// The import target of `--check`: it stores nothing, so that the files are only checked.
 pub struct CheckOnly;
 
 impl ImportTarget for CheckOnly {
@@ -45,7 +45,7 @@ impl ImportTarget for CheckOnly {
     }
 }
 
-/// A recording with a log for each book, and the checksums of its states.
+/// The import target of `--out`: a directory with a log for each book, and the checksums of the states.
 pub struct RecordingFolder {
     out: PathBuf,
     books: Vec<Book>,
@@ -146,7 +146,7 @@ impl ImportTarget for RecordingFolder {
     }
 }
 
-/// A running node, with a topic for each book.
+/// The import target that publishes to a running node, with a topic for each book.
 pub struct NodeTarget<'a> {
     client: &'a Client,
     /// 0 for the node's default.

@@ -13,7 +13,7 @@ const NAME: &str = "topics";
 const HEADING: &str = "dunlin recording 2";
 const HEADING_1: &str = "dunlin recording 1";
 
-/// A topic's entry in the list.
+/// The entry of one topic in a recording's list of topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedTopic {
     pub records: u64,
@@ -29,7 +29,7 @@ impl RecordedTopic {
     }
 }
 
-/// The recorded logs, by topic.
+/// A recording's list of topics: the entry of each topic, by name.
 pub type RecordedTopics = BTreeMap<String, RecordedTopic>;
 
 /// Writes the list beside the logs and syncs it.

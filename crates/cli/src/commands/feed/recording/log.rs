@@ -15,7 +15,7 @@ use crate::state::State;
 /// Bytes collected before they are written.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// The log of one recorded topic.
+/// Writes the records of one topic to a log of a recording.
 pub struct RecordedLog {
     topic: String,
     dir: PathBuf,

@@ -2,7 +2,7 @@
 
 use crate::outcome::CommandRefusal;
 
-/// A typed command.
+/// A command that the user types while `dunlin feed watch` runs.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WatchCommand {
     /// Watch another book.

@@ -21,6 +21,7 @@ use crate::state::State;
 /// The interval between two drawings.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
+/// Prints order books, as a live view in a terminal or as one line for each change.
 pub struct BookScreen {
     out: BufWriter<Screen<Stdout>>,
     paint: TextPainter,

@@ -2,7 +2,7 @@
 
 use terminal_size::{Height, Width};
 
-/// Columns and rows.
+/// The number of columns and rows of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalSize {
     pub columns: usize,
