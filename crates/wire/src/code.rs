@@ -168,7 +168,7 @@ codes! {
     52 DiskFailed "DISK_FAILED" No 500 DataLoss "text: the disk's error" "Replace the disk. Records that were acknowledged as synced can be read; records without an acknowledgement may be lost.";
     53 OwnerBehind "OWNER_BEHIND" Later 503 Unavailable "bytes without an answer, ns waited" "Publish more slowly, or connect to the node that owns the topic.";
     54 OwnerAway "OWNER_AWAY" Later 503 Unavailable "text: the topic, its owner, and what the topic waits for" "Try again. A volatile topic gets another owner soon; a durable topic waits until its owner returns.";
-    55 Reducer "REDUCER" No 422 InvalidArgument "which record of the batch, from 1 (0: it was one alone); text: the reason" "Correct the record: the topic's reducer rejects it.";
+    55 Reducer "REDUCER" No 422 InvalidArgument "number of the record in the batch, from 1 (0: a record without a batch); text: the reason" "Correct the record: the topic's reducer rejects it.";
     56 NoResponder "NO_RESPONDER" Later 503 Unavailable "text: the subject" "Start a responder for the subject. The request was not published.";
     57 NoReply "NO_REPLY" Later 504 DeadlineExceeded "milliseconds waited" "Send the request again if a repetition does no harm, or wait longer.";
     58 OutcomeUnknown "OUTCOME_UNKNOWN" Later 504 DeadlineExceeded "text: the reason" "The record may have been appended. Retry with the same producer and sequence, which never appends twice, or read the topic.";
@@ -189,7 +189,7 @@ codes! {
     104 BadKey "BAD_KEY" No 400 InvalidArgument "text: the fault" "Correct the key, range or time to live.";
     105 KeyTooLarge "KEY_TOO_LARGE" No 413 InvalidArgument "size, size allowed; text: the limit's name, which is in bytes or operations" "Use a shorter key or value, or fewer operations at a time.";
     106 NoRoom "NO_ROOM" Later 507 ResourceExhausted "bytes the state would have, bytes allowed; text: the limit, and what to do" "Delete keys, or raise the limit. Deletions still work.";
-    107 NoLeader "NO_LEADER" Later 503 Unavailable "milliseconds it was tried; text: the obstacle" "Nothing was changed. Try again once a majority of the nodes is up and connected.";
+    107 NoLeader "NO_LEADER" Later 503 Unavailable "milliseconds spent on attempts; text: the obstacle" "Nothing was changed. Try again once a majority of the nodes is up and connected.";
     108 CommandUnknown "COMMAND_UNKNOWN" No 504 Unknown "" "The command may have been executed. Read the current state before sending it again.";
     109 Compacted "COMPACTED" No 410 OutOfRange "the oldest revision held, the revision asked for" "Read the keys, then watch from the revision that the response names.";
     110 NoControl "NO_CONTROL" Later 503 Unavailable "text: the reason" "This node does not take part in its cluster. Read its log, and use another node.";
