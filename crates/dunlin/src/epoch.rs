@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn short_lived_names_push_no_other_epoch_ahead_of_the_clock() {
+    fn many_inboxes_advance_no_epoch_beyond_the_clock() {
         let now_ns = BEGIN_NS + 77 * UNIT_NS;
         let epochs = Epochs::new(now_ns);
         for inbox in 0..1000 {

@@ -104,7 +104,7 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
 
 /// An orderly end must not give writers `COMMAND_UNKNOWN`.
 #[test]
-fn ended_node_leaves_no_write_unknown() {
+fn stopping_node_leaves_no_write_with_unknown_outcome() {
     let listeners: Vec<String> = (0..3).map(|_| port::free().to_string()).collect();
     let options: Vec<Vec<String>> =
         listeners.iter().map(|listener| vec![format!("listener={listener}")]).collect();

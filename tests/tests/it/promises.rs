@@ -124,7 +124,7 @@ fn nats_keeps_every_promise_with_permissions() {
 
 /// Compares the table of `docs/listeners.md` with the tested guarantees. `DUNLIN_WRITE=1` writes the table.
 #[test]
-fn table_of_listeners_equals_the_promises_tested() {
+fn table_of_listeners_equals_the_tested_guarantees() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/listeners.md");
     let text = std::fs::read_to_string(page).expect("docs/listeners.md");
     let (before, rest) = text.split_once(BEGIN).expect("the mark where the table begins");
@@ -139,7 +139,7 @@ fn table_of_listeners_equals_the_promises_tested() {
     }
 }
 
-const BEGIN: &str = "<!-- promises: made by the test table_of_listeners_equals_the_promises_tested -->";
+const BEGIN: &str = "<!-- promises: made by the test table_of_listeners_equals_the_tested_guarantees -->";
 const END: &str = "<!-- end of promises -->";
 
 fn made_of(promises: &[Promise], listeners: &[&dyn Listener]) -> String {

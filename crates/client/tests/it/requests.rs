@@ -178,7 +178,7 @@ fn topics_are_listed_page_by_page() {
 }
 
 #[test]
-fn request_with_a_lost_response_is_unknown() {
+fn request_returns_unknown_after_a_lost_response() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::DeleteTopic(_))));
     });

@@ -229,7 +229,7 @@ fn record_lost_after_a_checksum_is_detected() {
 }
 
 #[test]
-fn slow_conflated_subscriber_lags_only_by_its_own_work() {
+fn slow_conflated_subscriber_reads_the_newest_state() {
     /// Records published while the subscriber processes one.
     const WORK: u64 = 25;
     const READS: usize = 100;

@@ -334,7 +334,7 @@ fn killed_node_knows_its_last_record() {
 }
 
 #[test]
-fn removed_log_without_its_note_is_reported_as_a_loss() {
+fn removed_log_and_position_file_are_reported_as_a_loss() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let (node, last) = published(dir);
@@ -346,7 +346,7 @@ fn removed_log_without_its_note_is_reported_as_a_loss() {
 }
 
 #[test]
-fn emptied_log_without_its_note_is_reported_as_a_loss() {
+fn emptied_log_and_removed_position_file_are_a_loss() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let (node, last) = published(dir);
@@ -518,7 +518,7 @@ fn only_keys_or_only_tasks_from_a_backup_begin_a_new_epoch() {
 }
 
 #[test]
-fn keys_and_tasks_with_an_empty_mark_begin_a_new_epoch() {
+fn keys_and_tasks_with_emptied_mark_files_begin_a_new_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let (node, _) = open(folder.path());
     let last = change(&node, "1");

@@ -226,7 +226,7 @@ fn full_side_accepts_changed_levels_but_no_new_one() {
 }
 
 #[test]
-fn replica_behind_the_kept_removals_needs_a_snapshot() {
+fn replica_older_than_the_kept_removals_needs_a_snapshot() {
     let limits = FeedLimits { removals_min: 4, ..FeedLimits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     for seq in 1..=20 {

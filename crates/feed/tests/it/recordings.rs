@@ -202,7 +202,7 @@ fn opening_rows_become_one_record_and_later_rows_events() {
 }
 
 #[test]
-fn closing_rows_followed_by_other_rows_are_events() {
+fn closing_rows_before_other_rows_are_ordinary_events() {
     let rows = "1,9,5,10.0,1,created,bid\n2,9,5,11.0,1,created,ask\n1,70,70,10.0,1,deleted,bid\n\
                 3,80,75,10.0,1,created,bid\n2,90,90,11.0,1,deleted,ask\n2,91,91,11.0,1,deleted,ask\n";
     let came = bitstamp(rows, false);
@@ -255,7 +255,7 @@ fn columns_are_found_by_heading_and_missing_ones_named() {
 const CROSSED: &str = "1,9,5,100.0,1,created,bid\n2,9,5,101.0,1,created,ask\n3,9,5,102.0,1,created,ask\n";
 
 #[test]
-fn opening_order_crossed_by_another_is_a_phantom() {
+fn opening_order_crossed_by_another_order_is_a_phantom() {
     let rows = format!(
         "{CROSSED}4,20,20000,101.0,1,created,bid\n5,30,20999,90.0,1,created,bid\n6,40,21000,90.0,1,created,bid\n"
     );

@@ -120,7 +120,7 @@ fn reserve(disk: &FakeDisk) -> DiskReserve {
 }
 
 #[test]
-fn reserve_needs_twice_its_room_and_survives_a_power_cut() {
+fn disk_reserve_needs_twice_its_size_and_survives_power_cuts() {
     let disk = FakeDisk::new(5);
     disk.set_room(19_999);
     let mut small = reserve(&disk);

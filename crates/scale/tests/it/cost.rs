@@ -54,7 +54,7 @@ fn worker_need_is_a_high_quantile_of_its_use() {
 }
 
 #[test]
-fn monthly_savings_come_from_runs_at_table_prices() {
+fn simulated_runs_show_savings_at_the_table_prices() {
     let workload = Workload::Diurnal { low_per_s: 2.0, high_per_s: 14.0, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::document(4, 60).with_forecast(75_000, vec![48]);
     let need = WorkerNeed { cpus: 1.4, memory_gib: 4.6 };

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_rate_limit_keeps_the_debt_and_grants_no_extra() {
+    fn changed_rate_limit_keeps_the_delay_of_earlier_requests() {
         let mut meter = RateMeter::new(100, 0);
         assert_eq!(pass(&mut meter, 300, 0), Ok(()));
         meter.set(100);

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identity_survives_restarts_and_counts_them() {
+    fn node_identity_is_kept_and_counts_the_restarts() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         assert_eq!(files.identity().unwrap(), None);

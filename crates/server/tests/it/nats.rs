@@ -88,7 +88,7 @@ fn record_refused_by_a_state_does_not_fail_its_burst() {
 }
 
 #[test]
-fn nats_wildcards_read_topics_created_later() {
+fn nats_wildcard_subscribers_read_topics_created_later() {
     let (_node, server) = serve_nats(|_| {});
     let (mut star, mut all) = (NatsPeer::open(&server), NatsPeer::open(&server));
     star.subscribe("a.*.c 1");

@@ -114,7 +114,7 @@ fn opening_node_reports_its_progress_and_then_admits_clients() {
 }
 
 #[test]
-fn client_of_an_opening_node_connects_once_it_is_open() {
+fn client_connects_when_an_opening_node_becomes_ready() {
     let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     let url = format!("dunlin://{}", relay.address);

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn held_points_are_owned_and_hidden_ones_far_from_borders() {
+    fn held_points_are_owned_and_hidden_points_far_from_borders() {
         let (space, plane) = (WorldBox::<3>::cube(100.0).unwrap(), WorldBox::<2>::cube(100.0).unwrap());
         for region in 1..=5 {
             let (held, hidden) = Trial::new(space, 5, region, 1.0).look_at((0..20_000).map(anywhere));

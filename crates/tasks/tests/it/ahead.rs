@@ -38,7 +38,7 @@ fn tasks_are_prefetched_only_if_more_wait_than_workers_exist() {
 }
 
 #[test]
-fn prefetched_tasks_use_the_credit_of_the_next_results() {
+fn prefetched_task_uses_credit_that_a_result_returns() {
     let mut scene = Scene::new();
     let worker = worker(&mut scene, 2, 3);
     plain(&mut scene, 12);

@@ -169,7 +169,7 @@ fn key_limit_is_released_however_its_task_ends() {
 }
 
 #[test]
-fn filling_queue_slows_down_then_refuses_low_then_all() {
+fn filling_queue_delays_then_refuses_low_priorities_then_all() {
     let mut scene = Scene::default();
     scene.tenant(TenantSettings { queued_max: 100, ..TenantSettings::new(b"a") });
     let mut submit = |count, priority| {

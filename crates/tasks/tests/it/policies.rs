@@ -26,7 +26,7 @@ fn full() -> TaskRefusal {
 }
 
 #[test]
-fn cancelled_tasks_leave_no_policy() {
+fn retry_policies_of_cancelled_tasks_are_freed() {
     let mut scene = limited();
     for delay_ms in 0..5_000 {
         let task = submit(&mut scene, "a", delay_ms).unwrap();

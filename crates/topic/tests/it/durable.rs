@@ -15,7 +15,7 @@ use crate::fixture::*;
 const AT_ONCE: AckLevel = AckLevel::Memory;
 
 #[test]
-fn subscribers_see_a_record_only_once_it_is_stored() {
+fn subscribers_see_a_record_only_after_it_is_stored() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -275,7 +275,7 @@ fn async_flush_completes_once_everything_is_stored() {
 }
 
 #[test]
-fn subscriber_of_an_ended_epoch_gets_its_rest_and_its_end() {
+fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
     let disk = Disk::new();
     for (epoch, records) in [(1, 50), (2, 30), (5, 20)] {
         let topic = disk.topic(durable(AT_ONCE), epoch);

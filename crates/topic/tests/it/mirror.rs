@@ -150,7 +150,7 @@ fn stamp(record: Record<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn hole_in_the_feed_is_a_gap_for_each_subscriber() {
+fn hole_in_a_mirrors_feed_is_a_gap_for_each_subscriber() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));

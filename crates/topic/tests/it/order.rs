@@ -10,7 +10,7 @@ const PUBLISHERS: u64 = 4;
 const EACH: u64 = 5_000;
 
 #[test]
-fn records_of_many_publishers_keep_each_ones_order() {
+fn records_keep_the_order_of_each_publisher() {
     let topic = large_topic(RUNNING);
     let mut readers: Vec<_> = (0..3).map(|_| subscriber(&topic, &earliest())).collect();
     let histories: Vec<Vec<(u64, u64)>> = thread::scope(|scope| {

@@ -60,7 +60,7 @@ fn grpc_call_without_credentials_or_permission_is_refused() {
 }
 
 #[test]
-fn grpc_wildcard_counts_denied_records_as_skipped() {
+fn grpc_wildcard_subscriber_counts_denied_records_as_skipped() {
     run(async {
         let guarded = Guarded::new(USERS);
         let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };

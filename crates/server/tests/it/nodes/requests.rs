@@ -183,7 +183,7 @@ fn inbox_with_custom_prefix_leaves_no_topic_on_any_node() {
 }
 
 #[test]
-fn subjects_read_at_two_nodes_are_no_inbox() {
+fn reply_subject_read_at_two_nodes_is_no_inbox() {
     let hall = TestCluster::patient(2);
     let (mut asker, mut watcher) = (hall.nats(1), hall.nats(2));
     watcher.subscribe("acme.> 1");

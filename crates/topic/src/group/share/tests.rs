@@ -106,7 +106,7 @@ fn returned_records_dropped_by_the_log_are_lost() {
 }
 
 #[test]
-fn losses_without_members_are_reported_to_the_next_one() {
+fn losses_of_an_empty_group_are_reported_to_its_next_member() {
     let mut share = Share::new(&limits(), 0);
     let mut source = records(1..=2);
     let a = share.join().unwrap();

@@ -297,7 +297,7 @@ fn new_owner_gives_publishers_time_to_return() {
 }
 
 #[test]
-fn new_owner_refuses_the_publisher_of_a_record_it_lacks() {
+fn publisher_is_refused_if_the_new_owner_lacks_its_record() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(100);
