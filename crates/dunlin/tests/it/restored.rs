@@ -227,7 +227,7 @@ fn assert_vouches_for_nothing(dir: &Path, positions: &[Position]) {
 }
 
 #[test]
-fn copy_of_a_running_node_reports_its_last_record_unknown() {
+fn copy_of_a_running_node_reports_an_unknown_last_record() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = published(&dir);
@@ -242,7 +242,7 @@ fn copy_of_a_running_node_reports_its_last_record_unknown() {
 /// Between the epoch of the copy and the epoch after its return, another epoch existed, which the copy does
 /// not know.
 #[test]
-fn copy_of_a_node_reports_ends_of_later_epochs_unknown() {
+fn copied_node_reports_unknown_ends_of_later_epochs() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = published(&dir);
@@ -261,7 +261,7 @@ fn copy_of_a_node_reports_ends_of_later_epochs_unknown() {
 }
 
 #[test]
-fn damaged_copy_reports_its_last_record_unknown() {
+fn damaged_copy_reports_an_unknown_last_record() {
     type Damage = fn(&Path);
     let damages: [(&str, Damage); 5] = [
         ("flipped", |log| {
@@ -298,7 +298,7 @@ fn damaged_copy_reports_its_last_record_unknown() {
 
 /// As `rsync -a` does: files with the same size and time stay, others are replaced.
 #[test]
-fn replaced_log_reports_its_last_record_unknown() {
+fn replaced_log_reports_an_unknown_last_record() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = published(&dir);

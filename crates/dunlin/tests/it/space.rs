@@ -69,7 +69,7 @@ fn topic_with_records_is_not_replaced_by_a_region() {
 }
 
 #[test]
-fn spawn_names_an_invalid_position_or_id() {
+fn spawn_error_names_an_invalid_position_or_id() {
     let node = node();
     let setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 1.0);
     let walk = Walk { speed_max: 1.0, turn: 1.0 };

@@ -174,7 +174,7 @@ fn stream_defects_are_reported_by_line_and_skipped() {
 }
 
 #[test]
-fn opening_rows_become_one_record_and_later_rows_events() {
+fn opening_rows_become_one_record_and_later_rows_are_events() {
     let came = bitstamp(
         "1,9,5,78318.0,1.5,created,bid\r\n2,9,5,78320.5,2.6e-06,created,ask\r\n\
          3,60,50,78319.0,0.075,created,bid\n3,61,51,78320.5,0.05,changed,bid\n3,62,52,78400.0,0.05,deleted,bid\n\

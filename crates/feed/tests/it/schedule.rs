@@ -8,7 +8,7 @@ fn taken(schedule: &mut FeedSchedule, now_ns: u64) -> Vec<DueRecord> {
 }
 
 #[test]
-fn records_are_due_at_even_times_even_when_taken_late() {
+fn due_times_stay_evenly_spaced_when_records_are_taken_late() {
     let mut schedule = FeedSchedule::new(1_000, [3]);
     let second = taken(&mut schedule, 1_000 + SECOND_NS - 1);
     let times: Vec<u64> = second.iter().map(|due| due.at_ns - 1_000).collect();

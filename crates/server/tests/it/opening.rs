@@ -145,7 +145,7 @@ fn client_waits_for_an_opening_node_despite_a_dead_one() {
 }
 
 #[test]
-fn client_continues_once_its_restarted_node_is_open() {
+fn client_continues_when_its_restarted_node_is_ready() {
     let (_node, server) = crate::serve();
     let at = server.tcp_addresses()[0];
     let relay = Relay::to(at);

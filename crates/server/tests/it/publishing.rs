@@ -88,7 +88,7 @@ fn full_reliable_topic_delays_only_its_own_publisher() {
 }
 
 #[test]
-fn blocked_publisher_continues_once_there_is_room() {
+fn blocked_publisher_continues_when_there_is_room() {
     let (node, server) = serve();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let config = TopicConfig { reliable: Some(Reliable::default()), retention, ..TopicConfig::default() };

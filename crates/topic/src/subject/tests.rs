@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn pattern_selection_of_a_topic_equals_full_subject_match(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
+    fn pattern_selection_equals_a_full_subject_match(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
         let topic = pattern(&topic);
         if let Some(tail) = topic.tail_of(subject(&s)) {
             let selected = match pattern(&p).select(&topic) {

@@ -262,7 +262,7 @@ fn publish_is_acknowledged_at_its_topics_level() {
 }
 
 #[test]
-fn async_flush_completes_once_everything_is_stored() {
+fn async_flush_completes_when_everything_is_stored() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AckLevel::Synced), 1);
     let mut publisher = topic.publisher("t");

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_begin_once_all_processes_have_joined() {
+    fn regions_begin_when_all_processes_have_joined() {
         let fresh = |processes: &[u64]| WorldSnapshot {
             began: [].into(),
             epochs: [].into(),

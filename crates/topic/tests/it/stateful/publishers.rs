@@ -45,7 +45,7 @@ fn state_without_a_publisher_reports_its_age_to_a_joiner() {
 }
 
 #[test]
-fn state_without_any_publisher_reports_since_when() {
+fn subscriber_learns_since_when_no_publisher_is_connected() {
     let opened_ns = MANUAL.now_ns();
     let topic = small();
     pass(Duration::from_secs(5));
