@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn exception_needs_a_reason_and_a_use() {
+    fn capability_exception_needs_a_reason_and_a_use() {
         let with = |reason: &str| {
             format!(
                 "{PAGE}\n| file | may name | because |\n|---|---|---|\n| `crates/topic/src/log.rs` | `clock` | {reason} |\n"

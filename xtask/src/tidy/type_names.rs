@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn second_type_of_a_name_fails_unless_listed() {
+    fn second_type_with_the_same_name_fails_unless_listed() {
         let (path, text) = ("crates/b/src/b.rs", "\npub enum Lane {}");
         let found = findings(path, text, "");
         assert_eq!(found.len(), 1, "{found:?}");

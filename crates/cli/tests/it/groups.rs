@@ -79,7 +79,7 @@ fn member_with_a_count_leaves_other_records_to_the_group() {
 }
 
 #[test]
-fn record_claimed_by_a_killed_member_goes_to_another() {
+fn record_claimed_by_a_killed_member_goes_to_another_member() {
     let node = Node::start();
     let mut killed = member(&node, &["--work", "--sleep", "1h"]);
     wait_for_members(&node, 1);

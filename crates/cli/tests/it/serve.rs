@@ -76,7 +76,7 @@ fn wrong_listener_error_names_the_protocol_of_the_listener() {
 }
 
 #[test]
-fn feed_serve_on_a_used_port_suggests_url_and_listen() {
+fn feed_serve_on_a_used_port_suggests_url_and_listen_options() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     let outcome = run(&["feed", "serve", "--config", "baseline_1x1_10k", "--listen", &address]);

@@ -317,7 +317,7 @@ fn oversized_state_ends_only_its_subscription() {
 }
 
 #[test]
-fn one_subscription_follows_many_books_and_new_ones() {
+fn one_subscription_follows_existing_and_later_books() {
     let running = RunningNode::start();
     let names: Vec<String> = (0..12).map(|number| format!("md.{number}")).collect();
     let mut sources: Vec<Source> = Vec::new();

@@ -616,7 +616,7 @@ fn restarted_node_does_not_repeat_an_old_topic_move() {
 }
 
 #[test]
-fn subscriber_from_an_old_epoch_gets_all_of_the_current_one() {
+fn subscriber_from_an_old_epoch_gets_all_of_the_current_epoch() {
     let stage = TestCluster::of(2);
     stage.topic_at(1, "t");
     let last = ["1", "2", "3", "4", "5"].map(|payload| publish(&stage.node(2), "t", payload))[4];

@@ -146,7 +146,7 @@ fn missing_log_is_a_gap_and_its_numbering_continues() {
 }
 
 #[test]
-fn subscriber_of_a_lost_epoch_is_moved_to_a_higher_one() {
+fn subscriber_of_a_lost_epoch_is_moved_to_a_higher_epoch() {
     let disk = FakeDisk::new(34);
     let (node, _) = open(&disk);
     node.create_topic("a", durable(), false).unwrap();

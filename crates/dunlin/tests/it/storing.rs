@@ -228,7 +228,7 @@ fn last_records_are_stored_after_a_publisher_stops_flushing() {
 }
 
 #[test]
-fn flushing_and_other_publishers_share_a_log_in_order() {
+fn records_of_publishers_with_and_without_flush_are_all_stored() {
     let disk = Gated::new(3);
     let node = node(&disk, 1);
     thread::scope(|scope| {

@@ -82,7 +82,7 @@ fn publish(node: &Node, records: usize) {
 }
 
 #[test]
-fn claims_of_a_killed_connection_go_to_others_at_once() {
+fn claims_of_a_killed_connection_go_to_other_members_at_once() {
     let (node, server) = serve();
     publish(&node, 3);
     // Its claims last for an hour, so the others do not wait for their end.

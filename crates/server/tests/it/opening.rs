@@ -125,7 +125,7 @@ fn client_connects_when_an_opening_node_becomes_ready() {
 }
 
 #[test]
-fn client_waits_for_an_opening_node_despite_a_dead_one() {
+fn client_waits_for_an_opening_node_despite_a_dead_node() {
     let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     // Nothing listens on this port, and no other program can get it.

@@ -8,7 +8,7 @@ use crate::peer::{Peer, frames};
 use crate::serve;
 
 #[test]
-fn published_records_are_acknowledged_and_read_by_another() {
+fn published_records_are_acknowledged_and_reach_another_client() {
     let (_node, server) = serve();
     let mut subscriber = Peer::connect(&server);
     subscriber.subscribe(7, "a.b", StartAt::Earliest, 1 << 20);

@@ -55,7 +55,7 @@ fn each_of_many_subscribers_gets_every_record() {
 }
 
 #[test]
-fn payloads_by_reference_arrive_like_others() {
+fn payloads_by_reference_arrive_like_copied_payloads() {
     let (node, server) = serve();
     let mut subscriber = Peer::connect(&server);
     subscriber.subscribe(1, "s", StartAt::Latest, PLENTY);

@@ -81,7 +81,7 @@ fn repeated_slots_command_sets_the_same_number_of_tasks() {
 }
 
 #[test]
-fn prefetched_tasks_of_a_departed_worker_go_to_others() {
+fn prefetched_tasks_of_a_departed_worker_go_to_other_workers() {
     let mut scene = Scene::new();
     let gone = worker(&mut scene, 1, 2);
     plain(&mut scene, 6);

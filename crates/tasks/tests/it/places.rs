@@ -26,7 +26,7 @@ fn one_of_ann() -> Scene {
 }
 
 #[test]
-fn unservable_task_yields_its_limit_to_a_runnable_one() {
+fn unservable_task_yields_its_limit_to_a_runnable_task() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     let (gpu, plain) = (scene.submit(needing_gpu()), scene.submit(of_ann(work())));
@@ -53,7 +53,7 @@ fn unservable_task_yields_its_limit_to_a_runnable_one() {
 
 /// The time advances over the moments at which the token and the delayed task are due.
 #[test]
-fn delayed_unservable_task_overtakes_no_runnable_one() {
+fn delayed_unservable_task_overtakes_no_runnable_task() {
     let mut scene = Scene::default();
     let limit =
         KeyLimit { rate: Some(Rate { count: 1, per_ms: 100, burst: 1 }), ..KeyLimit::running(b"user", 1) };

@@ -149,7 +149,9 @@ proptest! {
     }
 
     #[test]
-    fn match_by_prefix_and_tail_equals_match_of_whole_subjects(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
+    fn match_by_prefix_and_tail_equals_match_of_whole_subjects(
+        p in pattern_text(), topic in pattern_text(), s in subject_text(),
+    ) {
         let topic = pattern(&topic);
         if let Some(tail) = topic.tail_of(subject(&s)) {
             prop_assert_eq!(pattern(&p).matches_parts(topic.literal_prefix(), tail), naive(&p, &s));
@@ -157,7 +159,9 @@ proptest! {
     }
 
     #[test]
-    fn pattern_selection_equals_a_full_subject_match(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
+    fn pattern_selection_equals_a_full_subject_match(
+        p in pattern_text(), topic in pattern_text(), s in subject_text(),
+    ) {
         let topic = pattern(&topic);
         if let Some(tail) = topic.tail_of(subject(&s)) {
             let selected = match pattern(&p).select(&topic) {

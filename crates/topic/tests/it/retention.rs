@@ -58,7 +58,7 @@ fn history_with_large_batches_stays_within_its_bytes() {
 }
 
 #[test]
-fn record_larger_than_the_history_limit_is_the_only_one_kept() {
+fn record_larger_than_the_history_limit_is_kept_alone() {
     let topic = topic_of(config(16 << 10), &budget(), MANUAL);
     let mut ledger = Ledger::of(&topic);
     ledger.publish(10, 100);

@@ -44,7 +44,7 @@ fn unfinished_http2_preface_ends_the_connection() {
 }
 
 #[test]
-fn garbage_ends_the_connection_that_sent_it_and_no_other() {
+fn garbage_ends_only_the_connection_that_sent_it() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;

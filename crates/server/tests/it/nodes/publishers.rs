@@ -42,7 +42,7 @@ fn level(number: i64) -> Vec<u8> {
 }
 
 #[test]
-fn refused_remote_record_does_not_fail_others() {
+fn refused_remote_record_does_not_fail_other_records() {
     let hall = TestCluster::of(3);
     hall.topic_at(1, "md", book());
     let log = || hall.node(1).topic("md").unwrap().logs()[0].state_info().unwrap();
@@ -151,7 +151,7 @@ fn moved_state_topic_keeps_its_publishers() {
 }
 
 #[test]
-fn owner_refuses_records_relayed_behind_a_refused_one() {
+fn owner_refuses_records_relayed_behind_a_refused_record() {
     let hall = TestCluster::of(2);
     hall.topic_at(2, "t", TopicConfig::default());
     let url = hall.urls.lock().unwrap()[&1].clone();
