@@ -228,7 +228,7 @@ fn fill(scene: &mut Scene, tenant: &[u8]) -> usize {
 }
 
 #[test]
-fn tasks_of_one_tenant_cannot_use_up_the_room() {
+fn tasks_of_one_tenant_cannot_use_up_the_state_limit() {
     let mut scene = in_small_room();
     let (a, b) = (fill(&mut scene, b"a"), fill(&mut scene, b"b"));
     assert!(a > 20 && a > 3 * b && b > 3, "{a}, {b}");
