@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_name_and_empty_description_fail() {
+    fn crate_with_a_wrong_name_or_empty_description_fails() {
         let mut packages = three();
         packages[0].name = "frames".to_owned();
         packages[1].description.clear();

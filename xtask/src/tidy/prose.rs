@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_items_and_cells_are_read() {
+    fn prose_in_paragraphs_items_and_cells_is_checked() {
         let long = words(36);
         for page in [
             format!("- {long}"),

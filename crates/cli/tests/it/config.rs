@@ -25,7 +25,7 @@ fn setting_is_read_from_flag_variable_file_then_default() {
 }
 
 #[test]
-fn unknown_key_in_a_file_suggests_the_nearest() {
+fn unknown_key_in_a_file_suggests_the_nearest_key() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.toml");
     std::fs::write(&file, "[retention]\nbyte = 5\n").unwrap();

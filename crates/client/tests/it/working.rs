@@ -306,7 +306,7 @@ fn draining_worker_without_a_node_ends_when_idle() {
 }
 
 #[test]
-fn tenant_limit_caps_its_running_tasks() {
+fn tenant_limit_caps_the_running_tasks_of_a_tenant() {
     let node = start();
     let tasks = node.client().tasks();
     let limits = vec![KeyLimit::running(b"tenant", 2)];

@@ -117,7 +117,7 @@ fn topics_and_logs_from_a_backup_begin_a_new_epoch() {
 }
 
 #[test]
-fn overwritten_files_begin_a_new_epoch() {
+fn files_overwritten_by_a_backup_begin_a_new_epoch() {
     let (folder, last) = backed_up_and(copy);
     assert_goes_on_anew(&folder.path().join("data"), last);
 }

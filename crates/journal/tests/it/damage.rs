@@ -213,7 +213,7 @@ fn refusal_of_a_newer_recording_names_its_version() {
 }
 
 #[test]
-fn open_log_has_no_end_mark_but_is_sound() {
+fn open_log_without_an_end_mark_is_valid() {
     let disk = FakeDisk::new(3);
     let (mut journal, _) = open(&disk).unwrap();
     for first in 1..100 {

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_identity_format_is_refused_with_its_release() {
+    fn refusal_of_a_newer_identity_format_names_the_release() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         files.write("identity.json", br#"{"format": 9, "release": "7.0.0"}"#, PUBLIC).unwrap();

@@ -380,7 +380,7 @@ fn queue_members_share_messages_and_plain_subscribers_get_all() {
 }
 
 #[test]
-fn queue_on_some_subjects_of_a_topic_gets_only_those() {
+fn queue_group_on_some_subjects_of_a_topic_gets_only_those() {
     let (node, server) = serve_nats(|_| {});
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("orders", config, false).unwrap();

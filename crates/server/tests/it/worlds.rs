@@ -313,7 +313,7 @@ fn world_continues_after_the_cluster_lost_its_keys() {
 
 /// One of two processes is killed together with the node's keys, and another replaces it.
 #[test]
-fn newcomer_does_not_repopulate_regions_of_a_survivor() {
+fn joining_process_does_not_repopulate_existing_regions() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = scene("survived", 2, StandbyMode::Required);

@@ -56,7 +56,7 @@ fn burst_starts_at_once_and_then_one_task_per_interval() {
 }
 
 #[test]
-fn rate_limits_the_backlog_when_workers_arrive() {
+fn rate_limit_applies_to_a_backlog_when_workers_arrive() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate { count: 10, per_ms: 1_000, burst: 3 });
     scene.submit_all("a", vec![of(b"ann"); 50]);

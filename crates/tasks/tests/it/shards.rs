@@ -100,7 +100,7 @@ fn snapshot_is_restored_only_by_its_own_shard() {
 }
 
 #[test]
-fn worker_is_enlisted_with_its_labels_and_tenants() {
+fn worker_joins_another_shard_with_its_labels_and_tenants() {
     let labels = vec![Label { key: b"gpu", value: b"a100" }];
     let worker = NewWorker { labels, tenants: vec![b"a"], ..new_worker(1) };
     let command = TaskCommand::Enlist { id: 0x1_0000_0000, worker };

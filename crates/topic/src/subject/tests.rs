@@ -59,7 +59,7 @@ fn names_of_any_script_and_of_the_system_are_allowed() {
 }
 
 #[test]
-fn literal_prefix_ends_with_its_dot() {
+fn literal_prefix_of_a_pattern_ends_at_the_first_wildcard() {
     let cases = [
         ("a.b", "a.b"),
         ("a.*", "a."),
@@ -144,7 +144,7 @@ fn all_subjects() -> Vec<String> {
 
 proptest! {
     #[test]
-    fn matching_agrees_with_the_definition(p in pattern_text(), s in subject_text()) {
+    fn pattern_match_agrees_with_the_definition(p in pattern_text(), s in subject_text()) {
         prop_assert_eq!(pattern(&p).matches(subject(&s)), naive(&p, &s));
     }
 

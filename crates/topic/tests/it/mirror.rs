@@ -324,7 +324,7 @@ fn resuming_before_the_mirror_gives_all_records_or_a_gap() {
 }
 
 #[test]
-fn unread_mirror_is_emptied_and_restarts_at_the_owner() {
+fn unread_mirror_is_emptied_and_resumes_at_newer_records() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let mut reader = subscriber(&mirror, &from(Start::Latest));

@@ -104,7 +104,7 @@ fn process_without_the_secret_takes_no_region() {
 }
 
 #[test]
-fn unauthenticated_connections_keep_no_process_out() {
+fn unauthenticated_connections_do_not_keep_processes_out() {
     let mut lower = links(1, Vec::new());
     let address = lower.listener.local_addr().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);

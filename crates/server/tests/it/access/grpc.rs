@@ -126,7 +126,7 @@ fn node_stats_need_the_survey_permission_of_all_tenants() {
 }
 
 #[test]
-fn subscription_of_another_user_does_not_exist() {
+fn subscription_of_another_user_is_reported_as_missing() {
     let guarded = Guarded::new(
         "[tenants.acme]\n[users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\nsubscribe = [\"acme.>\"]\n\
          [users.bob]\npassword = \"HASH\"\npublish = [\"rata\"]\nsubscribe = [\"rata\"]\n\
