@@ -280,7 +280,7 @@ fn unread_records_of_a_deleted_topic_become_a_gap() {
 }
 
 #[test]
-fn log_remembers_at_most_producers_max_producers() {
+fn log_remembers_no_more_than_producers_max() {
     let again = |producers_max| {
         let topic = dunlin::topic::LogLimits { producers_max, ..dunlin::topic::LogLimits::default() };
         let node = Node::start(Config {

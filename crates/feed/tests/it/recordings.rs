@@ -322,7 +322,7 @@ fn byte_order_mark_before_either_format_is_skipped() {
 }
 
 #[test]
-fn file_without_a_line_of_its_format_is_foreign() {
+fn file_without_any_line_of_the_format_is_not_a_recording() {
     let is_foreign = |layout, text: &str| {
         let mut recording = Recording::new(layout, &RecordingOptions::default());
         recording.push(text.as_bytes(), &mut |_| {});
