@@ -36,7 +36,7 @@ fn subscribers_see_a_record_only_after_it_is_stored() {
 }
 
 #[test]
-fn batches_and_shared_payloads_are_stored_as_they_are_read() {
+fn stored_batches_and_shared_payloads_are_read_back_unchanged() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
