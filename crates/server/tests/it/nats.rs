@@ -240,7 +240,7 @@ fn client_without_echo_gets_no_own_records() {
 }
 
 #[test]
-fn nats_loss_disconnects_unless_gaps_were_requested() {
+fn nats_client_that_loses_records_gets_gaps_or_is_disconnected() {
     let (node, server) = serve_nats(|_| {});
     let retention = Retention { bytes: 64 << 10, records: None, age: None };
     node.create_topic("gaps", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();

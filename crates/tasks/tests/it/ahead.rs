@@ -163,7 +163,7 @@ fn unpredictable_worker_gets_no_task_before_it_finishes() {
 }
 
 #[test]
-fn worker_that_leaves_about_to_finish_loses_no_task() {
+fn worker_that_leaves_with_a_prefetched_task_loses_no_task() {
     let mut scene = Scene::new();
     let began_ms = steady(&mut scene, 2);
     let first = given(&mut scene).unwrap();

@@ -106,7 +106,7 @@ fn every_read_method_yields_the_same_records() {
 }
 
 #[test]
-fn spans_hold_the_records_frame_bytes() {
+fn cursor_spans_contain_the_frame_bytes_of_the_records() {
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
     ledger.publish(1_000, 100);
