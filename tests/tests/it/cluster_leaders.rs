@@ -243,7 +243,7 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
 
 /// A write on its way to a frozen leader must not wait for the end of a long silence.
 #[test]
-fn write_to_a_frozen_leader_goes_to_the_next() {
+fn write_to_a_frozen_leader_goes_to_the_next_leader() {
     // The wait is longer than the test, so only a new leader or term ends it.
     let own = vec!["silent=600000".to_owned()];
     let mut flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);

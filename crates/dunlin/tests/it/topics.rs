@@ -175,7 +175,7 @@ fn topics_are_listed_in_pages_ordered_by_name() {
 }
 
 #[test]
-fn pages_list_each_topic_once_whatever_its_pattern() {
+fn pages_list_each_topic_once_for_every_kind_of_pattern() {
     let node = node();
     for name in ["a", "a.b", "c.x", "d"] {
         node.publisher(name).unwrap();

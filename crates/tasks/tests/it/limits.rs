@@ -145,7 +145,7 @@ fn limited_key_value_delays_only_its_own_tasks() {
 }
 
 #[test]
-fn key_limit_is_released_however_its_task_ends() {
+fn key_limit_is_released_after_every_kind_of_task_end() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"kind", 1)];
     scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });

@@ -67,7 +67,7 @@ fn seats(shards: usize) -> impl Strategy<Value = Vec<WorkerSlots>> {
 
 proptest! {
     #[test]
-    fn due_slots_sum_to_all_slots_and_reach_shards_with_demand(shards in wants(), slots in 1..500u64) {
+    fn slot_shares_use_all_slots_and_reach_every_busy_shard(shards in wants(), slots in 1..500u64) {
         let due = due(&shards, slots);
         prop_assert!((due.iter().sum::<f64>() - slots as f64).abs() < 1e-6, "{due:?}");
         let is_kept = shards.iter().flatten().any(|want| want.kept > 0);

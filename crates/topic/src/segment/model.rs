@@ -129,7 +129,7 @@ fn buffer_is_reused_only_after_both_readers_have_left() {
 }
 
 #[test]
-fn reader_crosses_from_a_sealed_segment_to_the_next() {
+fn reader_crosses_from_a_sealed_segment_to_the_next_segment() {
     loom::model(|| {
         let budget = budget();
         let mut first = segment(&budget, 1);

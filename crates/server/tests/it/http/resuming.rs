@@ -10,7 +10,7 @@ use super::{HttpServer, short};
 const ID: &str = "last-event-id";
 
 #[test]
-fn returning_subscriber_gets_the_records_after_its_last() {
+fn returning_subscriber_gets_the_records_after_its_last_record() {
     let stage = HttpServer::new();
     let mut events = stage.events("/v1/topics/t/events", &[]);
     for n in 0..10 {

@@ -139,7 +139,7 @@ fn mirror_read_again_ignores_an_older_cached_snapshot() {
 }
 
 #[test]
-fn state_of_an_ended_epoch_is_not_shown_for_the_next() {
+fn state_of_an_ended_epoch_is_not_shown_for_the_next_epoch() {
     let (first, second) = (owner(1), owner(8));
     let mut setter = Setter::of(&first);
     setter.set(300);
