@@ -51,73 +51,73 @@ fn tries_all(listener: &dyn Listener, start: fn() -> anyhow::Result<NodeUnderTes
 }
 
 #[test]
-fn in_process_keeps_every_promise() {
+fn in_process_access_keeps_every_documented_guarantee() {
     keeps_its_promises(&rust::InProcess);
 }
 
 #[test]
-fn tcp_keeps_every_promise() {
+fn tcp_keeps_every_documented_guarantee() {
     keeps_its_promises(&rust::Tcp);
 }
 
 #[test]
-fn unix_socket_keeps_every_promise() {
+fn unix_socket_keeps_every_documented_guarantee() {
     keeps_its_promises(&rust::Unix);
 }
 
 #[test]
-fn http_keeps_every_promise() {
+fn http_keeps_every_documented_guarantee() {
     keeps_its_promises(&http::Http);
 }
 
 #[test]
-fn websocket_keeps_every_promise() {
+fn websocket_keeps_every_documented_guarantee() {
     keeps_its_promises(&ws::Binary);
 }
 
 #[test]
-fn websocket_json_keeps_every_promise() {
+fn websocket_json_keeps_every_documented_guarantee() {
     keeps_its_promises(&ws::Json);
 }
 
 #[test]
-fn grpc_keeps_every_promise() {
+fn grpc_keeps_every_documented_guarantee() {
     keeps_its_promises(&grpc::Grpc);
 }
 
 #[test]
-fn plain_nats_keeps_every_promise() {
+fn plain_nats_keeps_every_documented_guarantee() {
     keeps_its_promises(&nats::PlainSubscription);
 }
 
 #[test]
-fn nats_with_sequences_keeps_every_promise() {
+fn nats_with_sequences_keeps_every_documented_guarantee() {
     keeps_its_promises(&nats::NumberedSubscription);
 }
 
 #[test]
-fn tcp_keeps_every_promise_with_permissions() {
+fn tcp_keeps_every_documented_guarantee_with_permissions() {
     keeps_its_promises_to_users(&rust::Tcp);
 }
 
 #[test]
-fn http_keeps_every_promise_with_permissions() {
+fn http_keeps_every_documented_guarantee_with_permissions() {
     keeps_its_promises_to_users(&http::Http);
 }
 
 #[test]
-fn websocket_keeps_every_promise_with_permissions() {
+fn websocket_keeps_every_documented_guarantee_with_permissions() {
     keeps_its_promises_to_users(&ws::Binary);
     keeps_its_promises_to_users(&ws::Json);
 }
 
 #[test]
-fn grpc_keeps_every_promise_with_permissions() {
+fn grpc_keeps_every_documented_guarantee_with_permissions() {
     keeps_its_promises_to_users(&grpc::Grpc);
 }
 
 #[test]
-fn nats_keeps_every_promise_with_permissions() {
+fn nats_keeps_every_documented_guarantee_with_permissions() {
     keeps_its_promises_to_users(&nats::PlainSubscription);
     keeps_its_promises_to_users(&nats::NumberedSubscription);
 }

@@ -5,7 +5,7 @@ use dunlin::topic::Pattern;
 use crate::nats_peer::{NatsPeer, serve_nats};
 
 #[test]
-fn replies_to_a_custom_inbox_prefix_leave_no_topics() {
+fn replies_to_a_custom_inbox_prefix_create_no_topics() {
     let (node, server) = serve_nats(|_| {});
     let (mut service, mut asker) = (NatsPeer::open(&server), NatsPeer::open(&server));
     service.subscribe("svc 1");

@@ -381,7 +381,7 @@ fn disk_retention_gives_warnings_and_exact_gaps() {
 }
 
 #[test]
-fn start_by_time_reaches_into_the_disks_history() {
+fn start_by_time_finds_records_that_are_only_on_disk() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let mut ledger = Ledger::of(&topic);

@@ -126,7 +126,7 @@ fn topic_that_covers_reply_subjects_can_be_created_later() {
 }
 
 #[test]
-fn dunlin_services_leave_no_topics_for_custom_reply_subjects() {
+fn replies_of_dunlin_services_create_no_topics() {
     let hall = TestCluster::patient(3);
     let _in_process = hall.node(2).respond("svc.2", |mut request| drop(request.reply("here"))).unwrap();
     let _at_the_asker = hall.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
