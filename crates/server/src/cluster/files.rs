@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_of_an_older_build_has_no_checksum() {
+    fn node_identity_of_an_older_build_has_no_checksum() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         let identity = NodeIdentity::new("c0ffee", 3, "a:1").unwrap();

@@ -345,7 +345,7 @@ fn unread_mirror_is_emptied_and_resumes_at_newer_records() {
 }
 
 #[test]
-fn moved_log_ends_its_epoch_for_the_next_owner() {
+fn moved_log_ends_its_epoch_where_the_next_owner_starts() {
     let owner = Owner::of(&small_topic());
     let old = mirror_of(&owner, config(64 << 10));
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
@@ -421,7 +421,7 @@ fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
 }
 
 #[test]
-fn subscriber_of_an_older_epoch_is_not_ahead() {
+fn subscriber_of_an_older_epoch_does_not_count_as_ahead() {
     let (owner, mirror, mut newest) = fed_from_the_middle();
     let ninth_of_the_first = from(Start::After(Position { epoch: 1, seq: 9 }));
     let all = ["1 after 9 of None becomes 8-1", "8-1 a", "8-2 b", "8-3 c"];

@@ -66,14 +66,14 @@ fn meet((lower, higher): &mut (ProcessLinks, ProcessLinks), done: impl Fn(&Proce
 }
 
 #[test]
-fn region_that_begins_during_a_handshake_is_known_to_both_sides() {
+fn both_processes_know_a_region_that_begins_during_handshake() {
     let mut both = half_met(Vec::new());
     both.0.set_regions(vec![(REGION, EPOCH)]);
     meet(&mut both, |higher| higher.whereabouts(REGION) == Some((1, EPOCH)));
 }
 
 #[test]
-fn region_that_ends_during_a_handshake_is_known_to_no_side() {
+fn neither_process_knows_a_region_that_ends_during_handshake() {
     let mut both = half_met(vec![(REGION, EPOCH)]);
     both.0.set_regions(Vec::new());
     meet(&mut both, |higher| higher.whereabouts(REGION).is_none());
