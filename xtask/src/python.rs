@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_python_equals_the_version_of_the_package() {
+    fn oldest_supported_python_matches_the_package_metadata() {
         let read = |path: &str| fs::read_to_string(package().join(path)).unwrap();
         let (major, minor) = OLDEST;
         assert!(read("pyproject.toml").contains(&format!("requires-python = \">={major}.{minor}\"")));

@@ -71,7 +71,7 @@ def test_record_that_fails_too_often_becomes_a_dead_letter(client: dunlin.Client
     assert (letter.payload, letter.header("dunlin-dead-cause")) == (b"poison", b"nack")
 
 
-def test_other_threads_settle_jobs_while_one_waits(client: dunlin.Client, topic: str) -> None:
+def test_threads_settle_jobs_while_another_thread_waits(client: dunlin.Client, topic: str) -> None:
     for number in range(20):
         client.publish(topic, str(number))
     workers = []

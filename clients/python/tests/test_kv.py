@@ -122,7 +122,7 @@ def test_watch_before_the_history_reports_the_oldest_revision(tmp_path_factory: 
         node.kill()
 
 
-def test_watch_reports_restarted_revisions(brittle_node: Node) -> None:
+def test_watch_reports_that_revisions_restarted(brittle_node: Node) -> None:
     with dunlin.connect(brittle_node.url) as client:
         for number in range(3):
             client.kv.put("a", str(number))

@@ -106,7 +106,7 @@ def test_deleted_topic_is_reported_after_its_last_record(client: dunlin.Client, 
         events.next(PATIENCE)
 
 
-def test_wildcards_read_topics_that_come_later(client: dunlin.Client, topic: str) -> None:
+def test_wildcard_subscriptions_read_later_topics(client: dunlin.Client, topic: str) -> None:
     with client.subscribe(f"{topic}.*") as events:
         for name in ("a", "b"):
             client.publish(f"{topic}.{name}", name)

@@ -210,7 +210,7 @@ def test_invalid_task_calls_raise_their_own_error_class(client: dunlin.Client, t
         dunlin.Worker().run()
 
 
-def test_task_and_worker_ids_are_the_same_everywhere(
+def test_task_and_worker_ids_agree_in_all_calls_and_errors(
     client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
 ) -> None:
     start()

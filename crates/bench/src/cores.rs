@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn single_core_is_shared_by_both_sides() {
+    fn both_sides_of_a_benchmark_share_the_only_core() {
         // Like `taskset -c 0`.
         let _only = Pinned::to_nth(0).unwrap();
         assert!(Pin::Apart.side(0).unwrap().is_some() && Pin::Apart.side(1).unwrap().is_some());

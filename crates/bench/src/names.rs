@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probes_are_spread_over_all_names_and_repeatable() {
+    fn random_names_cover_all_topics_and_repeat_for_equal_seeds() {
         let names = TopicNames::new(100);
         let probes = names.random(10_000, &mut RandomNumbers::default());
         assert_eq!(probes, names.random(10_000, &mut RandomNumbers::default()));

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_of_odd_and_even_numbers_of_runs() {
+    fn median_is_the_middle_value_or_the_mean_of_two() {
         assert_eq!(Summary::of(&[3.0, 1.0, 2.0]).unwrap().median, 2.0);
         assert_eq!(Summary::of(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
         assert_eq!(Summary::of(&[]), None);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_runs_are_kept_in_scratch_and_refused() {
+    fn quick_runs_are_kept_in_scratch_and_not_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = run(true).keep(folder.path()).unwrap();
         assert_eq!(path.parent().unwrap(), folder.path().join("scratch"));

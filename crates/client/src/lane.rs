@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_batch_is_not_resent_after_another_was_sent() {
+    fn refused_batch_is_not_resent_after_a_newer_batch() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
         lane.refused(1, false, None);

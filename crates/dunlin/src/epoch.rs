@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn topic_agreed_on_before_the_start_begins_a_new_epoch() {
+    fn node_start_begins_a_new_epoch_of_a_known_topic() {
         let now_ns = BEGIN_NS + 77 * UNIT_NS;
         let epochs = Epochs::new(now_ns);
         assert_eq!(epochs.begin_anew("a", 70, now_ns), 78);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn short_lived_names_push_no_other_epoch_ahead_of_the_clock() {
+    fn many_inboxes_advance_no_epoch_beyond_the_clock() {
         let now_ns = BEGIN_NS + 77 * UNIT_NS;
         let epochs = Epochs::new(now_ns);
         for inbox in 0..1000 {

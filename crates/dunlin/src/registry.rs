@@ -440,7 +440,7 @@ mod tests {
     use crate::node::Node;
 
     #[test]
-    fn page_visits_only_topics_it_may_contain() {
+    fn topic_page_visits_only_possible_matches() {
         let node = Node::start(Config::default()).unwrap();
         for name in (0..300).map(|number| format!("big.{number}")).chain(["a.x".to_owned(), "z.x".to_owned()])
         {

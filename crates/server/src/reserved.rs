@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_address_is_refused_to_others() {
+    fn reserved_address_cannot_be_reserved_again() {
         let reserved = any();
         let again = ReservedAddress::new(reserved.address()).unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::AddrInUse);

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn setup_is_restored_from_its_configuration() {
+    fn region_setup_is_restored_from_its_configuration() {
         let world = WorldBox::<3>::new([0.0, -1.5, 0.0], [100.0, 1.5, 1e6]).unwrap();
         let mut setup = RegionSetup::new(RegionId(7), world, 1.0);
         setup.schema.register("fuel", ComponentKind::F32).unwrap();

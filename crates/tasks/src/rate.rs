@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn new_rate_keeps_the_missing_tokens_within_its_burst() {
+    fn rate_change_keeps_missing_tokens_up_to_the_new_burst() {
         let (slow, fast) = (Rate { count: 1, per_ms: 60_000, burst: 10 }, Rate::per_second(5));
         let mut bucket = Bucket::default();
         (0..4).for_each(|_| bucket.spend(&slow, 0));

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subscriber_hears_only_its_subjects_until_it_leaves() {
+    fn subject_is_read_until_its_last_subscriber_leaves() {
         let subscribers = LogSubscribers::default();
         let eu = Filter::new(|tail: &str| tail == "eu");
         subscribers.enter(Some(&eu), false);

@@ -176,7 +176,7 @@ fn handles_of_a_frozen_node_fail_in_two_heartbeats_and_resume() {
 }
 
 #[test]
-fn idle_subscription_overtaken_by_the_history_gets_exact_gap() {
+fn subscriber_overtaken_while_idle_gets_an_exact_gap() {
     let node = Node::anywhere(&[]);
     let (reading, writing) = (connect(&node), connect(&node));
     let mut subscriber = reading.subscribe("t", earliest()).unwrap();

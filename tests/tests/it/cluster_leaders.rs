@@ -104,7 +104,7 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
 
 /// An orderly end must not give writers `COMMAND_UNKNOWN`.
 #[test]
-fn ended_node_leaves_no_write_unknown() {
+fn stopping_node_leaves_no_write_with_unknown_outcome() {
     let listeners: Vec<String> = (0..3).map(|_| port::free().to_string()).collect();
     let options: Vec<Vec<String>> =
         listeners.iter().map(|listener| vec![format!("listener={listener}")]).collect();
@@ -243,7 +243,7 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
 
 /// A write on its way to a frozen leader must not wait for the end of a long silence.
 #[test]
-fn write_to_a_frozen_leader_goes_to_the_next() {
+fn write_to_a_frozen_leader_goes_to_the_next_leader() {
     // The wait is longer than the test, so only a new leader or term ends it.
     let own = vec!["silent=600000".to_owned()];
     let mut flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);

@@ -82,7 +82,7 @@ fn crowd_of_a_killed_node_is_in_sync_within_ten_seconds() {
 }
 
 #[test]
-fn crowd_with_reset_connections_returns_without_orphans() {
+fn crowd_with_reset_connections_leaves_no_dead_sessions() {
     reset_the_connections_of_a_crowd(100);
 }
 
@@ -93,7 +93,7 @@ mod long {
     }
 
     #[test]
-    fn crowd_with_reset_connections_returns_without_orphans() {
+    fn crowd_with_reset_connections_leaves_no_dead_sessions() {
         super::reset_the_connections_of_a_crowd(500);
     }
 }

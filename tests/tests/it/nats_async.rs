@@ -72,7 +72,7 @@ fn async_nats_delivers_messages_headers_and_wildcards() {
 }
 
 #[test]
-fn async_nats_groups_requests_limits_and_draining_work() {
+fn async_nats_supports_groups_requests_limits_and_drain() {
     with_client(|node, client| async move {
         let _node = node;
         let mut members = Vec::new();

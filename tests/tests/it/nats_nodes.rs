@@ -96,7 +96,7 @@ fn connect_urls_follow_nodes_that_come_and_go() {
 
 /// New subjects must not each need a raft entry of their own.
 #[test]
-fn new_subjects_of_one_read_share_raft_entries() {
+fn new_subjects_in_one_burst_share_raft_entries() {
     const SUBJECTS: usize = 200;
     // Log entries also renew leases.
     let own = vec!["lease=600000".to_owned()];

@@ -51,80 +51,80 @@ fn tries_all(listener: &dyn Listener, start: fn() -> anyhow::Result<NodeUnderTes
 }
 
 #[test]
-fn in_process_keeps_every_promise() {
+fn in_process_access_keeps_every_documented_guarantee() {
     keeps_its_promises(&rust::InProcess);
 }
 
 #[test]
-fn tcp_keeps_every_promise() {
+fn tcp_keeps_every_documented_guarantee() {
     keeps_its_promises(&rust::Tcp);
 }
 
 #[test]
-fn unix_socket_keeps_every_promise() {
+fn unix_socket_keeps_every_documented_guarantee() {
     keeps_its_promises(&rust::Unix);
 }
 
 #[test]
-fn http_keeps_every_promise() {
+fn http_keeps_every_documented_guarantee() {
     keeps_its_promises(&http::Http);
 }
 
 #[test]
-fn websocket_keeps_every_promise() {
+fn websocket_keeps_every_documented_guarantee() {
     keeps_its_promises(&ws::Binary);
 }
 
 #[test]
-fn websocket_json_keeps_every_promise() {
+fn websocket_json_keeps_every_documented_guarantee() {
     keeps_its_promises(&ws::Json);
 }
 
 #[test]
-fn grpc_keeps_every_promise() {
+fn grpc_keeps_every_documented_guarantee() {
     keeps_its_promises(&grpc::Grpc);
 }
 
 #[test]
-fn plain_nats_keeps_every_promise() {
+fn plain_nats_keeps_every_documented_guarantee() {
     keeps_its_promises(&nats::PlainSubscription);
 }
 
 #[test]
-fn nats_with_sequences_keeps_every_promise() {
+fn nats_with_sequences_keeps_every_documented_guarantee() {
     keeps_its_promises(&nats::NumberedSubscription);
 }
 
 #[test]
-fn tcp_keeps_every_promise_with_permissions() {
+fn tcp_keeps_every_documented_guarantee_with_permissions() {
     keeps_its_promises_to_users(&rust::Tcp);
 }
 
 #[test]
-fn http_keeps_every_promise_with_permissions() {
+fn http_keeps_every_documented_guarantee_with_permissions() {
     keeps_its_promises_to_users(&http::Http);
 }
 
 #[test]
-fn websocket_keeps_every_promise_with_permissions() {
+fn websocket_keeps_every_documented_guarantee_with_permissions() {
     keeps_its_promises_to_users(&ws::Binary);
     keeps_its_promises_to_users(&ws::Json);
 }
 
 #[test]
-fn grpc_keeps_every_promise_with_permissions() {
+fn grpc_keeps_every_documented_guarantee_with_permissions() {
     keeps_its_promises_to_users(&grpc::Grpc);
 }
 
 #[test]
-fn nats_keeps_every_promise_with_permissions() {
+fn nats_keeps_every_documented_guarantee_with_permissions() {
     keeps_its_promises_to_users(&nats::PlainSubscription);
     keeps_its_promises_to_users(&nats::NumberedSubscription);
 }
 
 /// Compares the table of `docs/listeners.md` with the tested guarantees. `DUNLIN_WRITE=1` writes the table.
 #[test]
-fn table_of_listeners_equals_the_promises_tested() {
+fn table_of_listeners_equals_the_tested_guarantees() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/listeners.md");
     let text = std::fs::read_to_string(page).expect("docs/listeners.md");
     let (before, rest) = text.split_once(BEGIN).expect("the mark where the table begins");
@@ -139,7 +139,7 @@ fn table_of_listeners_equals_the_promises_tested() {
     }
 }
 
-const BEGIN: &str = "<!-- promises: made by the test table_of_listeners_equals_the_promises_tested -->";
+const BEGIN: &str = "<!-- promises: made by the test table_of_listeners_equals_the_tested_guarantees -->";
 const END: &str = "<!-- end of promises -->";
 
 fn made_of(promises: &[Promise], listeners: &[&dyn Listener]) -> String {

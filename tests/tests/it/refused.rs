@@ -21,7 +21,7 @@ fn second_node_on_a_used_port_fails_with_the_address() {
 }
 
 #[test]
-fn publisher_over_the_memory_budget_is_refused_alone() {
+fn only_the_publisher_over_the_memory_budget_is_refused() {
     // A long heartbeat, so that a paused machine does not count as a dead node.
     let node = Node::anywhere(&["memory=4194304", "heartbeat=30000"]);
     let client = Client::connect(&node.url(), ClientOptions::default()).unwrap();

@@ -183,7 +183,7 @@ fn standby_continues_the_region_of_a_killed_process() {
 }
 
 #[test]
-fn process_killed_while_regions_are_recut_loses_no_entity() {
+fn process_killed_while_regions_move_loses_no_entity() {
     for pause in [Duration::ZERO, Duration::from_micros(500), Duration::from_millis(2)] {
         let mut world = standing_by(20);
         // A quarter of the world moves from the first process to the second, and then to the third.

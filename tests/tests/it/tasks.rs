@@ -62,7 +62,7 @@ fn did(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn tasks_of_a_killed_worker_go_to_another() {
+fn tasks_of_a_killed_worker_go_to_another_worker() {
     let node = Node::anywhere(&[]);
     let tasks = connect(&node.url()).tasks();
     // The lease must not end before the kill, even on a slow machine.
@@ -348,7 +348,7 @@ fn worker_at_a_follower_gets_tasks_submitted_elsewhere() {
 }
 
 #[test]
-fn node_with_another_shard_count_is_refused_with_the_right_one() {
+fn refusal_of_a_wrong_shard_count_names_the_right_count() {
     let mut cluster = TaskCluster::sharded(1, 2);
     let flock = &cluster.flock;
     let (token, through) = (flock.token(true), flock.members[0].address.clone());

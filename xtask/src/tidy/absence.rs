@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn each_capability_fails_outside_its_allowed_places() {
+    fn restricted_capability_outside_its_files_fails() {
         let sources = [
             "use std::net::TcpStream;",
             "use std::{fmt, net::{Shutdown}};",
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_uses_plain_values_and_tests_pass() {
+    fn allowed_files_and_test_code_pass_the_capability_check() {
         assert!(found("crates/server/src/protocol.rs", "use tokio::net::TcpListener;").is_empty());
         assert!(found("crates/topic/src/segment.rs", "unsafe {}").is_empty());
         assert!(found("crates/topic/src/segment/pool.rs", "unsafe {}").is_empty());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn exception_needs_a_reason_and_a_use() {
+    fn capability_exception_needs_a_reason_and_a_use() {
         let with = |reason: &str| {
             format!(
                 "{PAGE}\n| file | may name | because |\n|---|---|---|\n| `crates/topic/src/log.rs` | `clock` | {reason} |\n"

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn changelog_of_the_format_passes() {
+    fn changelog_in_the_required_format_passes() {
         let text = "# Changelog\n\nText.\n\n## [Unreleased]\n\n### Fixed\n\n- x\n\n## [0.12.3] - 2026-11-27\n\n\
                     ### Added\n### Changed\n### Removed\n### Security\n\n- `#x`\n  #y\n";
         assert_eq!(findings(text), [""; 0]);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_against_the_table_is_named_with_its_line() {
+    fn forbidden_dependency_is_named_with_its_line() {
         let mut packages = three();
         packages[0].dependencies.push("dunlin-topic".to_owned());
         let found = findings(packages, "[dependencies]\ndunlin-topic.workspace = true\n");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn crate_without_row_fails_and_row_without_crate_is_warned_of() {
+    fn unlisted_crate_fails_and_listed_missing_crate_warns() {
         let mut packages = three();
         packages.push(package("stray", &[]));
         packages.remove(0);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_name_and_empty_description_fail() {
+    fn crate_with_a_wrong_name_or_empty_description_fails() {
         let mut packages = three();
         packages[0].name = "frames".to_owned();
         packages[1].description.clear();

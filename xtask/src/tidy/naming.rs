@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_could_hold_anything_fail() {
+    fn vague_module_and_crate_names_fail() {
         assert_eq!(findings("crates/a/src/utils.rs", "").len(), 1);
         assert_eq!(findings("crates/a/src/topic_manager.rs", "").len(), 1);
         assert_eq!(findings("crates/common/src/lib.rs", "").len(), 1);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_items_and_cells_are_read() {
+    fn prose_in_paragraphs_items_and_cells_is_checked() {
         let long = words(36);
         for page in [
             format!("- {long}"),
@@ -214,14 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn word_count_has_one_word_for_a_code_span_and_none_for_marks() {
+    fn code_span_counts_as_one_word_and_punctuation_as_none() {
         let code = format!("`{}`", words(9));
         assert_eq!(findings(&format!("{} {code}, – 1.5 → 2", words(32))), [""; 0]);
         assert_eq!(findings(&format!("{} {code}, – 1.5 → 2", words(33))).len(), 1);
     }
 
     #[test]
-    fn each_refused_first_word_fails() {
+    fn sentence_with_a_refused_first_word_fails() {
         for opening in ["Who", "What", "Whose", "That", "What's", "(What", "“That", "**Who**"] {
             let found = findings(&format!("Text. {opening} reads it.\n"));
             assert_eq!(found.len(), 1, "{opening}: {found:?}");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn other_pages_and_the_generated_one_are_exempt() {
+    fn only_readme_and_written_docs_pages_are_checked() {
         let page = "What is it.";
         assert_eq!(found([(GENERATED, page), ("ARCHITECTURE.md", page)]).failures(), [""; 0]);
         assert_eq!(found([("README.md", page), ("docs/how-to/x.md", page)]).failures().len(), 2);

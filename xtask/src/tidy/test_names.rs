@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refused_first_word_fails() {
+    fn test_name_with_a_refused_first_word_fails() {
         for opening in ["who", "what", "whose", "of", "from"] {
             for found in findings_of(&format!("{opening}_reads")) {
                 assert_eq!(found.len(), 1, "{found:?}");

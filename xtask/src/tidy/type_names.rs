@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn second_type_of_a_name_fails_unless_listed() {
+    fn second_type_with_the_same_name_fails_unless_listed() {
         let (path, text) = ("crates/b/src/b.rs", "\npub enum Lane {}");
         let found = findings(path, text, "");
         assert_eq!(found.len(), 1, "{found:?}");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn exception_list_needs_reasons_and_uses() {
+    fn type_name_exception_needs_a_reason_and_a_use() {
         let unused = findings("crates/b/src/b.rs", "", "Lane\ta view of that of `a`\n");
         assert_eq!(unused.len(), 1, "{unused:?}");
         assert!(unused[0].starts_with("xtask/src/tidy/same-type-names.tsv:2: `Lane` is not"), "{unused:?}");

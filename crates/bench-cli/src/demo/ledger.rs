@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_missing_or_surplus_record_is_unaccounted() {
+    fn one_missing_or_surplus_record_is_unaccounted_for() {
         assert_eq!(judge(&[1, 2, 3, 4, 5, 6, 7, 8, 9], &[]).unaccounted, 1);
         assert_eq!(judge(&[1, 2, 3, 4, 6, 7, 8, 9, 10], &[]).unaccounted, 1);
         assert_eq!(judge(&[1, 2, 3, 4, 6, 7, 8, 9, 10], &[(4, 5)]).unaccounted, 1);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_records_in_the_right_number_are_unaccounted() {
+    fn exchanged_or_repeated_records_are_unaccounted_for() {
         let verdict = judge(&[1, 2, 4, 3, 5, 6, 7, 8, 9, 10], &[]);
         assert_eq!((verdict.unaccounted, verdict.bytes), (1, ContentMatch::Different));
         let verdict = judge(&[1, 2, 3, 4, 5, 6, 7, 8, 8, 10], &[]);

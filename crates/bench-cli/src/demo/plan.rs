@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_demo_topic_has_subscribers_and_one_has_a_slow_one() {
+    fn demo_plans_read_every_topic_and_the_short_one_slowly() {
         let all = ["market.a", SHORT_OF, SHORT_TOPIC];
         let readers = |topic: &str| {
             PLANS.iter().filter(|plan| plan.topics(all.into_iter()).iter().any(|t| t == topic)).count()

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_from_its_newest_run_and_cites_it() {
+    fn each_row_shows_and_cites_its_newest_run() {
         let older = run("1", &[("simulator", 10, 851.0), ("simulator", 25, 2_100.0)]);
         let newer = run("2", &[("node", 200, 16_000.0), ("simulator", 10, 850.0)]);
         let (title, lines) = told(&[older, newer]);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn row_of_an_older_run_that_the_suite_dropped_is_not_shown() {
+    fn old_row_outside_the_current_suite_is_not_shown() {
         let (title, lines) =
             told(&[run("1", &[("simulator", 77, 9.0)]), run("2", &[("simulator", 10, 850.0)])]);
         assert!(title.ends_with("(run 1)"), "{title}");

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn crowded_plot_shows_lines_of_both_sides() {
+    fn crowded_plot_keeps_lines_of_each_target() {
         let mut rows = RowSet::default();
         for target in ["dunlin", "nats"] {
             (0..9).for_each(|bytes| push(&mut rows, target, bytes, &[("p50_ns", 1e4), ("p99_ns", 2e4)]));

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn task_is_held_until_it_ends_or_another_worker_begins_it() {
+    fn worker_holds_a_task_until_it_ends_or_restarts_elsewhere() {
         let mut ledger = TaskLedger::default();
         ledger.acknowledged.extend([1, 2]);
         ledger.begins(0, begun(1, 10, 100)).unwrap();

@@ -39,7 +39,7 @@ fn every_use_case_is_measured_through_every_listener() {
 }
 
 #[test]
-fn raw_nats_clients_stream_fan_out_and_request() {
+fn raw_nats_clients_measure_streams_and_fan_out() {
     // Four sizes and three modes; two fan-outs.
     let rows = rows("nats_listener");
     assert_eq!((count(&rows, "nats", "msgs_per_s"), count(&rows, "nats", "deliveries_per_s")), (7, 2));
@@ -51,6 +51,6 @@ fn connections_case_measures_bytes_per_connection() {
 }
 
 #[test]
-fn every_misbehaving_client_leaves_others_served() {
+fn misbehaving_clients_do_not_stop_service_to_others() {
     assert_eq!(count(&rows("isolation"), "nats", "p50_times_alone"), 4);
 }

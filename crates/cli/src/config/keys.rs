@@ -478,7 +478,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misspelt_key_suggests_the_nearest_and_nonsense_none() {
+    fn misspelt_key_suggests_the_nearest_key_but_nonsense_does_not() {
         let names = || KEYS.iter().map(|key| key.name.to_owned());
         assert_eq!(nearest("retention.byte", names()).as_deref(), Some("retention.bytes"));
         assert_eq!(nearest("lisen", names()).as_deref(), Some("listen"));

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_override_the_file_and_misspelt_ones_warn() {
+    fn variables_override_the_file_and_misspelt_variables_warn() {
         let mut raw = lay("listen = \"127.0.0.1:1\"").unwrap();
         let variables =
             [("DUNLIN_LISTEN", "127.0.0.1:2"), ("DUNLIN_LISTN", "x"), ("DUNLIN_URL", "y"), ("HOME", "/")];

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_template_field_is_refused_with_the_known_ones() {
+    fn error_for_an_unknown_template_field_lists_the_known_fields() {
         let error = "{sequence}".parse::<Template>().unwrap_err();
         assert!(error.starts_with("there is no field {sequence}; there are subject, "), "{error}");
         assert!("{seq".parse::<Template>().is_err());

@@ -91,7 +91,7 @@ fn json_option_prints_errors_as_objects() {
 }
 
 #[test]
-fn subscriptions_are_listed_the_furthest_behind_first() {
+fn subscriptions_are_listed_by_descending_lag() {
     let node = Node::start();
     node.run(&["pub", "ticks", "1", "2", "3"]).done();
     let reader = |name: &str, more: &[&str]| -> Program {

@@ -3,7 +3,7 @@
 use crate::dunlin::{dunlin, run, run_with};
 
 #[test]
-fn flags_override_variables_then_the_file_then_defaults() {
+fn setting_is_read_from_flag_variable_file_then_default() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.toml");
     std::fs::write(&file, "heartbeat_ms = 1\nthreads = 1\nspin = true\n[retention]\nrecords = 5\n").unwrap();
@@ -25,7 +25,7 @@ fn flags_override_variables_then_the_file_then_defaults() {
 }
 
 #[test]
-fn unknown_key_in_a_file_suggests_the_nearest() {
+fn unknown_key_in_a_file_suggests_the_nearest_key() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.toml");
     std::fs::write(&file, "[retention]\nbyte = 5\n").unwrap();

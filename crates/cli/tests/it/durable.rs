@@ -48,7 +48,7 @@ fn durable_topic_of_each_ack_level_survives_stop_and_kill() {
 }
 
 #[test]
-fn unopened_topic_is_listed_while_the_others_are_served() {
+fn topic_that_cannot_be_opened_is_listed_beside_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let data = ["--data-dir", folder.path().to_str().unwrap()];
     let node = Node::start_with(&data);

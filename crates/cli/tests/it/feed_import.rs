@@ -27,7 +27,7 @@ fn stream_import_makes_a_topic_for_each_runner() {
 }
 
 #[test]
-fn skipped_lines_are_reported_and_refused_by_strict() {
+fn import_reports_skipped_lines_and_strict_refuses_them() {
     let check = |more: &[&str], input: &str| {
         run_with(dunlin(&[&["feed", "import", "--check", "-"], more].concat()), input.as_bytes())
     };
@@ -66,7 +66,7 @@ fn recorded(folder: &std::path::Path, name: &str, rows: &str) -> String {
 }
 
 #[test]
-fn dump_from_after_the_last_record_prints_nothing() {
+fn dump_that_starts_after_the_last_record_is_empty() {
     let folder = tempfile::tempdir().unwrap();
     let log = format!("{}/md.bitstamp.btcusd", recorded(folder.path(), "a", ROWS));
     let dumped = |from: &str| run(&["log", "dump", &log, "--from", from, "--json"]).done().lines().count();
@@ -77,7 +77,7 @@ fn dump_from_after_the_last_record_prints_nothing() {
 }
 
 #[test]
-fn log_of_another_recording_and_doubled_line_are_refused() {
+fn foreign_log_and_repeated_list_line_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let [a, b] = ["a", "b"].map(|name| recorded(folder.path(), name, ROWS));
     let list = format!("{a}/topics");
@@ -96,7 +96,7 @@ fn log_of_another_recording_and_doubled_line_are_refused() {
 }
 
 #[test]
-fn import_to_a_folder_verifies_and_replays() {
+fn recording_imported_to_a_folder_verifies_and_replays() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("rec");
     let out = out.to_str().unwrap();

@@ -42,7 +42,7 @@ fn each_record_goes_to_one_member_of_the_group() {
 }
 
 #[test]
-fn subject_given_for_a_topic_gets_the_topic_suggested() {
+fn error_for_a_subject_in_place_of_a_topic_names_the_topic() {
     let node = Node::start();
     node.run(&["topics", "create", "orders", "--pattern", "orders.>"]).done();
     for subjects in ["orders.>", "orders.q"] {
@@ -79,7 +79,7 @@ fn member_with_a_count_leaves_other_records_to_the_group() {
 }
 
 #[test]
-fn record_claimed_by_a_killed_member_goes_to_another() {
+fn record_claimed_by_a_killed_member_goes_to_another_member() {
     let node = Node::start();
     let mut killed = member(&node, &["--work", "--sleep", "1h"]);
     wait_for_members(&node, 1);

@@ -70,7 +70,7 @@ fn lock_command_ends_with_its_lease_while_the_node_is_frozen() {
 }
 
 #[test]
-fn lock_command_ends_with_its_lease_while_lock_is_frozen() {
+fn command_of_a_frozen_lock_program_ends_with_its_lease() {
     let node = Node::start();
     let (first, pid) = hold(&node, "stopped", "1s", "echo $$; exec sleep 600");
     signal("STOP", first.id());

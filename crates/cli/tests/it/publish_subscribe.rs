@@ -99,7 +99,7 @@ fn on_gap_fail_exits_with_1_after_reporting_the_gap() {
 }
 
 #[test]
-fn expect_seq_is_refused_when_the_topic_moved_on() {
+fn outdated_expect_seq_is_refused() {
     let node = Node::start();
     node.run(&["pub", "config", "v1", "--expect-seq", "0"]).done();
     let outcome = node.run(&["pub", "config", "v2", "--expect-seq", "0"]);

@@ -64,7 +64,7 @@ fn dev_prints_the_next_commands_and_ends_on_ctrl_c() {
 }
 
 #[test]
-fn client_at_a_wrong_listener_gets_the_protocol_named() {
+fn wrong_listener_error_names_the_protocol_of_the_listener() {
     let all = ["--nats-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
     let node = Node::start_with(&all);
     for (protocol, said) in [("nats=", "a NATS listener"), ("http=", "an HTTP listener")] {
@@ -76,7 +76,7 @@ fn client_at_a_wrong_listener_gets_the_protocol_named() {
 }
 
 #[test]
-fn feed_serve_on_a_used_port_suggests_url_and_listen() {
+fn feed_serve_on_a_used_port_suggests_url_and_listen_options() {
     let node = Node::start();
     let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
     let outcome = run(&["feed", "serve", "--config", "baseline_1x1_10k", "--listen", &address]);

@@ -273,7 +273,7 @@ fn moves_in(world: &str, url: &str, region: &serde_json::Value) {
 
 /// A world of one process: all entities are visible, one is changed, and a filter then shows only that one.
 #[test]
-fn space_near_lists_entities_and_command_changes_one() {
+fn space_near_lists_and_space_command_changes_entities() {
     let run_one =
         ["run", "one", "--processes", "1", "--flock", "300", "--edge", "100", "--listen", "127.0.0.1:0"];
     let world = Process::start(&run_one);

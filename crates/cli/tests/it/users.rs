@@ -73,7 +73,7 @@ fn added_users_log_in_with_their_credentials_until_removed() {
 }
 
 #[test]
-fn user_add_takes_no_connection_password_for_the_new_user() {
+fn user_add_does_not_use_the_connections_password() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (file, secret) = (path("users.toml"), path("secret"));

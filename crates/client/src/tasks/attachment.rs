@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn disconnected_draining_worker_ends_once_no_result_is_valid() {
+    fn disconnected_draining_worker_ends_when_no_result_is_valid() {
         let (ttl, since) = (Duration::from_secs(1_000), Instant::now());
         let (soon, late) = (since + Duration::from_secs(10), since + 2 * ttl);
         assert!(away(since).may_go_unheard(ttl, soon));

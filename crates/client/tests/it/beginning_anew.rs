@@ -199,7 +199,7 @@ fn subscriber_of_a_deleted_topic_ends_despite_recreation() {
 }
 
 #[test]
-fn restarts_of_a_durable_state_cause_no_trouble_report() {
+fn restarts_of_a_durable_state_report_no_fault() {
     for conflate in [false, true] {
         let disk = FakeDisk::new(51);
         let running = RunningNode::of(on_disk(&disk));
@@ -283,7 +283,7 @@ fn refused_record_removes_no_other_record() {
 }
 
 #[test]
-fn refused_record_of_an_idle_publisher_removes_no_other() {
+fn refused_record_of_an_idle_publisher_removes_no_other_record() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();
@@ -316,7 +316,7 @@ fn pipelined_retry_appends_only_new_records() {
 }
 
 #[test]
-fn refused_batch_names_its_record_and_appends_nothing() {
+fn batch_refusal_names_the_bad_record_and_appends_nothing() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();
@@ -343,7 +343,7 @@ fn sent_record_is_delivered_without_another_call() {
 }
 
 #[test]
-fn overrun_subscriber_receives_what_repairs_its_gap() {
+fn overrun_subscriber_gets_a_snapshot_or_delta_for_its_gap() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("t", &book(), false).unwrap();

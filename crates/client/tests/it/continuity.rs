@@ -79,7 +79,7 @@ fn gap_is_delivered_once_and_reading_continues() {
 }
 
 #[test]
-fn late_starting_gap_covers_missing_records_before_it() {
+fn gap_message_is_extended_to_earlier_missing_records() {
     let told = told(|link| {
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 15, last: 19 }));
         link.run(2, 19, 20, &["end"]);
@@ -226,7 +226,7 @@ fn credit_is_renewed_when_half_of_it_was_read() {
 }
 
 #[test]
-fn waiting_subscriber_sends_no_credit_without_records() {
+fn subscriber_returns_no_credit_before_it_reads_records() {
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
     let (client, node) =
         Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, move |_, mut link| {

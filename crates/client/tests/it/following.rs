@@ -96,7 +96,7 @@ fn disconnected_subscriber_resumes_before_its_last_gap() {
 }
 
 #[test]
-fn waiting_subscriber_returns_credit_without_records() {
+fn credit_used_by_advance_messages_is_renewed() {
     const CREDIT_BYTES: usize = 16 << 10;
     let limits = ClientLimits { credit_bytes: CREDIT_BYTES, ..ClientLimits::default() };
     let (client, node) =

@@ -186,7 +186,7 @@ fn retry_delay_ends_without_waiting_for_housekeeping() {
 }
 
 #[test]
-fn expired_claim_goes_to_another_and_its_late_ack_is_stale() {
+fn expired_claim_goes_to_another_member_and_late_ack_is_stale() {
     let (running, client) = start(TopicConfig::default());
     publish(&client, [7]);
     let options = GroupOptions { claim: Some(Duration::from_millis(200)), ..working() };

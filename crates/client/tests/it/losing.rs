@@ -274,7 +274,7 @@ fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
 }
 
 #[test]
-fn goodbye_without_confirmation_leaves_commands_unknown() {
+fn unconfirmed_command_returns_unknown_after_a_goodbye() {
     let (client, node) = Peer::serve(|peer, mut link| {
         command(&mut link);
         link.send(goodbye([0; 3]));

@@ -157,7 +157,7 @@ fn member_reclaims_undelivered_records_after_reconnecting() {
 }
 
 #[test]
-fn member_with_the_smallest_credit_waits_without_records() {
+fn member_with_one_byte_of_credit_is_not_woken() {
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
     let (client, node) =
         Peer::serve_with(ClientOptions { limits, ..ClientOptions::default() }, |_, mut link| {

@@ -88,7 +88,7 @@ fn unanswered_record_is_resent_with_the_same_sequence() {
 }
 
 #[test]
-fn lost_response_is_unknown_once_the_node_stays_away() {
+fn publish_returns_unknown_while_its_node_stays_away() {
     let (client, node) = Peer::serve_brisk(ClientOptions::default(), |_, mut link| {
         link.accept_publisher();
         link.accept_publish();
@@ -103,7 +103,7 @@ fn lost_response_is_unknown_once_the_node_stays_away() {
 }
 
 #[test]
-fn flush_returns_the_outcome_of_an_unknown_record() {
+fn flush_returns_the_receipt_of_a_record_of_unknown_outcome() {
     let (unknown, is_unknown) = mpsc::channel();
     let (client, node) = Peer::serve_brisk(ClientOptions::default(), move |peer, mut link| {
         let first = link.accept_publisher();

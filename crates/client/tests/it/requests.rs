@@ -106,7 +106,7 @@ fn refused_request_fails_at_once() {
 }
 
 #[test]
-fn reply_is_sent_before_its_inbox_opening_is_confirmed() {
+fn reply_does_not_wait_until_its_inbox_is_confirmed() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(1, 0));
         link.run(1, 0, 1, &["ask"]);
@@ -178,7 +178,7 @@ fn topics_are_listed_page_by_page() {
 }
 
 #[test]
-fn request_with_a_lost_response_is_unknown() {
+fn request_returns_unknown_after_a_lost_response() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.next(|message| assert!(matches!(message, FromClient::DeleteTopic(_))));
     });

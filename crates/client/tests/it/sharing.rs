@@ -73,7 +73,7 @@ fn threads_waiting_on_one_connection_get_their_own_records() {
 }
 
 #[test]
-fn unread_subscription_delays_no_other() {
+fn unread_subscription_delays_no_other_subscription() {
     let payload = "x".repeat(1000);
     let limits = ClientLimits { credit_bytes: 256 << 10, ..ClientLimits::default() };
     let (client, node) =

@@ -229,7 +229,7 @@ fn record_lost_after_a_checksum_is_detected() {
 }
 
 #[test]
-fn slow_conflated_subscriber_lags_only_by_its_own_work() {
+fn slow_conflated_subscriber_reads_the_newest_state() {
     /// Records published while the subscriber processes one.
     const WORK: u64 = 25;
     const READS: usize = 100;
@@ -317,7 +317,7 @@ fn oversized_state_ends_only_its_subscription() {
 }
 
 #[test]
-fn one_subscription_follows_many_books_and_new_ones() {
+fn one_subscription_follows_existing_and_later_books() {
     let running = RunningNode::start();
     let names: Vec<String> = (0..12).map(|number| format!("md.{number}")).collect();
     let mut sources: Vec<Source> = Vec::new();

@@ -292,7 +292,7 @@ fn draining_worker_finishes_its_tasks_and_takes_no_more() {
 }
 
 #[test]
-fn draining_worker_without_a_node_ends_once_idle() {
+fn draining_worker_without_a_node_ends_when_idle() {
     let node = start();
     let tasks = node.client().tasks();
     let idle = node.client().tasks().attach(options("other", 1)).unwrap();
@@ -310,7 +310,7 @@ fn draining_worker_without_a_node_ends_once_idle() {
 }
 
 #[test]
-fn tenant_limit_caps_its_running_tasks() {
+fn tenant_limit_caps_the_running_tasks_of_a_tenant() {
     let node = start();
     let tasks = node.client().tasks();
     let limits = vec![KeyLimit::running(b"tenant", 2)];

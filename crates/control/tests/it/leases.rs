@@ -162,7 +162,7 @@ fn lease_of_a_node_cannot_be_revoked_by_users() {
 }
 
 #[test]
-fn user_envelope_refuses_cluster_commands() {
+fn user_command_envelope_refuses_cluster_commands() {
     let mut bytes = Vec::new();
     ControlCommand::Limit { limits: ControlStateLimits::default() }.encode(&mut bytes);
     let command = ControlCommand::ByUser { user: b"ana", all_leases: true, command: &bytes };
@@ -188,7 +188,7 @@ fn greedy(stage: &mut TestState, user: &'static str) -> u64 {
 }
 
 #[test]
-fn one_user_cannot_use_up_the_leases_of_users_or_nodes() {
+fn one_user_cannot_use_up_the_leases_of_other_users_or_nodes() {
     let limits = ControlStateLimits { leases_max: 400, ..ControlStateLimits::default() };
     let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
     let grant = ControlCommand::Grant { ttl_ms: 100 };

@@ -203,7 +203,7 @@ fn one_tenant_cannot_use_up_the_room_for_keys() {
 }
 
 #[test]
-fn tenant_envelope_takes_client_commands_only() {
+fn tenant_command_envelope_takes_only_client_commands() {
     let mut limit = Vec::new();
     ControlCommand::Limit { limits: ControlStateLimits::default() }.encode(&mut limit);
     let mut of_tenant = Vec::new();

@@ -373,7 +373,7 @@ mod tests {
 
     /// An owner that answers while the topic moves names the epoch of the next owner.
     #[test]
-    fn membership_start_ignores_the_epoch_of_the_next_owner() {
+    fn group_member_does_not_resume_after_the_next_owners_epoch() {
         let member = membership();
         assert!(member.begin_asking(5));
         member.stands(9);
@@ -391,7 +391,7 @@ mod tests {
     /// Two threads look for members to place: a thread that joins, and the housekeeping thread. Without a
     /// guard, both asked the owner of a topic that had just moved, which kept two members for one.
     #[test]
-    fn only_one_thread_asks_for_a_membership() {
+    fn only_one_thread_requests_a_group_membership() {
         let member = membership();
         let asks = |member: &RemoteMembership| {
             let asked = Barrier::new(2);
@@ -419,7 +419,7 @@ mod tests {
 
     /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the same.
     #[test]
-    fn membership_starts_after_the_epoch_of_a_restarted_owner() {
+    fn group_member_resumes_after_the_last_epoch_of_its_owner() {
         let member = membership();
         assert!(member.begin_asking(5));
         member.stands(7);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_watchers_are_swept() {
+    fn dropped_watchers_are_removed() {
         let mut watchers = Watchers::new(100_000);
         let stays = NewLogs::new();
         watchers.add(&pattern("stays.*"), &stays, None).unwrap();

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timer_slack_is_reduced_only_while_punctual() {
+    fn timer_slack_is_reduced_only_during_punctual_timing() {
         let before = current_timer_slack().unwrap();
         let punctual = Punctual::new();
         assert_eq!(current_timer_slack().unwrap(), 1);

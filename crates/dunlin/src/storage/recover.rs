@@ -222,7 +222,7 @@ mod tests {
     use crate::node::Node;
 
     #[test]
-    fn flipped_bit_of_a_topic_file_refuses_the_right_topic() {
+    fn topic_with_a_flipped_bit_in_its_file_is_refused_by_name() {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();

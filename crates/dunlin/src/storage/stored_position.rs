@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_of_the_stored_log_end_reads_back_or_is_refused() {
+    fn stored_position_file_reads_back_or_is_refused() {
         let known = StoredPosition {
             epoch: 7,
             first_seq: 11,
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn recovered_log_of_the_noted_length_is_not_changed() {
+    fn only_a_log_shorter_than_its_stored_position_has_a_hole() {
         let known = StoredPosition {
             epoch: 7,
             first_seq: 1,

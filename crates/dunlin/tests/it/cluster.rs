@@ -488,7 +488,7 @@ fn deposed_owner_accepts_no_record_until_it_rejoins() {
 }
 
 #[test]
-fn long_history_of_another_node_is_read_at_own_speed() {
+fn slow_reader_of_a_remote_history_loses_no_record() {
     let stage = TestCluster::of(2);
     let retention = dunlin::topic::Retention { bytes: 32 << 20, ..Default::default() };
     stage.node(1).create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
@@ -523,7 +523,7 @@ impl Wake for AtOnce {
 }
 
 #[test]
-fn waiting_subscriber_reads_a_topic_once_it_is_known() {
+fn waiting_subscriber_reads_a_topic_created_at_another_node() {
     let stage = TestCluster::of(2);
     let waiter = Waiter::new();
     let at_once = Arc::new(AtOnce { newcomers: NewLogs::waking(waiter.clone()), reading: Mutex::default() });
@@ -546,7 +546,7 @@ fn waiting_subscriber_reads_a_topic_once_it_is_known() {
 }
 
 #[test]
-fn subscriber_gets_records_once_its_owner_is_reachable() {
+fn subscriber_gets_records_when_the_owner_becomes_reachable() {
     let stage = TestCluster::of(2);
     stage.topic_at(1, "t");
     stage.hall.mute.lock().unwrap().insert(1);
@@ -557,7 +557,7 @@ fn subscriber_gets_records_once_its_owner_is_reachable() {
 }
 
 #[test]
-fn subscription_alone_makes_a_node_the_new_owner() {
+fn node_with_only_a_subscriber_takes_over_a_topic() {
     let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     publish(&stage.node(1), "t", "first");
@@ -596,7 +596,7 @@ fn subscriber_follows_a_move_while_the_old_owner_is_alive() {
 }
 
 #[test]
-fn restarted_node_takes_no_old_move_for_a_new_one() {
+fn restarted_node_does_not_repeat_an_old_topic_move() {
     let stage = TestCluster::of(3);
     stage.topic_at(1, "t");
     let before = stage.hall.state.lock().unwrap().clone();
@@ -616,7 +616,7 @@ fn restarted_node_takes_no_old_move_for_a_new_one() {
 }
 
 #[test]
-fn subscriber_from_an_old_epoch_gets_all_of_the_current_one() {
+fn subscriber_from_an_old_epoch_gets_all_of_the_current_epoch() {
     let stage = TestCluster::of(2);
     stage.topic_at(1, "t");
     let last = ["1", "2", "3", "4", "5"].map(|payload| publish(&stage.node(2), "t", payload))[4];

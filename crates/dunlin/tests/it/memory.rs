@@ -34,7 +34,7 @@ fn topics_use_the_memory_budget_up_to_its_limit() {
 }
 
 #[test]
-fn partitions_and_long_names_are_charged_too() {
+fn partitions_and_long_names_use_the_memory_budget() {
     let node = with_memory(1 << 20);
     node.create_topic("plain", TopicConfig::default(), false).unwrap();
     let plain = node.budget().used();

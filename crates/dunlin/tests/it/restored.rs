@@ -117,7 +117,7 @@ fn topics_and_logs_from_a_backup_begin_a_new_epoch() {
 }
 
 #[test]
-fn overwritten_files_begin_a_new_epoch() {
+fn files_overwritten_by_a_backup_begin_a_new_epoch() {
     let (folder, last) = backed_up_and(copy);
     assert_goes_on_anew(&folder.path().join("data"), last);
 }
@@ -227,7 +227,7 @@ fn assert_vouches_for_nothing(dir: &Path, positions: &[Position]) {
 }
 
 #[test]
-fn copy_of_a_running_node_reports_its_last_record_unknown() {
+fn copy_of_a_running_node_reports_an_unknown_last_record() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = published(&dir);
@@ -242,7 +242,7 @@ fn copy_of_a_running_node_reports_its_last_record_unknown() {
 /// Between the epoch of the copy and the epoch after its return, another epoch existed, which the copy does
 /// not know.
 #[test]
-fn copy_of_a_node_reports_ends_of_later_epochs_unknown() {
+fn restored_copy_does_not_know_the_ends_of_later_epochs() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = published(&dir);
@@ -261,7 +261,7 @@ fn copy_of_a_node_reports_ends_of_later_epochs_unknown() {
 }
 
 #[test]
-fn damaged_copy_reports_its_last_record_unknown() {
+fn damaged_copy_reports_an_unknown_last_record() {
     type Damage = fn(&Path);
     let damages: [(&str, Damage); 5] = [
         ("flipped", |log| {
@@ -298,7 +298,7 @@ fn damaged_copy_reports_its_last_record_unknown() {
 
 /// As `rsync -a` does: files with the same size and time stay, others are replaced.
 #[test]
-fn replaced_log_reports_its_last_record_unknown() {
+fn replaced_log_reports_an_unknown_last_record() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = published(&dir);
@@ -334,7 +334,7 @@ fn killed_node_knows_its_last_record() {
 }
 
 #[test]
-fn removed_log_without_its_note_is_reported_as_a_loss() {
+fn removed_log_and_position_file_are_reported_as_a_loss() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let (node, last) = published(dir);
@@ -346,7 +346,7 @@ fn removed_log_without_its_note_is_reported_as_a_loss() {
 }
 
 #[test]
-fn emptied_log_without_its_note_is_reported_as_a_loss() {
+fn emptied_log_and_removed_position_file_are_a_loss() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let (node, last) = published(dir);
@@ -518,7 +518,7 @@ fn only_keys_or_only_tasks_from_a_backup_begin_a_new_epoch() {
 }
 
 #[test]
-fn keys_and_tasks_with_an_empty_mark_begin_a_new_epoch() {
+fn keys_and_tasks_with_emptied_mark_files_begin_a_new_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let (node, _) = open(folder.path());
     let last = change(&node, "1");

@@ -47,7 +47,7 @@ fn same_seed_gives_the_same_complete_books() {
 }
 
 #[test]
-fn simulation_ends_when_asked_to_stop() {
+fn simulation_ends_on_a_stop_request() {
     let (node, instruments) = node();
     let publishers = instruments.list().iter().map(|one| node.publisher(&one.topic()).unwrap()).collect();
     let start_ns = now_ns();

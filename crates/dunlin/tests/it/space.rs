@@ -26,7 +26,7 @@ fn begin(host: &mut Host<3, Walk>) -> Result<(), HostError> {
 }
 
 #[test]
-fn region_begins_despite_an_earlier_subscriber() {
+fn topic_of_an_early_subscriber_is_replaced_by_the_region() {
     let node = node();
     let topic = topic_of(WORLD, REGION);
     let mut early = node.subscribe(&topic, &SubscribeOptions::default()).unwrap();
@@ -46,7 +46,7 @@ fn region_begins_despite_an_earlier_subscriber() {
 }
 
 #[test]
-fn region_begins_with_its_prepared_topic() {
+fn region_keeps_the_topic_that_was_prepared_for_it() {
     let node = node();
     let mut host = host(&node);
     host.prepare(REGION).unwrap();
@@ -69,7 +69,7 @@ fn topic_with_records_is_not_replaced_by_a_region() {
 }
 
 #[test]
-fn spawn_names_an_invalid_position_or_id() {
+fn spawn_error_names_an_invalid_position_or_id() {
     let node = node();
     let setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 1.0);
     let walk = Walk { speed_max: 1.0, turn: 1.0 };
@@ -110,7 +110,7 @@ fn exchange(hosts: &mut [Host<3, Walk>; 2], now_ns: u64) {
 
 /// Another region that had the entity meanwhile reported the same entity.
 #[test]
-fn returned_entity_is_not_its_own_duplicate() {
+fn entity_that_returns_to_its_region_is_no_duplicate() {
     let regions = [RegionId(1), RegionId(2)];
     let even = Partition::even(3, &regions);
     let mut hosts = regions.map(|region| {

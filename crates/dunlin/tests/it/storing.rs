@@ -170,7 +170,7 @@ fn read(subscriber: &mut Subscriber, next: u64) -> u64 {
 }
 
 #[test]
-fn flush_during_a_slow_sync_of_another_topic_hides_no_record() {
+fn flush_stores_records_during_another_topics_slow_sync() {
     let disk = Gated::new(1);
     let node = node(&disk, 3);
     let mut publishers = ["1", "2", "3"].map(|topic| node.publisher(topic).unwrap());
@@ -228,7 +228,7 @@ fn last_records_are_stored_after_a_publisher_stops_flushing() {
 }
 
 #[test]
-fn flushing_and_other_publishers_share_a_log_in_order() {
+fn records_of_publishers_with_and_without_flush_are_all_stored() {
     let disk = Gated::new(3);
     let node = node(&disk, 1);
     thread::scope(|scope| {

@@ -61,7 +61,7 @@ fn totals_include_removed_records_and_deleted_topics() {
 }
 
 #[test]
-fn slow_subscriber_is_counted_with_its_loss_times() {
+fn survey_shows_losses_of_a_slow_subscriber_with_times() {
     let node = node();
     node.create_topic("t", short(), false).unwrap();
     let mut slow = node.subscribe("t", &named("slow")).unwrap();

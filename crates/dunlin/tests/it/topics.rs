@@ -175,7 +175,7 @@ fn topics_are_listed_in_pages_ordered_by_name() {
 }
 
 #[test]
-fn pages_list_each_topic_once_whatever_its_pattern() {
+fn pages_list_each_topic_once_for_every_kind_of_pattern() {
     let node = node();
     for name in ["a", "a.b", "c.x", "d"] {
         node.publisher(name).unwrap();
@@ -280,7 +280,7 @@ fn unread_records_of_a_deleted_topic_become_a_gap() {
 }
 
 #[test]
-fn log_remembers_at_most_producers_max_producers() {
+fn log_remembers_no_more_than_producers_max() {
     let again = |producers_max| {
         let topic = dunlin::topic::LogLimits { producers_max, ..dunlin::topic::LogLimits::default() };
         let node = Node::start(Config {

@@ -5,7 +5,7 @@ use dunlin::topic::{Publish, SubscribeOptions};
 use crate::{all, from_earliest, node};
 
 #[test]
-fn wildcard_reads_later_topics_from_their_first_record() {
+fn wildcard_subscriber_reads_later_topics_from_the_start() {
     let node = node();
     node.publisher("m.a").unwrap().publish("before").unwrap();
     let mut subscriber = node.subscribe("m.*", &SubscribeOptions::default()).unwrap();
@@ -18,7 +18,7 @@ fn wildcard_reads_later_topics_from_their_first_record() {
 }
 
 #[test]
-fn wildcard_opened_during_creation_reads_each_topic_once() {
+fn subscribing_during_topic_creation_misses_no_topic() {
     let node = node();
     let creator = {
         let node = node.clone();
@@ -45,7 +45,7 @@ fn wildcard_opened_during_creation_reads_each_topic_once() {
 }
 
 #[test]
-fn wildcard_matches_no_inbox_unless_it_names_it() {
+fn catch_all_subscription_reads_no_inbox() {
     let node = node();
     let mut everything = node.subscribe(">", &from_earliest()).unwrap();
     let _requester = node.requester(&SubscribeOptions::default()).unwrap();

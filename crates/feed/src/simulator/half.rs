@@ -110,7 +110,7 @@ mod tests {
     use super::SimulatedSide;
 
     #[test]
-    fn half_book_tracks_its_ends_over_sets_and_removals() {
+    fn simulated_side_tracks_its_best_and_worst_price() {
         let mut half = SimulatedSide::new(10);
         for key in [-3, 2, 0] {
             half.set(key, 7);

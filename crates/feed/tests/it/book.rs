@@ -214,7 +214,7 @@ fn invalid_entries_are_refused_with_position_and_value() {
 }
 
 #[test]
-fn full_side_accepts_changed_levels_but_no_new_one() {
+fn full_side_accepts_changed_levels_but_no_new_level() {
     let limits = FeedLimits { levels_max: 3, ..FeedLimits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     for price in 1..=3 {
@@ -226,7 +226,7 @@ fn full_side_accepts_changed_levels_but_no_new_one() {
 }
 
 #[test]
-fn replica_behind_the_kept_removals_needs_a_snapshot() {
+fn replica_older_than_the_kept_removals_needs_a_snapshot() {
     let limits = FeedLimits { removals_min: 4, ..FeedLimits::default() };
     let mut book = Book::with_limits(Scale::default(), limits);
     for seq in 1..=20 {

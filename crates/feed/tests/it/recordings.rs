@@ -174,7 +174,7 @@ fn stream_defects_are_reported_by_line_and_skipped() {
 }
 
 #[test]
-fn opening_rows_become_one_record_and_later_rows_events() {
+fn opening_rows_become_one_record_and_later_rows_are_events() {
     let came = bitstamp(
         "1,9,5,78318.0,1.5,created,bid\r\n2,9,5,78320.5,2.6e-06,created,ask\r\n\
          3,60,50,78319.0,0.075,created,bid\n3,61,51,78320.5,0.05,changed,bid\n3,62,52,78400.0,0.05,deleted,bid\n\
@@ -202,7 +202,7 @@ fn opening_rows_become_one_record_and_later_rows_events() {
 }
 
 #[test]
-fn closing_rows_followed_by_other_rows_are_events() {
+fn closing_rows_before_other_rows_are_ordinary_events() {
     let rows = "1,9,5,10.0,1,created,bid\n2,9,5,11.0,1,created,ask\n1,70,70,10.0,1,deleted,bid\n\
                 3,80,75,10.0,1,created,bid\n2,90,90,11.0,1,deleted,ask\n2,91,91,11.0,1,deleted,ask\n";
     let came = bitstamp(rows, false);
@@ -255,7 +255,7 @@ fn columns_are_found_by_heading_and_missing_ones_named() {
 const CROSSED: &str = "1,9,5,100.0,1,created,bid\n2,9,5,101.0,1,created,ask\n3,9,5,102.0,1,created,ask\n";
 
 #[test]
-fn opening_order_crossed_by_another_is_a_phantom() {
+fn opening_order_crossed_by_another_order_is_a_phantom() {
     let rows = format!(
         "{CROSSED}4,20,20000,101.0,1,created,bid\n5,30,20999,90.0,1,created,bid\n6,40,21000,90.0,1,created,bid\n"
     );
@@ -322,7 +322,7 @@ fn byte_order_mark_before_either_format_is_skipped() {
 }
 
 #[test]
-fn file_without_a_line_of_its_format_is_foreign() {
+fn file_without_any_line_of_the_format_is_not_a_recording() {
     let is_foreign = |layout, text: &str| {
         let mut recording = Recording::new(layout, &RecordingOptions::default());
         recording.push(text.as_bytes(), &mut |_| {});

@@ -8,7 +8,7 @@ fn taken(schedule: &mut FeedSchedule, now_ns: u64) -> Vec<DueRecord> {
 }
 
 #[test]
-fn records_are_due_at_even_times_even_when_taken_late() {
+fn due_times_stay_evenly_spaced_when_records_are_taken_late() {
     let mut schedule = FeedSchedule::new(1_000, [3]);
     let second = taken(&mut schedule, 1_000 + SECOND_NS - 1);
     let times: Vec<u64> = second.iter().map(|due| due.at_ns - 1_000).collect();
@@ -58,7 +58,7 @@ fn schedule_advises_to_sleep_then_spin_then_emit() {
 }
 
 #[test]
-fn dense_schedule_advises_to_sleep_for_one_grain() {
+fn dense_schedule_advises_one_short_sleep_of_fixed_length() {
     let mut schedule = FeedSchedule::new(0, [50_000; 2]).spinning(30_000);
     let mut dense = FeedSchedule::new(0, [50_000; 2]).spinning(u64::MAX);
     for now in (0..10_000_000).step_by(10_000) {
@@ -72,7 +72,7 @@ fn dense_schedule_advises_to_sleep_for_one_grain() {
 }
 
 #[test]
-fn occasional_close_records_are_not_dense() {
+fn occasionally_close_records_are_awaited_by_spinning() {
     let mut schedule = FeedSchedule::new(0, [1_000, 999]).spinning(30_000);
     while schedule.take(u64::MAX).unwrap().at_ns < 3_000_000_000 {}
     let due = schedule.peek().unwrap().at_ns;

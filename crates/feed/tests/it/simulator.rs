@@ -184,7 +184,7 @@ fn books_cross_where_allowed_and_uncross_again() {
 
 /// The standard deviation of the middle's move in n updates is volatility × √n ticks.
 #[test]
-fn volatility_moves_the_middle_by_its_value() {
+fn mid_price_deviation_equals_the_set_volatility() {
     const SPAN: usize = 1_000;
     for volatility in [0.05, 0.2, 0.5] {
         let settings = instruments("", volatility, 10, 200);

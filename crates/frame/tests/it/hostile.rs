@@ -43,7 +43,7 @@ fn flags_without_their_fields_are_refused() {
 }
 
 #[test]
-fn dirty_padding_is_refused() {
+fn nonzero_padding_is_refused() {
     let mut bytes = plain(b"hello");
     *bytes.last_mut().unwrap() = 1;
     assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::Padding));

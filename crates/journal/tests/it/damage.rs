@@ -199,7 +199,7 @@ fn missing_swapped_and_foreign_files_are_refused() {
 }
 
 #[test]
-fn recording_of_a_newer_version_is_refused_by_name() {
+fn refusal_of_a_newer_recording_names_its_version() {
     let (_, mut files) = recording();
     let header = &mut files[1].1[..512];
     header[8..12].copy_from_slice(&9_u32.to_le_bytes());
@@ -218,7 +218,7 @@ fn recording_of_a_newer_version_is_refused_by_name() {
 }
 
 #[test]
-fn open_log_has_no_end_mark_but_is_sound() {
+fn open_log_without_an_end_mark_is_valid() {
     let disk = FakeDisk::new(3);
     let (mut journal, _) = open(&disk).unwrap();
     for first in 1..100 {

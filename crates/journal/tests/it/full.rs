@@ -120,7 +120,7 @@ fn reserve(disk: &FakeDisk) -> DiskReserve {
 }
 
 #[test]
-fn reserve_needs_twice_its_room_and_survives_a_power_cut() {
+fn disk_reserve_needs_twice_its_size_and_survives_power_cuts() {
     let disk = FakeDisk::new(5);
     disk.set_room(19_999);
     let mut small = reserve(&disk);
@@ -190,7 +190,7 @@ fn ended_file_can_be_dropped_before_it_is_full() {
 }
 
 #[test]
-fn ended_file_on_a_full_disk_takes_further_records() {
+fn ended_file_is_continued_if_a_full_disk_allows_no_other() {
     let disk = FakeDisk::new(9);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();

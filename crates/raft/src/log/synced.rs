@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn mark_is_valid_after_any_power_cut() {
+    fn synced_mark_is_valid_after_any_power_cut() {
         for seed in 0..200 {
             let disk = Arc::new(FakeDisk::new(seed));
             let mut mark = open(&disk, 0).unwrap();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_mark_is_refused() {
+    fn damaged_synced_mark_is_refused() {
         let disk = Arc::new(FakeDisk::new(1));
         drop(open(&disk, 7).unwrap());
         disk.overwrite(&Path::new("/raft").with_extension(EXTENSION), vec![0; 1024]);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn mark_is_created_once_the_disk_has_room() {
+    fn synced_mark_is_created_when_the_disk_has_room() {
         let disk = Arc::new(FakeDisk::new(1));
         disk.set_room(disk.used() + 100);
         let mut mark = open(&disk, 3).unwrap();

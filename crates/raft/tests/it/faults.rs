@@ -121,7 +121,7 @@ async fn command_delay_starts_no_earlier_than_its_proposal() {
 /// Every start begins an epoch and a file of the journal. The log behind a snapshot therefore spans several
 /// files.
 #[tokio::test(flavor = "multi_thread")]
-async fn log_kept_behind_a_snapshot_survives_restarts() {
+async fn log_of_several_files_behind_a_snapshot_survives_restarts() {
     let limits = RaftLimits { log_bytes_max: 600, ..LIMITS };
     let mut stage = TestCluster::of(1, limits).await;
     let mut said = 0;

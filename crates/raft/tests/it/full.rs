@@ -70,7 +70,7 @@ async fn full_disk_takes_only_commands_that_free_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_continue_once_a_full_disk_has_room() {
+async fn writes_continue_when_a_full_disk_has_room() {
     let limits = RaftLimits { answer_ms_max: 2_000, ..LIMITS };
     let stage = TestCluster::of(1, limits).await;
     has_reserve(&stage, 1).await;
@@ -90,7 +90,7 @@ async fn writes_continue_once_a_full_disk_has_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn follower_with_a_full_disk_catches_up_once_it_has_room() {
+async fn follower_with_a_full_disk_catches_up_when_room_is_free() {
     let stage = TestCluster::of(3, LIMITS).await;
     let leader = stage.leader().await;
     let full = (1..=3).find(|id| *id != leader).unwrap();

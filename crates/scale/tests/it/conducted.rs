@@ -53,7 +53,7 @@ fn run(
 }
 
 #[test]
-fn backlog_scales_out_to_the_maximum_and_idleness_back_in() {
+fn autoscaler_scales_out_on_backlog_and_back_in_when_idle() {
     let mut autoscaler = autoscaler(2, 12);
     run(&mut autoscaler, 0, 1_000, 0, false);
     assert_eq!(ready(&autoscaler), 2);
@@ -66,7 +66,7 @@ fn backlog_scales_out_to_the_maximum_and_idleness_back_in() {
 }
 
 #[test]
-fn stopping_conductor_launches_nobody_and_ends_after_grace() {
+fn stopping_autoscaler_starts_no_worker_and_ends_after_grace() {
     let mut autoscaler = autoscaler(3, 12);
     run(&mut autoscaler, 0, 1_000, 0, false);
     autoscaler.stop(1_000, 400);

@@ -45,7 +45,7 @@ fn machines_are_priced_whole_and_reserve_system_memory() {
 }
 
 #[test]
-fn worker_need_is_a_high_quantile_of_its_use() {
+fn needed_worker_size_is_a_high_quantile_of_the_use() {
     let cpus: Vec<f64> = (1..=100).map(|at| f64::from(at) / 100.0).collect();
     let need = WorkerNeed::of(&cpus, &cpus).unwrap();
     assert_eq!((need.cpus, need.memory_gib), (0.95, 0.99));
@@ -54,7 +54,7 @@ fn worker_need_is_a_high_quantile_of_its_use() {
 }
 
 #[test]
-fn monthly_savings_come_from_runs_at_table_prices() {
+fn simulated_runs_show_savings_at_the_table_prices() {
     let workload = Workload::Diurnal { low_per_s: 2.0, high_per_s: 14.0, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::document(4, 60).with_forecast(75_000, vec![48]);
     let need = WorkerNeed { cpus: 1.4, memory_gib: 4.6 };

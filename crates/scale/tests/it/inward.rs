@@ -29,7 +29,7 @@ fn run_quiet(play: &mut Play, seconds: u64) {
 }
 
 #[test]
-fn scale_in_waits_for_the_documents_cool_down() {
+fn scale_in_waits_for_the_required_cool_down() {
     let mut play = too_many(Policy::document(10, 50));
     run_quiet(&mut play, 359);
     assert_eq!(play.drained(), []);
@@ -90,7 +90,7 @@ fn draining_workers_grace_covers_its_longest_task() {
 }
 
 #[test]
-fn cpu_use_between_both_thresholds_changes_no_worker() {
+fn cpu_use_between_the_thresholds_keeps_the_worker_count() {
     let mut play = too_many(Policy::document(5, 50));
     let idle: Vec<_> = play.instances(Phase::Ready).into_iter().map(|instance| (instance, 0)).collect();
     for cpu in [0.57, 0.60, 0.65, 0.69, 0.70] {

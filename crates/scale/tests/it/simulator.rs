@@ -86,7 +86,7 @@ fn slow_node_is_named_as_the_bottleneck() {
 }
 
 #[test]
-fn every_trigger_has_workers_ready_within_the_documents_time() {
+fn every_trigger_has_workers_ready_within_the_required_time() {
     let rows = scale_out(1);
     let most =
         [(Trigger::Cpu, 120), (Trigger::Queue, 115), (Trigger::Latency, 125), (Trigger::Predictive, 55)];
@@ -98,14 +98,14 @@ fn every_trigger_has_workers_ready_within_the_documents_time() {
 }
 
 #[test]
-fn scaling_in_takes_no_longer_than_the_documents_time() {
+fn scaling_in_takes_no_longer_than_required() {
     let row = scale_in(1).unwrap();
     assert!(row.total_ms() <= 450_000, "{row:?}");
     assert!(row.cooldown_ms >= 300_000, "{row:?}");
 }
 
 #[test]
-fn warm_pool_starts_faster_and_fails_less() {
+fn warm_starts_are_faster_and_fail_less_than_cold_ones() {
     let rows = warm_pool(1, 5_000);
     let (cold, warm) = (rows[0], rows[1]);
     assert!(warm.total_ms <= 55_000 && cold.total_ms <= 120_000, "{rows:?}");

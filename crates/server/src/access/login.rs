@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_user_has_a_real_hash_that_never_matches() {
+    fn hash_for_unknown_users_is_valid_but_matches_no_password() {
         assert!(secret::is_hash(NOBODYS) && !secret::verify(NOBODYS, b"nobody"));
     }
 

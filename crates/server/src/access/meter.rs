@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn request_above_the_rate_passes_and_delays_the_next_ones() {
+    fn request_above_the_rate_passes_and_delays_later_requests() {
         let mut meter = RateMeter::new(100, 0);
         assert_eq!(pass(&mut meter, 300, 0), Ok(()));
         assert_eq!(pass(&mut meter, 1, SECOND), Err(Duration::from_millis(1_010)));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_rate_limit_keeps_the_debt_and_grants_no_extra() {
+    fn changed_rate_limit_keeps_the_delay_of_earlier_requests() {
         let mut meter = RateMeter::new(100, 0);
         assert_eq!(pass(&mut meter, 300, 0), Ok(()));
         meter.set(100);

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identity_survives_restarts_and_counts_them() {
+    fn node_identity_is_kept_and_counts_the_restarts() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         assert_eq!(files.identity().unwrap(), None);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_of_an_older_build_has_no_checksum() {
+    fn node_identity_of_an_older_build_has_no_checksum() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         let identity = NodeIdentity::new("c0ffee", 3, "a:1").unwrap();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_identity_format_is_refused_with_its_release() {
+    fn refusal_of_a_newer_identity_format_names_the_release() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         files.write("identity.json", br#"{"format": 9, "release": "7.0.0"}"#, PUBLIC).unwrap();

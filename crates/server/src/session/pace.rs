@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn paused_sessions_wake_once_and_few_end_the_busy_state() {
+    fn paused_session_wakes_once_and_the_thread_is_not_busy() {
         let mut pace = WritePacer::new();
         pace.busy = true;
         let mut session = PausedChannels::default();

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn region_waits_for_its_promoted_standby_and_the_next_one() {
+    fn region_waits_for_its_promoted_standby_and_the_next_standby() {
         let mut standby_tracker = strict();
         standby_tracker.name(R, 7, true);
         assert!(standby_tracker.begin(R, 7));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn named_but_absent_standby_is_not_replaced_by_an_old_one() {
+    fn named_but_absent_standby_is_not_replaced_by_an_old_standby() {
         let mut standby_tracker = strict();
         standby_tracker.name(R, 7, true);
         assert!(standby_tracker.begin(R, 7));

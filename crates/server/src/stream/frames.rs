@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_close_nothing_is_read() {
+    fn nothing_is_read_after_a_close_frame() {
         let sent =
             [frame(0x82, b"one", [1, 2, 3, 4]), frame(0x88, &[3, 232], [0; 4]), vec![0xff; 9]].concat();
         let (out, asked) = decode(&sent, sent.len()).unwrap();

@@ -98,7 +98,7 @@ fn work_returns_when_its_claim_expires() {
 }
 
 #[test]
-fn work_of_a_disconnected_client_goes_to_another() {
+fn work_of_a_disconnected_client_goes_to_another_client() {
     let (node, server) = serve();
     publish(&node, &["1"]);
     let (one, two) = (connect(&server), connect(&server));

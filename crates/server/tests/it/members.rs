@@ -82,7 +82,7 @@ fn publish(node: &Node, records: usize) {
 }
 
 #[test]
-fn claims_of_a_killed_connection_go_to_others_at_once() {
+fn claims_of_a_killed_connection_go_to_other_members_at_once() {
     let (node, server) = serve();
     publish(&node, 3);
     // Its claims last for an hour, so the others do not wait for their end.
@@ -169,7 +169,7 @@ fn work_group_loses_no_record_over_100_killed_connections() {
 }
 
 #[test]
-fn unused_records_of_a_killed_member_are_a_gap_for_others() {
+fn unconfirmed_records_of_a_killed_member_are_a_gap_for_others() {
     let (node, server) = serve();
     publish(&node, 10);
     let mut dies = joined(&server, GroupKind::Share, CREDIT);
@@ -191,7 +191,7 @@ fn unused_records_of_a_killed_member_are_a_gap_for_others() {
 }
 
 #[test]
-fn member_without_credit_delays_no_other() {
+fn member_without_credit_delays_no_other_member() {
     let (node, server) = serve();
     let mut starves = joined(&server, GroupKind::Share, 1);
     publish(&node, 1);
@@ -210,7 +210,7 @@ fn member_without_credit_delays_no_other() {
 }
 
 #[test]
-fn leaving_member_returns_its_claims_as_untried() {
+fn claim_of_a_leaving_member_does_not_count_as_an_attempt() {
     let (node, server) = serve();
     publish(&node, 1);
     for leave in [FromClient::Unsubscribe { subscription: 1 }, FromClient::Leave] {

@@ -88,7 +88,7 @@ fn record_refused_by_a_state_does_not_fail_its_burst() {
 }
 
 #[test]
-fn nats_wildcards_read_topics_created_later() {
+fn nats_wildcard_subscribers_read_topics_created_later() {
     let (_node, server) = serve_nats(|_| {});
     let (mut star, mut all) = (NatsPeer::open(&server), NatsPeer::open(&server));
     star.subscribe("a.*.c 1");
@@ -240,7 +240,7 @@ fn client_without_echo_gets_no_own_records() {
 }
 
 #[test]
-fn nats_loss_disconnects_unless_gaps_were_requested() {
+fn nats_client_that_loses_records_gets_gaps_or_is_disconnected() {
     let (node, server) = serve_nats(|_| {});
     let retention = Retention { bytes: 64 << 10, records: None, age: None };
     node.create_topic("gaps", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
@@ -380,7 +380,7 @@ fn queue_members_share_messages_and_plain_subscribers_get_all() {
 }
 
 #[test]
-fn queue_on_some_subjects_of_a_topic_gets_only_those() {
+fn queue_group_on_some_subjects_of_a_topic_gets_only_those() {
     let (node, server) = serve_nats(|_| {});
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     node.create_topic("orders", config, false).unwrap();

@@ -45,7 +45,7 @@ fn only_protocol_1_client_is_notified_of_the_node_stopping() {
 }
 
 #[test]
-fn nats_is_spoken_over_websocket_too() {
+fn nats_protocol_works_over_websocket() {
     let (_node, server) = serve_nats(|config| config.http = vec![([127, 0, 0, 1], 0).into()]);
     let http = server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Http).unwrap().1;
     assert_ne!(http, nats_address(&server));

@@ -5,7 +5,7 @@ use dunlin::topic::Pattern;
 use crate::nats_peer::{NatsPeer, serve_nats};
 
 #[test]
-fn replies_to_a_custom_inbox_prefix_leave_no_topics() {
+fn replies_to_a_custom_inbox_prefix_create_no_topics() {
     let (node, server) = serve_nats(|_| {});
     let (mut service, mut asker) = (NatsPeer::open(&server), NatsPeer::open(&server));
     service.subscribe("svc 1");
@@ -41,7 +41,7 @@ fn single_token_wildcard_subscription_is_no_inbox() {
 }
 
 #[test]
-fn services_are_found_by_their_own_subjects() {
+fn nats_services_are_found_by_their_discovery_subjects() {
     let (node, server) = serve_nats(|_| {});
     let (mut service, mut asker) = (NatsPeer::open(&server), NatsPeer::open(&server));
     ["$SRV.PING 1", "$SRV.PING.sums 2", "$SRV.INFO.sums.7 3"].iter().for_each(|rest| service.subscribe(rest));

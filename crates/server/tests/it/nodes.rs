@@ -296,7 +296,7 @@ fn client_of_any_node_uses_a_topic_of_another_owner() {
 }
 
 #[test]
-fn topic_created_by_a_first_record_is_the_same_on_all_nodes() {
+fn first_records_at_different_nodes_create_one_topic() {
     let hall = TestCluster::of(3);
     let mut wide = hall.client(2).subscribe("made.>", from(Start::Latest)).unwrap();
     for id in [1, 2, 3] {
@@ -350,7 +350,7 @@ fn owner_killed_under_load_loses_no_record_silently() {
 }
 
 #[test]
-fn long_history_is_read_through_another_node_at_own_speed() {
+fn slow_client_reads_a_remote_history_without_loss() {
     let hall = TestCluster::of(2);
     let retention = dunlin::topic::Retention { bytes: 32 << 20, ..Default::default() };
     hall.topic_at(1, "t", TopicConfig { retention, ..TopicConfig::default() });

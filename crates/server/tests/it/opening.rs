@@ -114,7 +114,7 @@ fn opening_node_reports_its_progress_and_then_admits_clients() {
 }
 
 #[test]
-fn client_of_an_opening_node_connects_once_it_is_open() {
+fn client_connects_when_an_opening_node_becomes_ready() {
     let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     let url = format!("dunlin://{}", relay.address);
@@ -125,7 +125,7 @@ fn client_of_an_opening_node_connects_once_it_is_open() {
 }
 
 #[test]
-fn client_waits_for_an_opening_node_despite_a_dead_one() {
+fn client_waits_for_an_opening_node_despite_a_dead_node() {
     let opening = Opening::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
     // Nothing listens on this port, and no other program can get it.
@@ -145,7 +145,7 @@ fn client_waits_for_an_opening_node_despite_a_dead_one() {
 }
 
 #[test]
-fn client_continues_once_its_restarted_node_is_open() {
+fn client_continues_when_its_restarted_node_is_ready() {
     let (_node, server) = crate::serve();
     let at = server.tcp_addresses()[0];
     let relay = Relay::to(at);

@@ -8,7 +8,7 @@ use crate::peer::{Peer, frames};
 use crate::serve;
 
 #[test]
-fn published_records_are_acknowledged_and_read_by_another() {
+fn published_records_are_acknowledged_and_reach_another_client() {
     let (_node, server) = serve();
     let mut subscriber = Peer::connect(&server);
     subscriber.subscribe(7, "a.b", StartAt::Earliest, 1 << 20);
@@ -88,7 +88,7 @@ fn full_reliable_topic_delays_only_its_own_publisher() {
 }
 
 #[test]
-fn blocked_publisher_continues_once_there_is_room() {
+fn blocked_publisher_continues_when_there_is_room() {
     let (node, server) = serve();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let config = TopicConfig { reliable: Some(Reliable::default()), retention, ..TopicConfig::default() };
@@ -148,7 +148,7 @@ fn one_connection_may_read_the_reliable_topic_it_publishes_to() {
 }
 
 #[test]
-fn messages_after_a_refused_one_wait_for_its_retry() {
+fn messages_after_a_refused_message_wait_for_its_retry() {
     let (_node, server) = serve();
     let mut peer = Peer::connect(&server);
     let (publisher, producer, producer_epoch) = (1, 5, 1);

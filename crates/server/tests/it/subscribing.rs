@@ -55,7 +55,7 @@ fn each_of_many_subscribers_gets_every_record() {
 }
 
 #[test]
-fn payloads_by_reference_arrive_like_others() {
+fn payloads_by_reference_arrive_like_copied_payloads() {
     let (node, server) = serve();
     let mut subscriber = Peer::connect(&server);
     subscriber.subscribe(1, "s", StartAt::Latest, PLENTY);
@@ -112,7 +112,7 @@ fn no_record_is_sent_beyond_the_credit_until_renewed() {
 }
 
 #[test]
-fn subscription_without_credit_delays_no_other() {
+fn subscription_without_credit_delays_no_other_subscription() {
     let (node, server) = serve();
     let mut subscriber = Peer::connect(&server);
     subscriber.subscribe(1, "starved", StartAt::Latest, 0);
@@ -175,7 +175,7 @@ fn filtered_subscriber_learns_its_position() {
 }
 
 #[test]
-fn tcp_wildcard_reads_topics_created_later() {
+fn tcp_wildcard_subscriber_reads_topics_created_later() {
     let (node, server) = serve();
     let mut subscriber = Peer::connect(&server);
     subscriber.subscribe(1, "m.*", StartAt::Latest, PLENTY);
@@ -204,7 +204,7 @@ fn tcp_wildcard_reads_topics_created_later() {
 }
 
 #[test]
-fn resumed_wildcard_continues_and_adds_new_topics() {
+fn resumed_wildcard_subscriber_continues_and_adds_new_topics() {
     let (node, server) = serve();
     let position = node.publisher("m.a").unwrap().publish("seen").unwrap().position;
     node.publisher("m.a").unwrap().publish("not seen").unwrap();
@@ -239,7 +239,7 @@ fn deleted_topic_ends_its_tcp_subscription() {
 }
 
 #[test]
-fn unsubscribe_ends_the_subscription_as_requested() {
+fn unsubscribe_ends_the_subscription_with_code_ended() {
     let (node, server) = serve();
     let mut subscriber = Peer::connect(&server);
     subscriber.subscribe(1, "s", StartAt::Latest, PLENTY);

@@ -313,7 +313,7 @@ fn world_continues_after_the_cluster_lost_its_keys() {
 
 /// One of two processes is killed together with the node's keys, and another replaces it.
 #[test]
-fn newcomer_does_not_repopulate_regions_of_a_survivor() {
+fn joining_process_does_not_repopulate_existing_regions() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = scene("survived", 2, StandbyMode::Required);
@@ -342,7 +342,7 @@ fn process_with_a_number_in_use_is_refused() {
 }
 
 #[test]
-fn joiner_of_a_world_without_standbys_is_given_a_region() {
+fn process_joining_without_standbys_is_given_a_region() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = Scene { expected: 1, ..scene("shared", 2, StandbyMode::None) };
@@ -367,7 +367,7 @@ fn place_in<B: Behaviour<3> + Clone>(host: &Host<3, B>, region: RegionId) -> [f3
 }
 
 #[test]
-fn id_populated_in_two_regions_stays_in_one() {
+fn entity_created_in_two_regions_remains_in_one() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let populate = |host: &mut Host<3, Walk>, region| {

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parent_has_eight_children_or_four() {
+    fn every_parent_simplex_has_four_or_eight_children() {
         for (dimensions, kinds) in [(2, 2), (3, 6)] {
             for parent in &child_numbers(dimensions)[..kinds] {
                 let mut numbers: Vec<u8> =

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn held_points_are_owned_and_hidden_ones_far_from_borders() {
+    fn held_points_are_owned_and_hidden_points_far_from_borders() {
         let (space, plane) = (WorldBox::<3>::cube(100.0).unwrap(), WorldBox::<2>::cube(100.0).unwrap());
         for region in 1..=5 {
             let (held, hidden) = Trial::new(space, 5, region, 1.0).look_at((0..20_000).map(anywhere));
@@ -327,7 +327,7 @@ mod tests {
     /// Far from the origin, a small world has few distinct coordinates. Their rounding errors exceed those of
     /// grid points.
     #[test]
-    fn rounding_far_from_zero_hides_no_point_beside_a_border() {
+    fn rounding_errors_hide_no_point_near_a_region_border() {
         for origin in [0.0, -500.0, 3e4, 5e5, -5e6, 1e9] {
             let world = WorldBox::<3>::new([origin; 3], [origin + 1_000.0; 3]).unwrap();
             let flat = WorldBox::<2>::new([origin; 2], [origin + 1_000.0; 2]).unwrap();

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sweep_visits_every_row_once_except_at_the_ends() {
+    fn each_sort_sweep_visits_almost_every_row_once() {
         for (rows, every) in [(0, 32), (1, 32), (511, 32), (10_000, 32), (10_001, 7), (100, 1), (70_000, 32)]
         {
             for sweep in 0..3_u64 {

@@ -111,7 +111,7 @@ impl Behaviour<3> for Strays {
 }
 
 #[test]
-fn entity_with_a_non_finite_move_is_frozen_alone() {
+fn only_the_entity_with_a_non_finite_move_is_frozen() {
     let (mut region, mut out) = lone(Strays, |_| {});
     (0..21).for_each(|id| region.spawn(&flying(id), &mut out).unwrap());
     out.clear();

@@ -38,7 +38,7 @@ fn tasks_are_prefetched_only_if_more_wait_than_workers_exist() {
 }
 
 #[test]
-fn prefetched_tasks_use_the_credit_of_the_next_results() {
+fn prefetched_task_uses_credit_that_a_result_returns() {
     let mut scene = Scene::new();
     let worker = worker(&mut scene, 2, 3);
     plain(&mut scene, 12);
@@ -81,7 +81,7 @@ fn repeated_slots_command_sets_the_same_number_of_tasks() {
 }
 
 #[test]
-fn prefetched_tasks_of_a_departed_worker_go_to_others() {
+fn prefetched_tasks_of_a_departed_worker_go_to_other_workers() {
     let mut scene = Scene::new();
     let gone = worker(&mut scene, 1, 2);
     plain(&mut scene, 6);
@@ -163,7 +163,7 @@ fn unpredictable_worker_gets_no_task_before_it_finishes() {
 }
 
 #[test]
-fn worker_that_leaves_about_to_finish_loses_no_task() {
+fn worker_that_leaves_with_a_prefetched_task_loses_no_task() {
     let mut scene = Scene::new();
     let began_ms = steady(&mut scene, 2);
     let first = given(&mut scene).unwrap();

@@ -54,7 +54,7 @@ fn lanes_without_tasks_are_freed() {
 }
 
 #[test]
-fn unused_lanes_that_a_batch_reuses_are_counted() {
+fn reused_idle_lanes_count_toward_the_lane_limit() {
     let mut scene = small(SchedulerLimits { lanes_max: 2, classes_max: 2, ..SchedulerLimits::default() });
     for kind in ["1", "2"] {
         let task = submit(&mut scene, "a", kind).unwrap();
@@ -143,7 +143,7 @@ fn unused_names_are_dropped_from_snapshots() {
 }
 
 #[test]
-fn workers_of_one_tenant_cannot_use_up_all_pools() {
+fn workers_of_one_tenant_cannot_use_up_all_worker_pools() {
     let mut scene = small(SchedulerLimits { pools_max: 8, ..SchedulerLimits::default() });
     let mut join = |kind: &str, tenants: Vec<&[u8]>| {
         let kinds = vec![kind.as_bytes()];

@@ -73,7 +73,7 @@ fn thousand_tenants_get_equal_shares() {
 }
 
 #[test]
-fn returning_tenant_gets_its_share_without_arrears() {
+fn tenant_gets_no_extra_share_for_its_idle_time() {
     let mut scene = Scene::default();
     tenants(&mut scene, &[("a", 1)], 4_000);
     scene.tenant(TenantSettings::new(b"b"));

@@ -59,7 +59,7 @@ fn failed_task_is_retried_with_delay_then_is_a_dead_letter() {
 }
 
 #[test]
-fn restore_skips_fencing_tokens() {
+fn restored_scheduler_issues_much_higher_fencing_tokens() {
     let mut scene = Scene::new();
     scene.join(2);
     scene.plain();
@@ -235,7 +235,7 @@ fn dependents_of_a_dead_letter_await_redrive_or_discard() {
 }
 
 #[test]
-fn cancelled_task_counts_until_its_worker_confirms() {
+fn cancelled_task_uses_quota_until_its_worker_confirms() {
     let mut scene = Scene::new();
     let task = scene.plain();
     let next = scene.submit(NewTask { after: vec![TaskDependency::Task { task }], ..work() });

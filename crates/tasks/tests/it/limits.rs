@@ -145,7 +145,7 @@ fn limited_key_value_delays_only_its_own_tasks() {
 }
 
 #[test]
-fn key_limit_is_released_however_its_task_ends() {
+fn key_limit_is_released_after_every_kind_of_task_end() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"kind", 1)];
     scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
@@ -169,7 +169,7 @@ fn key_limit_is_released_however_its_task_ends() {
 }
 
 #[test]
-fn filling_queue_slows_down_then_refuses_low_then_all() {
+fn filling_queue_delays_then_refuses_low_priorities_then_all() {
     let mut scene = Scene::default();
     scene.tenant(TenantSettings { queued_max: 100, ..TenantSettings::new(b"a") });
     let mut submit = |count, priority| {
@@ -228,7 +228,7 @@ fn fill(scene: &mut Scene, tenant: &[u8]) -> usize {
 }
 
 #[test]
-fn tasks_of_one_tenant_cannot_use_up_the_room() {
+fn tasks_of_one_tenant_cannot_use_up_the_state_limit() {
     let mut scene = in_small_room();
     let (a, b) = (fill(&mut scene, b"a"), fill(&mut scene, b"b"));
     assert!(a > 20 && a > 3 * b && b > 3, "{a}, {b}");

@@ -136,7 +136,7 @@ fn tenant_bound_worker_prefetches_only_its_tenants_tasks() {
 }
 
 #[test]
-fn why_names_the_label_that_no_worker_has() {
+fn explanation_names_the_label_that_no_worker_has() {
     let mut scene = Scene::new();
     let gpu = scene.submit(needing(&[A100]));
     assert_eq!(scene.why(gpu), "waiting: no worker serves kind work in queue default; 0 ahead of it");
@@ -216,7 +216,7 @@ fn needed_label_sets_are_bounded_per_tenant_and_overall() {
 }
 
 #[test]
-fn workers_with_ever_new_labels_cannot_use_up_all_pools() {
+fn workers_with_ever_new_labels_cannot_use_up_worker_pools() {
     let mut scene = Scene::with(SchedulerLimits { pools_max: 3, ..SchedulerLimits::default() });
     scene.tenant(TenantSettings::new(b"a"));
     let kept = scene.join_with(having(&[]));

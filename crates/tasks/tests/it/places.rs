@@ -26,7 +26,7 @@ fn one_of_ann() -> Scene {
 }
 
 #[test]
-fn unservable_task_yields_its_limit_to_a_runnable_one() {
+fn unservable_task_yields_its_limit_to_a_runnable_task() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     let (gpu, plain) = (scene.submit(needing_gpu()), scene.submit(of_ann(work())));
@@ -53,7 +53,7 @@ fn unservable_task_yields_its_limit_to_a_runnable_one() {
 
 /// The time advances over the moments at which the token and the delayed task are due.
 #[test]
-fn delayed_unservable_task_overtakes_no_runnable_one() {
+fn delayed_unservable_task_overtakes_no_runnable_task() {
     let mut scene = Scene::default();
     let limit =
         KeyLimit { rate: Some(Rate { count: 1, per_ms: 100, burst: 1 }), ..KeyLimit::running(b"user", 1) };
@@ -73,7 +73,7 @@ fn delayed_unservable_task_overtakes_no_runnable_one() {
 }
 
 #[test]
-fn limit_passes_on_when_the_last_fitting_worker_leaves() {
+fn limit_goes_to_another_task_when_no_worker_fits_its_holder() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     let (first, last) = (scene.join_with(doing(b"rare", 0)), scene.join_with(doing(b"rare", 0)));
@@ -90,7 +90,7 @@ fn limit_passes_on_when_the_last_fitting_worker_leaves() {
 }
 
 #[test]
-fn limit_passes_on_when_a_worker_fits_a_pending_task() {
+fn limit_goes_to_a_pending_task_that_a_new_worker_can_run() {
     let mut scene = one_of_ann();
     let (held, waiting) = (scene.submit(rare()), scene.submit(of_ann(work())));
     assert_eq!(scene.stage(held), TaskStage::Ready, "no worker could run either: first come, first served");
@@ -151,7 +151,7 @@ fn task_yielding_one_limit_frees_its_other_limits() {
 }
 
 #[test]
-fn members_of_limits_keep_their_order_when_ageing_changes() {
+fn tasks_waiting_for_a_limit_keep_order_if_ageing_changes() {
     let mut scene = one_of_ann();
     let tasks: Vec<u64> =
         (0..4_u8).map(|priority| scene.submit(of_ann(NewTask { priority, ..work() }))).collect();

@@ -26,7 +26,7 @@ fn full() -> TaskRefusal {
 }
 
 #[test]
-fn cancelled_tasks_leave_no_policy() {
+fn retry_policies_of_cancelled_tasks_are_freed() {
     let mut scene = limited();
     for delay_ms in 0..5_000 {
         let task = submit(&mut scene, "a", delay_ms).unwrap();
@@ -41,7 +41,7 @@ fn cancelled_tasks_leave_no_policy() {
 }
 
 #[test]
-fn one_tenant_cannot_use_up_the_policies_of_another() {
+fn one_tenant_cannot_use_up_the_policies_of_another_tenant() {
     let mut scene = limited();
     let own: Vec<u64> = (0..3).map(|delay_ms| submit(&mut scene, "a", delay_ms).unwrap()).collect();
     assert_eq!(submit(&mut scene, "a", 3), Err(full()));

@@ -56,7 +56,7 @@ fn burst_starts_at_once_and_then_one_task_per_interval() {
 }
 
 #[test]
-fn rate_limits_the_backlog_when_workers_arrive() {
+fn rate_limit_applies_to_a_backlog_when_workers_arrive() {
     let mut scene = Scene::default();
     limited(&mut scene, Rate { count: 10, per_ms: 1_000, burst: 3 });
     scene.submit_all("a", vec![of(b"ann"); 50]);
@@ -141,7 +141,7 @@ fn task_starts_only_if_all_limits_of_its_keys_allow_it() {
 }
 
 #[test]
-fn key_value_is_dropped_when_its_bucket_is_full() {
+fn full_rate_bucket_of_a_key_value_is_dropped() {
     let mut scene = Scene::with(SchedulerLimits { finished_max: 0, ..SchedulerLimits::default() });
     limited(&mut scene, Rate { count: 1, per_ms: 5_000, burst: 2 });
     let users: Vec<String> = (0..100).map(|at| format!("user-{at}")).collect();

@@ -66,7 +66,7 @@ fn reservation_keeps_all_other_workers_busy() {
 }
 
 #[test]
-fn worker_reserved_for_a_cancelled_task_takes_others_again() {
+fn worker_reserved_for_a_cancelled_task_takes_other_tasks() {
     let mut scene = two_tenants(1);
     let large = scene.submit_all("b", vec![need(4_000)])[0];
     let held = scene.starts();
@@ -94,7 +94,7 @@ fn no_worker_is_reserved_for_a_task_too_large_for_all() {
 }
 
 #[test]
-fn reservation_of_a_departed_worker_moves_to_another() {
+fn reservation_of_a_departed_worker_moves_to_another_worker() {
     let mut scene = two_tenants(2);
     let large = scene.submit_all("b", vec![need(4_000)])[0];
     let held = scene.starts();

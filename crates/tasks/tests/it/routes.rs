@@ -81,7 +81,7 @@ fn task_is_found_by_id_and_by_tenant_in_any_shard() {
 }
 
 #[test]
-fn all_tasks_are_listed_once_page_after_page_shard_after_shard() {
+fn task_list_pages_through_all_shards_without_repeats() {
     let mut shards = shards();
     let mut submitted: Vec<u64> =
         (0..57).map(|number| submit(&mut shards, &format!("t-{}", number % 19))).collect();

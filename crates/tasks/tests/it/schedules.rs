@@ -56,7 +56,7 @@ fn changed_clock_moves_schedules_without_repeating_a_time() {
 }
 
 #[test]
-fn given_times_are_wall_time_and_pending_delays_stay_fixed() {
+fn start_time_is_wall_time_and_survives_a_clock_change() {
     let mut scene = scene();
     let task = scene.submit(NewTask { not_before_ms: MIDNIGHT_MS + 500, ..work() });
     let past = NewTask { deadline_ms: MIDNIGHT_MS - 250, ..work() };

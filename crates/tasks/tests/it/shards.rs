@@ -30,7 +30,7 @@ fn restored_of(shard: u8, state: &SchedulerState) -> Result<SchedulerState, Task
 }
 
 #[test]
-fn ids_encode_their_shard_and_shard_zero_is_unchanged() {
+fn task_ids_contain_their_shard_and_default_to_shard_zero() {
     let ids = [0, 1, 15].map(|shard| of_shard(shard).plain());
     assert_eq!(ids, [0x1_0000_0000, 0x1_1000_0000, 0x1_f000_0000]);
     assert_eq!(ids.map(shard_of_id), [0, 1, 15]);
@@ -53,7 +53,7 @@ fn task_of_another_shard_is_unknown_and_no_dependency() {
 }
 
 #[test]
-fn enlisted_worker_keeps_its_home_id_in_another_shard() {
+fn worker_keeps_its_id_in_another_shard() {
     let (mut home, mut other) = (of_shard(0), of_shard(2));
     let worker = home.join(1);
     let enlist = || TaskCommand::Enlist { id: worker, worker: new_worker(1) };
@@ -100,7 +100,7 @@ fn snapshot_is_restored_only_by_its_own_shard() {
 }
 
 #[test]
-fn worker_is_enlisted_with_its_labels_and_tenants() {
+fn worker_joins_another_shard_with_its_labels_and_tenants() {
     let labels = vec![Label { key: b"gpu", value: b"a100" }];
     let worker = NewWorker { labels, tenants: vec![b"a"], ..new_worker(1) };
     let command = TaskCommand::Enlist { id: 0x1_0000_0000, worker };

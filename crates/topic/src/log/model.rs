@@ -108,7 +108,7 @@ fn one_publish_wakes_two_sleepers() {
 }
 
 #[test]
-fn leaving_sleeper_passes_its_wake_on() {
+fn leaving_sleeper_passes_its_wakeup_to_another() {
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(2);
     bounded.check(|| {

@@ -224,7 +224,7 @@ mod tests {
         }
 
         #[test]
-        fn sleeper_slots_equal_the_most_sleepers_at_once(rounds in 1..50_usize, at_once in 1..20_u32) {
+        fn sleeper_list_has_no_more_slots_than_concurrent_sleepers(rounds in 1..50_usize, at_once in 1..20_u32) {
             let waiter = Waiter::new();
             let mut sleepers = Sleepers::default();
             for round in 0..rounds {

@@ -45,7 +45,7 @@ fn subscription_finds_every_topic_it_may_read_from() {
 }
 
 #[test]
-fn removed_patterns_leave_nothing_behind() {
+fn index_is_empty_after_removal_of_all_patterns() {
     let mut index = index(&["a.b.c", "a.*.c", "a.>"]);
     for text in ["a.b.c", "a.*.c", "a.>"] {
         assert_eq!(index.remove(&pattern(text)), Some(text));

@@ -30,7 +30,7 @@ fn publish(
 }
 
 #[test]
-fn first_sequence_is_free_and_a_later_hole_is_refused() {
+fn producer_starts_at_any_number_but_may_skip_none() {
     let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     assert_eq!(publish(&mut producers, mark(7, 0, 1_000), 3, 1), Ok(DuplicateVerdict::Fresh));
     assert_eq!(publish(&mut producers, mark(7, 0, 1_003), 1, 4), Ok(DuplicateVerdict::Fresh));
@@ -58,7 +58,7 @@ fn retry_that_adds_new_records_is_refused() {
 }
 
 #[test]
-fn newer_instance_fences_the_older_once_it_has_appended() {
+fn appending_instance_of_a_producer_fences_older_instances() {
     let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     publish(&mut producers, mark(7, 1, 50), 1, 1).unwrap();
     assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(DuplicateVerdict::Fresh));
@@ -101,7 +101,7 @@ fn least_recently_used_producer_is_forgotten_first() {
 }
 
 #[test]
-fn numbers_at_the_end_of_the_range_do_not_overflow() {
+fn producer_numbers_at_the_end_of_the_range_do_not_overflow() {
     let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     assert!(matches!(producers.check(mark(7, 0, u64::MAX), 1), Err(PublishError::Batch(_))));
     publish(&mut producers, mark(7, 0, u64::MAX - 1), 1, 1).unwrap();
@@ -169,7 +169,7 @@ fn kind(error: &PublishError) -> &'static str {
 
 proptest! {
     #[test]
-    fn verdicts_with_enough_room_equal_those_of_full_memory(attempts in prop::collection::vec(attempt(), 1..80)) {
+    fn duplicate_check_equals_a_model_that_forgets_nothing(attempts in prop::collection::vec(attempt(), 1..80)) {
         let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
         let mut naive = Naive::default();
         let mut next = 1;
@@ -189,7 +189,7 @@ proptest! {
 
     /// With little room, a retry may be refused or count as new, but never gets a wrong position.
     #[test]
-    fn verdicts_with_little_room_are_never_wrong(attempts in prop::collection::vec(attempt(), 1..80)) {
+    fn duplicate_check_with_little_room_gives_no_wrong_position(attempts in prop::collection::vec(attempt(), 1..80)) {
         let mut producers = small(2, 2);
         let mut appended: Vec<(u64, u32, u64, u64)> = Vec::new();
         let mut next = 1;

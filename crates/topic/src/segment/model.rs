@@ -129,7 +129,7 @@ fn buffer_is_reused_only_after_both_readers_have_left() {
 }
 
 #[test]
-fn reader_crosses_from_a_sealed_segment_to_the_next() {
+fn reader_crosses_from_a_sealed_segment_to_the_next_segment() {
     loom::model(|| {
         let budget = budget();
         let mut first = segment(&budget, 1);
@@ -178,7 +178,7 @@ impl Drop for CountedPayload {
 }
 
 #[test]
-fn payload_by_reference_is_freed_once_and_not_under_a_reader() {
+fn payload_by_reference_is_freed_once_and_not_while_it_is_read() {
     loom::model(|| {
         let freed = Arc::new(AtomicUsize::new(0));
         let count = |freed: &AtomicUsize| freed.load(std::sync::atomic::Ordering::SeqCst);

@@ -59,7 +59,7 @@ fn names_of_any_script_and_of_the_system_are_allowed() {
 }
 
 #[test]
-fn literal_prefix_ends_with_its_dot() {
+fn literal_prefix_of_a_pattern_ends_at_the_first_wildcard() {
     let cases = [
         ("a.b", "a.b"),
         ("a.*", "a."),
@@ -144,12 +144,14 @@ fn all_subjects() -> Vec<String> {
 
 proptest! {
     #[test]
-    fn matching_agrees_with_the_definition(p in pattern_text(), s in subject_text()) {
+    fn pattern_match_agrees_with_the_definition(p in pattern_text(), s in subject_text()) {
         prop_assert_eq!(pattern(&p).matches(subject(&s)), naive(&p, &s));
     }
 
     #[test]
-    fn match_by_prefix_and_tail_equals_match_of_whole_subjects(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
+    fn match_by_prefix_and_tail_equals_match_of_whole_subjects(
+        p in pattern_text(), topic in pattern_text(), s in subject_text(),
+    ) {
         let topic = pattern(&topic);
         if let Some(tail) = topic.tail_of(subject(&s)) {
             prop_assert_eq!(pattern(&p).matches_parts(topic.literal_prefix(), tail), naive(&p, &s));
@@ -157,7 +159,9 @@ proptest! {
     }
 
     #[test]
-    fn selection_agrees_with_matching_the_whole_subject(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
+    fn pattern_selection_equals_a_full_subject_match(
+        p in pattern_text(), topic in pattern_text(), s in subject_text(),
+    ) {
         let topic = pattern(&topic);
         if let Some(tail) = topic.tail_of(subject(&s)) {
             let selected = match pattern(&p).select(&topic) {

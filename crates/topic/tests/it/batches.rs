@@ -48,7 +48,7 @@ fn content(size: u64, at: u64) -> [u8; 16] {
 }
 
 #[test]
-fn refused_batch_leaves_nothing_behind() {
+fn refused_batch_appends_none_of_its_records() {
     let topic = topic_of(TopicConfig { record_bytes_max: 1_000, ..config(64 << 10) }, &budget(), MANUAL);
     let mut publisher = topic.publisher("t");
     let (good, bad) = ([1; 100], [2; 2_000]);

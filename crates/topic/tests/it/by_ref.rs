@@ -62,7 +62,7 @@ fn small_shared_payload_is_copied_and_freed() {
 }
 
 #[test]
-fn payload_is_freed_once_with_its_history() {
+fn shared_payload_is_freed_once_when_history_drops_it() {
     let freed = Arc::new(AtomicUsize::new(0));
     let budget = budget();
     let topic = topic_of(config(256 << 10), &budget, MANUAL);
@@ -102,7 +102,7 @@ fn payload_held_by_a_subscriber_is_freed_only_afterwards() {
 }
 
 #[test]
-fn spans_hold_the_frame_head_and_refer_to_the_payload() {
+fn span_of_a_shared_payload_has_the_frame_head_and_a_reference() {
     let freed = Arc::new(AtomicUsize::new(0));
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
@@ -142,7 +142,7 @@ fn refused_payloads_release_their_budget() {
 }
 
 #[test]
-fn by_reference_history_is_shortened_before_a_refusal() {
+fn full_budget_frees_shared_payloads_instead_of_refusing() {
     let freed = Arc::new(AtomicUsize::new(0));
     // The topic's retention exceeds the node's budget.
     let budget = Budget::node(300 << 10, 0);

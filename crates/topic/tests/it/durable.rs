@@ -15,7 +15,7 @@ use crate::fixture::*;
 const AT_ONCE: AckLevel = AckLevel::Memory;
 
 #[test]
-fn subscribers_see_a_record_only_once_it_is_stored() {
+fn subscribers_see_a_record_only_after_it_is_stored() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -36,7 +36,7 @@ fn subscribers_see_a_record_only_once_it_is_stored() {
 }
 
 #[test]
-fn batches_and_shared_payloads_are_stored_as_they_are_read() {
+fn stored_batches_and_shared_payloads_are_read_back_unchanged() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let log = &topic.logs()[0];
@@ -262,7 +262,7 @@ fn publish_is_acknowledged_at_its_topics_level() {
 }
 
 #[test]
-fn async_flush_completes_once_everything_is_stored() {
+fn async_flush_completes_when_everything_is_stored() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AckLevel::Synced), 1);
     let mut publisher = topic.publisher("t");
@@ -275,7 +275,7 @@ fn async_flush_completes_once_everything_is_stored() {
 }
 
 #[test]
-fn subscriber_of_an_ended_epoch_gets_its_rest_and_its_end() {
+fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
     let disk = Disk::new();
     for (epoch, records) in [(1, 50), (2, 30), (5, 20)] {
         let topic = disk.topic(durable(AT_ONCE), epoch);
@@ -381,7 +381,7 @@ fn disk_retention_gives_warnings_and_exact_gaps() {
 }
 
 #[test]
-fn start_by_time_reaches_into_the_disks_history() {
+fn start_by_time_finds_records_that_are_only_on_disk() {
     let disk = Disk::new();
     let topic = disk.topic(durable(AT_ONCE), 1);
     let mut ledger = Ledger::of(&topic);

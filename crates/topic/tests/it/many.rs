@@ -131,7 +131,7 @@ fn deletion_is_delivered_after_the_topics_last_record() {
 }
 
 #[test]
-fn subscription_ends_once_all_its_topics_are_deleted() {
+fn subscription_ends_when_all_its_topics_are_deleted() {
     let topics = [named("a", 1 << 20, MANUAL), named("b", 1 << 20, MANUAL)];
     let mut reader = reading(&topics, None, MANUAL);
     topics.iter().for_each(|topic| topic.close());

@@ -20,7 +20,7 @@ fn topic_without_records_holds_no_memory() {
 }
 
 #[test]
-fn stalled_reader_pins_no_memory() {
+fn stalled_subscriber_keeps_no_segment_in_memory() {
     let budget = budget();
     let topic = topic_of(config(64 << 10), &budget, MANUAL);
     let mut ledger = Ledger::of(&topic);
@@ -74,7 +74,7 @@ fn spent_budget_refuses_only_the_current_publisher() {
 }
 
 #[test]
-fn topic_shortens_its_history_before_the_budget_refuses() {
+fn full_budget_shortens_history_instead_of_refusing() {
     let budget = Budget::node(64 << 10, 0);
     let topic = topic_of(config(4 << 20), &budget, MANUAL);
     Ledger::of(&topic).publish(5_000, 100);

@@ -150,7 +150,7 @@ fn stamp(record: Record<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn hole_in_the_feed_is_a_gap_for_each_subscriber() {
+fn hole_in_a_mirrors_feed_is_a_gap_for_each_subscriber() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -348,7 +348,7 @@ fn resuming_before_the_mirror_gives_all_records_or_a_gap() {
 }
 
 #[test]
-fn unread_mirror_is_emptied_and_restarts_at_the_owner() {
+fn unread_mirror_is_emptied_and_resumes_at_newer_records() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let mut reader = subscriber(&mirror, &from(Start::Latest));
@@ -369,7 +369,7 @@ fn unread_mirror_is_emptied_and_restarts_at_the_owner() {
 }
 
 #[test]
-fn moved_log_ends_its_epoch_for_the_next_owner() {
+fn moved_log_ends_its_epoch_where_the_next_owner_starts() {
     let owner = Owner::of(&small_topic());
     let old = mirror_of(&owner, config(64 << 10));
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
@@ -445,7 +445,7 @@ fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
 }
 
 #[test]
-fn subscriber_of_an_older_epoch_is_not_ahead() {
+fn subscriber_of_an_older_epoch_does_not_count_as_ahead() {
     let (owner, mirror, mut newest) = fed_from_the_middle();
     let ninth_of_the_first = from(Start::After(Position { epoch: 1, seq: 9 }));
     let all = ["1 after 9 of None becomes 8-1", "8-1 a", "8-2 b", "8-3 c"];

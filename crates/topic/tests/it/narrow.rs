@@ -165,7 +165,7 @@ fn cursors_that_sleep_and_read_at_any_time_miss_no_record() {
 }
 
 #[test]
-fn deleted_topic_wakes_narrow_cursors() {
+fn deleted_topic_wakes_cursors_with_a_subject_filter() {
     let topic = wide_topic(1 << 20);
     let mut subscriber = Subscriber::of(&topic, "users.1.>");
     subscriber.read();

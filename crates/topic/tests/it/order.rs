@@ -10,7 +10,7 @@ const PUBLISHERS: u64 = 4;
 const EACH: u64 = 5_000;
 
 #[test]
-fn records_of_many_publishers_keep_each_ones_order() {
+fn records_keep_the_order_of_each_publisher() {
     let topic = large_topic(RUNNING);
     let mut readers: Vec<_> = (0..3).map(|_| subscriber(&topic, &earliest())).collect();
     let histories: Vec<Vec<(u64, u64)>> = thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn every_read_method_yields_the_same_records() {
 }
 
 #[test]
-fn spans_hold_the_records_frame_bytes() {
+fn cursor_spans_contain_the_frame_bytes_of_the_records() {
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
     ledger.publish(1_000, 100);

@@ -157,7 +157,7 @@ fn unregistered_reader_delays_no_publisher() {
 }
 
 #[test]
-fn consumption_counts_only_once_it_is_reported() {
+fn record_counts_as_consumed_only_after_the_report() {
     let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
     let options = registered("remote");
     let mut cursor = Cursor::new(topic.logs()[0].clone(), &options, None, ConsumeMode::Explicit).unwrap();

@@ -58,7 +58,7 @@ fn history_with_large_batches_stays_within_its_bytes() {
 }
 
 #[test]
-fn record_larger_than_the_history_limit_is_the_only_one_kept() {
+fn record_larger_than_the_history_limit_is_kept_alone() {
     let topic = topic_of(config(16 << 10), &budget(), MANUAL);
     let mut ledger = Ledger::of(&topic);
     ledger.publish(10, 100);
@@ -147,7 +147,7 @@ fn readable_numbers(topic: &Topic) -> Vec<u64> {
 }
 
 #[test]
-fn record_that_expires_after_ready_is_still_delivered() {
+fn record_reported_as_ready_is_delivered_after_its_expiry() {
     let topic = large_topic(MANUAL);
     let mut draft = Draft::from(b"short-lived");
     draft.meta.expires_ns = Some(MANUAL.now_ns() + 5);
@@ -196,7 +196,7 @@ fn history_is_kept_for_slow_subscribers_up_to_a_limit() {
 }
 
 #[test]
-fn extra_history_is_not_kept_once_half_the_budget_is_used() {
+fn extra_history_is_not_kept_when_half_the_budget_is_used() {
     let limits = LogLimits { pending_bytes_max: 1 << 20, ..LogLimits::default() };
     let budget = Budget::node(1 << 20, 0);
     budget.charge(600 << 10).unwrap();

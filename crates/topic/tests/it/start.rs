@@ -73,7 +73,7 @@ fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
 }
 
 #[test]
-fn time_finds_the_first_record_appended_then_or_later() {
+fn start_by_time_selects_the_first_record_not_older() {
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
     let began_ns = MANUAL.now_ns();

@@ -384,7 +384,7 @@ fn state_memory_is_charged_before_it_grows_further() {
 }
 
 #[test]
-fn durable_state_is_delivered_only_once_it_is_stored() {
+fn durable_state_is_delivered_only_after_it_is_stored() {
     let disk = Disk::new();
     let reducer = Some(ReducerConfig { kind: "board".to_owned(), options: Default::default() });
     let config = Arc::new(TopicConfig { reducer, ..durable(AckLevel::Memory) });

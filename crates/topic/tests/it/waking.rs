@@ -207,7 +207,7 @@ fn woken_reader_wakes_the_others_before_it_reads() {
 }
 
 #[test]
-fn dropped_armed_cursor_passes_its_wake_on() {
+fn dropped_sleeping_cursor_wakes_the_others() {
     let topic = large_topic(MANUAL);
     let waiters = [Waiter::new(), Waiter::new(), Waiter::new()];
     let mut cursors = waiters.each_ref().map(|_| Some(cursor(&topic, &earliest())));
@@ -222,7 +222,7 @@ fn dropped_armed_cursor_passes_its_wake_on() {
 }
 
 #[test]
-fn reader_dropped_while_asleep_or_just_woken_passes_the_wake_on() {
+fn wakeup_of_a_leaving_reader_goes_to_the_next_reader() {
     for round in 0..200 {
         let topic = large_topic(RUNNING);
         let waiters: Vec<_> = (0..4).map(|_| Waiter::new()).collect();
@@ -285,7 +285,7 @@ fn wait_ends_at_its_timeout() {
 }
 
 #[test]
-fn waiter_never_loses_a_token() {
+fn waiter_loses_no_wakeup_token() {
     let waiter = Waiter::new();
     let each = 20_000;
     thread::scope(|scope| {

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_is_one_line_whatever_it_quotes() {
+    fn refusal_is_one_line_even_if_it_quotes_line_breaks() {
         assert_eq!(said(|out| refuse(out, "no\r\nMSG a 1 0")), "-ERR 'no  MSG a 1 0'\r\n");
     }
 

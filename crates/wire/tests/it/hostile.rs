@@ -22,7 +22,7 @@ fn message_cut_at_any_byte_waits_for_the_rest() {
 }
 
 #[test]
-fn message_of_the_other_side_is_refused() {
+fn message_in_the_wrong_direction_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     for (kind, bytes) in encoded(&Values::fixed()) {
         let unknown = WireError::UnknownKind(kind as u8);
@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bodies_under_sound_headers_never_panic(
+    fn random_bodies_with_valid_headers_never_panic(
         kind in 0usize..43,
         flags in 0u8..8,
         body in proptest::collection::vec(prop_oneof![Just(0u8), 0u8..4, any::<u8>()], 0..200),

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_is_complete_once_all_figures_and_rates_arrived() {
+    fn data_is_complete_when_all_figures_and_rates_arrived() {
         let mut report = NodeReport::new("dunlin://a");
         ALL.iter().for_each(|about| report.say((*about).to_owned(), json!({"at_ms": 7, "rates": null})));
         assert!(!report.is_whole());

@@ -193,7 +193,7 @@ fn lock_wait_fails_when_its_lease_ends_or_it_leaves_the_queue() {
 }
 
 #[test]
-fn spent_memory_leaves_a_history_gap_but_accepts_keys() {
+fn full_memory_omits_a_change_from_history_but_accepts_keys() {
     let limits = NodeLimits { memory_bytes_max: 1 << 20, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let control = node.control().unwrap();

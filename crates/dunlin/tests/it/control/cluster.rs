@@ -26,7 +26,7 @@ fn any_node_accepts_commands_and_delivers_the_same_changes() {
 }
 
 #[test]
-fn lost_response_is_unknown_and_is_not_retried() {
+fn command_with_a_lost_response_is_unknown_and_not_retried() {
     let stage = TestCluster::of(3, limits());
     block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
     let follower = stage.followers()[0];

@@ -54,7 +54,7 @@ fn each_record_goes_to_exactly_one_member() {
 }
 
 #[test]
-fn unused_records_of_a_dead_member_are_reported_as_lost() {
+fn unconfirmed_records_of_a_dead_member_are_reported_as_lost() {
     let node = node();
     publish(&node, "jobs", 1..=10);
     let mut dies = node.join_share("jobs", "g", &ShareOptions { ahead: 3, ..sharing() }).unwrap();

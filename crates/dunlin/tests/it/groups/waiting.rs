@@ -114,7 +114,7 @@ fn busy_member_does_not_block_waiting_members() {
 }
 
 #[test]
-fn timed_out_member_leaves_the_record_to_a_waiting_one() {
+fn timed_out_member_leaves_the_record_to_a_waiting_member() {
     let node = node();
     let mut gives_up = node.join_work("jobs", "g", &working()).unwrap();
     let mut stays = node.join_work("jobs", "g", &working()).unwrap();

@@ -101,7 +101,7 @@ fn log_opened_on_a_full_disk_reports_low_room_at_once() {
 }
 
 #[test]
-fn idle_log_writes_the_mark_of_its_last_record() {
+fn idle_log_writes_the_number_of_its_last_synced_record() {
     let disk = Arc::new(FakeDisk::new(1));
     let log = open(&disk, 0);
     for index in 1..=3 {

@@ -66,14 +66,14 @@ fn meet((lower, higher): &mut (ProcessLinks, ProcessLinks), done: impl Fn(&Proce
 }
 
 #[test]
-fn region_that_begins_during_a_handshake_is_known_to_both() {
+fn both_processes_know_a_region_that_begins_during_handshake() {
     let mut both = half_met(Vec::new());
     both.0.set_regions(vec![(REGION, EPOCH)]);
     meet(&mut both, |higher| higher.whereabouts(REGION) == Some((1, EPOCH)));
 }
 
 #[test]
-fn region_that_ends_during_a_handshake_is_known_to_neither() {
+fn neither_process_knows_a_region_that_ends_during_handshake() {
     let mut both = half_met(vec![(REGION, EPOCH)]);
     both.0.set_regions(Vec::new());
     meet(&mut both, |higher| higher.whereabouts(REGION).is_none());
@@ -104,7 +104,7 @@ fn process_without_the_secret_takes_no_region() {
 }
 
 #[test]
-fn unauthenticated_connections_keep_no_process_out() {
+fn unauthenticated_connections_do_not_keep_processes_out() {
     let mut lower = links(1, Vec::new());
     let address = lower.listener.local_addr().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);

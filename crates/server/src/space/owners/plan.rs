@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_begin_once_all_processes_have_joined() {
+    fn regions_begin_when_all_processes_have_joined() {
         let fresh = |processes: &[u64]| WorldSnapshot {
             began: [].into(),
             epochs: [].into(),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn joiner_gets_a_region_without_standbys() {
+    fn joining_process_gets_a_region_in_a_world_without_standbys() {
         let other = RegionId(2);
         let mut all = seen(&[1, 2], Some(1), None);
         all.owners.insert(other, (1, EPOCH));

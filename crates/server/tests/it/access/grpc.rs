@@ -60,7 +60,7 @@ fn grpc_call_without_credentials_or_permission_is_refused() {
 }
 
 #[test]
-fn grpc_wildcard_counts_denied_records_as_skipped() {
+fn grpc_wildcard_subscriber_counts_denied_records_as_skipped() {
     run(async {
         let guarded = Guarded::new(USERS);
         let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
@@ -126,7 +126,7 @@ fn node_stats_need_the_survey_permission_of_all_tenants() {
 }
 
 #[test]
-fn subscription_of_another_user_does_not_exist() {
+fn subscription_of_another_user_is_reported_as_missing() {
     let guarded = Guarded::new(
         "[tenants.acme]\n[users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\nsubscribe = [\"acme.>\"]\n\
          [users.bob]\npassword = \"HASH\"\npublish = [\"rata\"]\nsubscribe = [\"rata\"]\n\

@@ -370,7 +370,7 @@ fn token_grants_the_permissions_of_its_user() {
 }
 
 #[test]
-fn lease_of_another_user_does_not_exist_through_any_listener() {
+fn lease_of_another_user_is_missing_through_every_listener() {
     let guarded =
         Guarded::new(&format!("{USERS}[users.bob]\npassword = \"HASH\"\nkeys = [\"b/*\", \"$lock/b/*\"]\n"));
     let (root, ana, bob) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "bob"));

@@ -104,7 +104,7 @@ fn denied_subscription_is_refused() {
 /// `secret.>` is denied under `>`. The test covers existing topics, later topics, and one topic with more
 /// subjects.
 #[test]
-fn wildcard_omits_denied_records_and_loses_no_others() {
+fn wildcard_subscriber_gets_all_records_except_denied_ones() {
     let guarded = Guarded::new(USERS);
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     guarded.node.create_topic("all", config, false).unwrap();
@@ -252,7 +252,7 @@ fn denied_group_is_refused_before_its_topic_exists() {
 }
 
 #[test]
-fn group_denied_in_a_later_topic_has_an_error() {
+fn queue_subscriber_denied_by_a_later_topic_gets_an_error() {
     let guarded = Guarded::new(USERS);
     let mut nats = guarded.nats_by_password("ana");
     nats.say("SUB later.* workers 1");

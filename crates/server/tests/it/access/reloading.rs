@@ -116,7 +116,7 @@ fn removed_user_is_disconnected_at_once_with_a_reason() {
 
 /// A removed user's lease must not keep a lock for a year.
 #[test]
-fn leases_of_a_removed_user_end_and_no_others() {
+fn only_leases_of_a_removed_user_end() {
     let user = |name: &str| format!("[users.{name}]\npassword = \"HASH\"\nkeys = [\"*\"]\n");
     let guarded = Guarded::new(&format!("{}{}", user("ana"), user("bob")));
     let (ana, bob) = (guarded.by_password("ana").kv(), guarded.by_password("bob").kv());

@@ -93,19 +93,19 @@ fn lock_waits_end(ways: &[Waits], after: &str, with: &[&str]) {
 }
 
 #[test]
-fn lock_wait_ends_with_the_permission() {
+fn lock_wait_ends_when_its_permission_is_revoked() {
     lock_waits_end(&[over_tcp, over_http, over_grpc], &users("keys = [\"a/*\"]"), &["FORBIDDEN"]);
 }
 
 #[test]
-fn lock_wait_ends_with_the_user() {
+fn lock_wait_ends_when_its_user_is_removed() {
     // The node closes the connection of a client of Dunlin's own protocol. The wait may end before the
     // session notices the change.
     lock_waits_end(&[over_http, over_grpc], ROOT, &["UNAUTHENTICATED", "FORBIDDEN"]);
 }
 
 #[test]
-fn lock_wait_without_a_client_ends_with_the_permission() {
+fn lock_wait_without_a_client_ends_if_permission_is_revoked() {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     let root = guarded.by_password("root").kv();
     let held = root.lease(PATIENCE).unwrap();
@@ -130,7 +130,7 @@ const SYSTEM_TOPICS: [(&str, &str); 2] =
     [("$tasks.>", "tasks = [\"submit\"]"), ("$node.>", "surveys = true")];
 
 #[test]
-fn stream_of_a_system_topic_ends_with_its_permission() {
+fn stream_of_a_system_topic_ends_if_permission_is_revoked() {
     for (topic, permission) in SYSTEM_TOPICS {
         let guarded = Guarded::new(&users(permission));
         let client = guarded.by_password("ana");
@@ -199,7 +199,7 @@ fn end_of_reading(socket: &mut Socket) -> Value {
 }
 
 #[test]
-fn watch_of_keys_over_grpc_ends_with_its_permission() {
+fn grpc_watch_of_keys_ends_if_permission_is_revoked() {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     run(async {
         let mut kv = connect_kv(&guarded.server).await;
@@ -221,7 +221,7 @@ fn watch_of_keys_over_grpc_ends_with_its_permission() {
 }
 
 #[test]
-fn idle_publish_stream_ends_with_its_user() {
+fn idle_publish_stream_ends_when_its_user_is_removed() {
     let guarded = Guarded::new(&users("publish = [\"a\"]"));
     run(async {
         let mut client = connect(&guarded.server).await;
@@ -240,7 +240,7 @@ fn idle_publish_stream_ends_with_its_user() {
 }
 
 #[test]
-fn pending_request_over_grpc_ends_with_its_user() {
+fn pending_grpc_request_ends_when_its_user_is_removed() {
     let guarded = Guarded::new(&users("publish = [\"svc\"]"));
     let mut service = guarded.by_password("root").subscribe("svc", SubscribeOptions::default()).unwrap();
     run(async {

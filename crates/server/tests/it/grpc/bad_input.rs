@@ -44,7 +44,7 @@ fn unfinished_http2_preface_ends_the_connection() {
 }
 
 #[test]
-fn garbage_ends_the_connection_that_sent_it_and_no_other() {
+fn garbage_ends_only_the_connection_that_sent_it() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -110,7 +110,7 @@ fn invalid_protobuf_message_fails_only_its_call() {
 }
 
 #[test]
-fn grpc_connection_over_the_limit_gets_the_limit_named() {
+fn error_of_an_excess_grpc_connection_names_the_limit() {
     run(async {
         let (_node, server) = serve_grpc_with(|config| config.limits.sessions_max = 1);
         let mut first = connect(&server).await;

@@ -110,7 +110,7 @@ fn grpc_request_with_reply_subject_or_no_record_is_refused() {
 }
 
 #[test]
-fn inbox_of_a_grpc_connection_ends_with_it() {
+fn inbox_of_a_grpc_connection_ends_with_the_connection() {
     run(async {
         let (node, server) = serve_grpc();
         let _inside = node.respond("echo", |mut request| {

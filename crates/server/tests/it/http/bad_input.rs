@@ -254,7 +254,7 @@ fn http_connection_over_the_limit_gets_429() {
 }
 
 #[test]
-fn head_received_in_one_read_is_limited_too() {
+fn http_head_received_in_one_read_is_limited() {
     let stage = HttpServer::with(|config| config.limits.http.header_bytes_max = 10_000);
     let ask = |bytes: usize| stage.peer().request("GET", "/healthz", &[("x", &"y".repeat(bytes))], b"");
     assert_eq!(ask(9_000).status, 200);

@@ -74,7 +74,7 @@ fn event_stream_starts_at_a_named_position_or_time() {
 }
 
 #[test]
-fn http_wildcard_reads_existing_and_later_topics() {
+fn http_wildcard_subscriber_reads_existing_and_later_topics() {
     let stage = HttpServer::new();
     stage.publish("orders.eu", b"1");
     let mut events = stage.events("/v1/topics/orders.*/events?from=earliest&as=json", &[]);

@@ -58,7 +58,7 @@ fn rates_are_null_until_one_second_has_passed() {
 }
 
 #[test]
-fn node_figures_start_with_the_last_and_update_every_second() {
+fn node_figures_come_at_once_and_then_every_second() {
     let stage = HttpServer::new();
     let mut first = stage.events("/v1/topics/$node.%3E/events?from=snapshot&as=json", &[]);
     let mut heard = Vec::new();

@@ -195,7 +195,7 @@ fn large_keys_and_values_and_system_keys_are_refused() {
 }
 
 #[test]
-fn cluster_metrics_appear_once_the_node_is_a_member() {
+fn cluster_metrics_appear_when_the_node_is_a_member() {
     let stage = HttpServer::new();
     assert!(!stage.get("/metrics").text().contains("dunlin_raft_"));
     ask(&stage, "PUT", "/v1/kv/a", &[], "1");

@@ -1,7 +1,7 @@
 use super::HttpServer;
 
 #[test]
-fn report_is_sandboxed_and_a_missing_one_explained() {
+fn report_is_sandboxed_and_a_missing_report_is_explained() {
     let none = HttpServer::new().get("/report");
     assert_eq!(none.status, 404);
     assert!(none.text().contains("http.report"), "{none:?}");
@@ -25,7 +25,7 @@ const BROWSER: [(&str, &str); 2] =
     [("accept", "text/html,application/xhtml+xml"), ("accept-encoding", "gzip, br")];
 
 #[test]
-fn browser_gets_the_page_with_a_strict_policy_and_curl_text() {
+fn browser_gets_a_page_with_strict_policy_and_curl_gets_text() {
     let stage = HttpServer::new();
     let words = stage.get("/");
     assert!(words.text().starts_with("Dunlin's HTTP listener."), "{words:?}");

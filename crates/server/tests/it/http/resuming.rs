@@ -10,7 +10,7 @@ use super::{HttpServer, short};
 const ID: &str = "last-event-id";
 
 #[test]
-fn returning_subscriber_gets_the_records_after_its_last() {
+fn returning_subscriber_gets_the_records_after_its_last_record() {
     let stage = HttpServer::new();
     let mut events = stage.events("/v1/topics/t/events", &[]);
     for n in 0..10 {
@@ -68,7 +68,7 @@ fn late_returning_subscriber_gets_an_exact_gap() {
 
 /// Publishes to many topics while a subscriber of all of them is cut off again and again.
 #[test]
-fn subscriber_of_many_logs_resumes_in_each() {
+fn subscriber_of_many_logs_resumes_in_each_log() {
     let stage = HttpServer::new();
     stage
         .node
@@ -108,7 +108,7 @@ fn subscriber_of_many_logs_resumes_in_each() {
 }
 
 #[test]
-fn resume_id_of_many_logs_reports_deleted_ones() {
+fn resume_id_of_many_logs_reports_deleted_logs() {
     let stage = HttpServer::new();
     stage.publish("m.a", b"1");
     stage.publish("m.b", b"2");

@@ -126,7 +126,7 @@ fn list_with_an_invalid_task_is_refused_whole() {
 }
 
 #[test]
-fn damaged_task_log_is_reported_instead_of_no_tasks() {
+fn damaged_task_log_returns_an_error_instead_of_an_empty_list() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(
         dir.path().join("tasks/log/0000000001-00000000000000000001-e7bbb6e93abeff84.log"),

@@ -150,7 +150,7 @@ fn records_past_a_members_maximum_go_to_other_members() {
 }
 
 #[test]
-fn nats_clients_survive_the_owner_of_their_topic() {
+fn nats_clients_continue_after_the_death_of_a_topic_owner() {
     let hall = TestCluster::of(3);
     hall.topic_at(1, "t", TopicConfig::default());
     let (mut plain, mut queue, mut publisher) = (hall.nats(2), hall.nats(3), hall.nats(3));
@@ -172,7 +172,7 @@ fn nats_clients_survive_the_owner_of_their_topic() {
 }
 
 #[test]
-fn nats_publisher_survives_the_owner_of_one_of_its_subjects() {
+fn nats_publisher_continues_after_the_death_of_one_owner() {
     let hall = TestCluster::of(3);
     hall.topic_at(2, "live", TopicConfig::default());
     hall.topic_at(3, "dead", TopicConfig::default());

@@ -42,7 +42,7 @@ fn level(number: i64) -> Vec<u8> {
 }
 
 #[test]
-fn refused_remote_record_does_not_fail_others() {
+fn refused_remote_record_does_not_fail_other_records() {
     let hall = TestCluster::of(3);
     hall.topic_at(1, "md", book());
     let log = || hall.node(1).topic("md").unwrap().logs()[0].state_info().unwrap();
@@ -151,7 +151,7 @@ fn moved_state_topic_keeps_its_publishers() {
 }
 
 #[test]
-fn owner_refuses_records_relayed_behind_a_refused_one() {
+fn owner_refuses_records_relayed_behind_a_refused_record() {
     let hall = TestCluster::of(2);
     hall.topic_at(2, "t", TopicConfig::default());
     let url = hall.urls.lock().unwrap()[&1].clone();
@@ -227,7 +227,7 @@ fn batch_of_a_replaced_connection_is_not_appended() {
 }
 
 #[test]
-fn record_sent_while_an_older_one_comes_back_stays_behind_it() {
+fn record_stays_behind_an_older_returned_record() {
     let hall = TestCluster::patient(3);
     hall.topic_at(3, "t", TopicConfig::default());
     let mut reader = hall.node(3).subscribe("t", &from(Start::Latest)).unwrap();
@@ -402,7 +402,7 @@ fn records_sent_before_a_state_loss_was_known_are_refused() {
 }
 
 #[test]
-fn complete_state_at_its_new_owner_refuses_no_publisher() {
+fn new_owner_with_the_whole_state_keeps_its_publishers() {
     let hall = TestCluster::of(3);
     hall.topic_at(2, "md", book());
     let mut publishers: Vec<GoesOn> = [1, 3].into_iter().flat_map(|id| GoesOn::all_at(&hall, id)).collect();

@@ -99,7 +99,7 @@ fn dunlin_publisher_reaches_all_subscribers_of_a_reply_subject() {
 }
 
 #[test]
-fn reply_to_a_subject_read_on_other_nodes_reaches_all() {
+fn reply_reaches_subscribers_of_its_subject_on_all_nodes() {
     let hall = TestCluster::patient(3);
     let (mut asker, mut service) = request(&hall, "shop.orders.1");
     let mut watcher = hall.nats(3);
@@ -126,7 +126,7 @@ fn topic_that_covers_reply_subjects_can_be_created_later() {
 }
 
 #[test]
-fn dunlin_services_leave_no_topics_for_custom_reply_subjects() {
+fn replies_of_dunlin_services_create_no_topics() {
     let hall = TestCluster::patient(3);
     let _in_process = hall.node(2).respond("svc.2", |mut request| drop(request.reply("here"))).unwrap();
     let _at_the_asker = hall.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
@@ -151,7 +151,7 @@ fn dunlin_services_leave_no_topics_for_custom_reply_subjects() {
 }
 
 #[test]
-fn replies_beside_a_dead_member_get_no_topics() {
+fn replies_while_a_member_is_silent_create_no_topics() {
     let hall = TestCluster::patient(3);
     let _at_the_asker = hall.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
     let (mut asker, mut service) = request(&hall, "acme.reply.u.0");

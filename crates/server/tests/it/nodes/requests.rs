@@ -155,7 +155,7 @@ fn silent_node_counts_as_a_possible_subscriber() {
 }
 
 #[test]
-fn inbox_with_custom_prefix_leaves_no_topic_on_any_node() {
+fn inbox_with_custom_prefix_creates_no_topic_on_any_node() {
     const REQUESTS: usize = 50;
     let hall = TestCluster::patient(3);
     for (asks, answers) in [(1, 2), (2, 3), (3, 3)] {
@@ -183,7 +183,7 @@ fn inbox_with_custom_prefix_leaves_no_topic_on_any_node() {
 }
 
 #[test]
-fn subjects_read_at_two_nodes_are_no_inbox() {
+fn reply_subject_read_at_two_nodes_is_no_inbox() {
     let hall = TestCluster::patient(2);
     let (mut asker, mut watcher) = (hall.nats(1), hall.nats(2));
     watcher.subscribe("acme.> 1");
@@ -213,7 +213,7 @@ fn inbox_with_custom_prefix_yields_to_a_cluster_topic() {
 }
 
 #[test]
-fn late_reply_leaves_no_topic_on_any_node() {
+fn late_reply_creates_no_topic_on_any_node() {
     let hall = TestCluster::patient(3);
     // Publishes to a subject that was an inbox, to another subject, and by a member of a queue group.
     for (number, subscription) in ["svc.0 1", "svc.1 1", "svc.2 workers 1"].into_iter().enumerate() {

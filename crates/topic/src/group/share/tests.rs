@@ -106,7 +106,7 @@ fn returned_records_dropped_by_the_log_are_lost() {
 }
 
 #[test]
-fn losses_without_members_are_reported_to_the_next_one() {
+fn losses_of_an_empty_group_are_reported_to_its_next_member() {
     let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=2);
     let a = share.join().unwrap();
@@ -156,7 +156,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn every_record_is_taken_once_or_reported(steps in prop::collection::vec(step(), 1..200)) {
+    fn every_record_is_taken_once_or_reported_as_lost(steps in prop::collection::vec(step(), 1..200)) {
         // Ranges are not merged, so that the reports name every record.
         let mut share = ShareGroup::new(&LogLimits { group_lost_ranges_max: 10_000, ..limits() }, 0);
         let mut members: Vec<MemberId> = Vec::new();

@@ -105,7 +105,7 @@ fn stuck_key_delays_only_its_own_records() {
 }
 
 #[test]
-fn records_of_a_key_stay_in_order_through_death_and_delay() {
+fn key_order_survives_a_dead_member_and_a_delayed_nack() {
     let mut work = work(5);
     let mut source = keyed(&[Some(1), Some(1), Some(1)]);
     let (a, b) = (work.join().unwrap(), work.join().unwrap());

@@ -52,7 +52,7 @@ fn conflated_reader_behind_in_an_earlier_epoch_gets_the_state() {
 }
 
 #[test]
-fn conflated_reader_of_a_mirror_leaves_an_earlier_epoch() {
+fn conflated_mirror_reader_moves_on_to_a_new_owners_epoch() {
     let owned = super::mirrored::owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(50);

@@ -139,7 +139,7 @@ fn mirror_read_again_ignores_an_older_cached_snapshot() {
 }
 
 #[test]
-fn state_of_an_ended_epoch_is_not_shown_for_the_next() {
+fn state_of_an_ended_epoch_is_not_shown_for_the_next_epoch() {
     let (first, second) = (owner(1), owner(8));
     let mut setter = Setter::of(&first);
     setter.set(300);
@@ -297,7 +297,7 @@ fn new_owner_gives_publishers_time_to_return() {
 }
 
 #[test]
-fn new_owner_refuses_the_publisher_of_a_record_it_lacks() {
+fn publisher_is_refused_if_the_new_owner_lacks_its_record() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(100);

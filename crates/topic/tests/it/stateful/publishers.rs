@@ -21,7 +21,7 @@ pub(super) fn connected(told: &[Publishers]) -> Vec<bool> {
 }
 
 #[test]
-fn joining_without_a_publisher_reports_the_states_age() {
+fn state_without_a_publisher_reports_its_age_to_a_joiner() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     pass(Duration::from_secs(1));
@@ -45,7 +45,7 @@ fn joining_without_a_publisher_reports_the_states_age() {
 }
 
 #[test]
-fn state_without_any_publisher_reports_since_when() {
+fn subscriber_learns_since_when_no_publisher_is_connected() {
     let opened_ns = MANUAL.now_ns();
     let topic = small();
     pass(Duration::from_secs(5));

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_to_the_window_and_hidden_ones_counted() {
+    fn lines_are_cut_to_the_window_and_hidden_lines_are_counted() {
         let lines: Vec<String> =
             (0..50).map(|line| format!("\x1b[1mline {line}\x1b[0m and more than that")).collect();
         let fitted = WINDOW.fit(lines.clone());
