@@ -63,7 +63,7 @@ impl<T: Send> Closable for Shared<T> {
             return;
         }
         self.ended.notify_waiters();
-        // If a thread uses the value now, that thread drops it when it leaves.
+        // If another thread uses the value at this moment, that thread drops it afterwards.
         if let Ok(mut slot) = self.slot.try_lock() {
             let value = self.take_out(&mut slot);
             drop(slot);

@@ -148,7 +148,7 @@ impl Link {
     fn pump_up(&mut self, shared: &SharedClient, socket: &Arc<Socket>, patience: PumpWait) -> PumpOutcome {
         let flushed = shared.outbox.flush();
         let blocking = match patience {
-            // Skip only one look: a caller that never waits must look at its next call.
+            // Skip only one check of the socket: a caller that never waits must check it in its next call.
             PumpWait::Now if std::mem::take(&mut self.skip) => return PumpOutcome::Quiet,
             PumpWait::Now => false,
             PumpWait::Spin => return self.spin(shared, socket),

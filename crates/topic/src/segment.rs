@@ -458,7 +458,7 @@ impl<'a> SegmentFrames<'a> {
     /// # Panics
     /// If its payload is by reference.
     pub(crate) fn of_one(bytes: &'a [u8]) -> SegmentFrames<'a> {
-        // Only a segment can hold such a frame.
+        // Only frames inside a segment may refer to their payload.
         assert!(bytes.get(5).is_none_or(|flags| flags & FLAG_BY_REF == 0));
         SegmentFrames { rest: bytes }
     }

@@ -104,10 +104,10 @@ mod tests {
 
     #[test]
     fn rate_of_a_slow_client_covers_its_reading_time() {
-        // Published at 1,000 a second for a second, read at 200 a second.
+        // 1,000 records a second were published for one second, and read at 200 a second.
         let mut tally = read_at((0..1_000).map(|nth| nth * S / 200));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 200.0);
-        // Another subscriber that is as slow, a second later.
+        // A second later, another subscriber reads equally slowly.
         tally.add(&read_at((0..1_000).map(|nth| S + nth * S / 200)));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 334.0);
     }

@@ -227,7 +227,7 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
 fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
-    // A ball or circle of this radius has 30 others in it.
+    // A ball or circle of this radius holds 30 other entities on average.
     let ball = edge * (neighbours * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let circle = edge * (neighbours / std::f32::consts::PI).sqrt();
     let of = |spread: InitialPositions, sight: f32| {
@@ -236,7 +236,7 @@ fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
     };
     let (space, plane) = (of(InitialPositions::Anywhere, ball), of(InitialPositions::Plane, circle));
     let params = |geometry: &str| Params::new().with("entities", entities).with("geometry", geometry);
-    // One process is the same flock without distribution.
+    // One process runs the same flock without distribution.
     let mut points: PointGroup = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
         .into_iter()
         .map(|(geometry, setting, processes)| {

@@ -124,7 +124,7 @@ impl WorldSetting {
         if self.spread == InitialPositions::Plane {
             (place[0], velocity[0]) = (self.edge / 2.0, 0.0);
         }
-        // Four in five walk to the position, if the movement has one.
+        // Four of five entities are of kind 1, which walks to the position if the movement has one.
         Entity { kind: u32::from(!nth.is_multiple_of(5)), velocity, ..Entity::at(nth, place) }
     }
 

@@ -32,7 +32,8 @@ fn next_holder_sees(node: &Node, name: &str, pid: u32) -> bool {
 #[test]
 fn signalled_lock_ends_its_command_before_the_next_holder() {
     let node = Node::start();
-    // After SIGKILL, the lock is free when its lease ends: the time for a busy machine to end the command.
+    // After SIGKILL, the lock is free only when its lease ends. The lease is long enough for a busy machine to end the
+    // command first.
     let ttl = "6s";
     for name in ["TERM", "HUP", "INT", "QUIT", "KILL"] {
         let (mut first, pid) = hold(&node, name, ttl, "echo $$; exec sleep 600");

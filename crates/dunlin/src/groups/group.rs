@@ -240,7 +240,7 @@ impl<M: GroupMachine> Group<M> {
         let before = sleepers.len();
         sleepers.retain(|sleeper| sleeper.member != member);
         if !sleepers.iter().any(|sleeper| sleeper.wants) {
-            // An armed log then wakes its next subscriber.
+            // If a log is armed, it then wakes its next subscriber.
             self.logs.clear_waker();
         }
         sleepers.len() < before

@@ -283,7 +283,7 @@ impl Subscribe for ShareMember {
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         match &mut self.place {
             MemberLocation::Here(here) => here.wait(timeout),
-            // Only members of this node wait like this.
+            // Blocking waits are for members of this node. A remote member only checks for news.
             MemberLocation::RemoteMember(away) => Ok(away.has_news()),
         }
     }

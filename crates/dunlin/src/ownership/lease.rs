@@ -39,8 +39,8 @@ impl Ownership {
         };
         let enlist = ControlCommand::Enlist { node: self.id, lease, value };
         self.peers.ask(&enlist).ok()?;
-        // Topics may have other owners since the previous lease ended. The node knows them once it knows this
-        // lease.
+        // The cluster may have chosen other owners since the previous lease ended. The node knows them once it knows
+        // this lease.
         let until_ns = asked_ns.saturating_add(ttl.as_nanos() as u64);
         while self.enlisted.load(Ordering::Acquire) != lease {
             if steady_ns() >= until_ns {
@@ -60,7 +60,7 @@ impl Ownership {
     /// the previous start. Returns whether all have one.
     fn begin_anew(self: &Arc<Ownership>) -> bool {
         {
-            // Topics assigned from now on are new.
+            // Topics that are assigned to this node from here on are new, and need no new epoch.
             let _not_meanwhile = lock(&self.settling);
             self.is_anew.store(true, Ordering::Release);
         }

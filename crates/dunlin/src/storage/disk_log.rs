@@ -128,7 +128,7 @@ impl DiskLog {
         if let Some(lost) = &lost {
             lost.amend(&mut report, lost.is_here(&marks));
         }
-        // If records are known to be missing, there is no doubt.
+        // If records are known to be missing, no check for missing records is needed.
         let doubt = match lost {
             Some(_) => None,
             None => Doubt::of(begun, &report, known.as_ref(), changed_ns, &marks),

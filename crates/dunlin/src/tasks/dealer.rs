@@ -163,7 +163,7 @@ async fn ask(tasks: &Tasks, slots: Vec<Slots>) -> Result<(), TasksError> {
             commands.push_with(|out| TaskCommand::Slots { worker, slots, ahead }.encode(out));
         }
         let proposed = shard.propose_known(commands).await;
-        // Also for proposals with unknown outcome.
+        // Also waits for proposals with an unknown outcome.
         shard.catch_up().await?;
         proposed.map(drop)
     });

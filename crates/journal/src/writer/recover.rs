@@ -289,7 +289,7 @@ impl Recovery<'_> {
 
     /// Finishes the repair: the file then ends with a mark.
     fn settle(&mut self, current: &mut Current, found: &FileSurvey, bytes: u64) -> Result<(), DiskError> {
-        // Also after a proper end, because the sync of its mark may have failed.
+        // The mark is written again even after a regular close, because its sync may have failed.
         let again = write_again(&*current.file, found.synced, found.end).and_then(|()| current.file.sync());
         again.map_err(DiskError::of("write", &current.log.path))?;
         let epoch = current.log.name.first.epoch;

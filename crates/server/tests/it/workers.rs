@@ -139,7 +139,7 @@ fn worker_that_ends_or_never_attaches_is_reported_failed() {
 fn warm_worker_process_attaches_after_it_is_called() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("heard");
-    // The process reports that on its standard input, where it is also called.
+    // The process writes that it is prepared to its standard input, from which it also reads the call.
     let script = format!(
         "test $DUNLIN_WORKER_WARM = 1 && echo prepared >&0; read line; echo $line > {0}; sleep 1000",
         file.display()

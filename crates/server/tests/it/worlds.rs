@@ -241,7 +241,7 @@ fn mark_one(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
             kind: Some(7),
             ..dunlin::space::EntityCommand::of(EntityId(5))
         };
-        // One of the processes has it.
+        // The command succeeds only at the process that has the entity.
         let _ = member
             .space
             .ask(move |runner| runner.host_mut().apply_client_command(&mark, monotonic_ns()).is_ok());

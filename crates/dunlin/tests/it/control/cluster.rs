@@ -193,7 +193,7 @@ fn restarted_cluster_keeps_its_epoch_and_history() {
     for round in 1..=4_u64 {
         (1..=3).for_each(|id| stage.stop(id));
         (1..=3).for_each(|id| stage.start(id));
-        // Each node as soon as it leads.
+        // Each node receives a command as soon as it leads.
         std::thread::scope(|scope| {
             for id in 1..=3 {
                 let control = stage.control(id);

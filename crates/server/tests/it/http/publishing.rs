@@ -81,7 +81,7 @@ fn one_connection_takes_many_requests_in_turn() {
         let answer = peer.request("POST", "/v1/topics/t", &[], b"x");
         assert_eq!(answer.json()["seq"], seq);
     }
-    // Also requests that are sent before the first response.
+    // The client also sends requests before the first response arrives.
     for _ in 0..3 {
         peer.head("POST", "/v1/topics/t", &[("content-length", "1")]);
         peer.send(b"y");
