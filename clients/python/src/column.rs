@@ -29,7 +29,7 @@ pub struct Column {
 
 /// Keeps bytes at their address.
 pub trait HeldBytes: Send + Sync {
-    /// The bytes; the same at each call.
+    /// Returns the bytes. Every call returns the same bytes.
     fn bytes(&self) -> &[u8];
 }
 

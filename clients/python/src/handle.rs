@@ -164,7 +164,7 @@ impl<T: Send + 'static> SharedHandle<T> {
         self.0.call(self.0.lock(), call)
     }
 
-    /// Like [`with`](Self::with), after any other thread that uses the value.
+    /// Like [`with`](Self::with), but first waits for any other thread that uses the value.
     pub fn with_in_turn<R: Send>(
         &self,
         py: Python<'_>,

@@ -70,7 +70,7 @@ impl PyRecord {
         self.records.head(self.index).seq
     }
 
-    /// The sequence number after which no record before this one is missing.
+    /// The sequence number of the record before this one. No record between the two is missing.
     #[getter]
     fn prev_seq(&self) -> u64 {
         self.records.head(self.index).prev_seq

@@ -79,7 +79,7 @@ pub(crate) enum PumpOutcome {
     Closed,
 }
 
-/// The duration of one call of [`Link::pump`].
+/// How long one call of [`Link::pump`] may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PumpWait {
     Now,

@@ -106,7 +106,7 @@ pub struct SubscriptionDescription {
     pub lag: u64,
     /// The number of missed records.
     pub missed: u64,
-    /// Whether publishers wait for it.
+    /// Whether publishers wait for the subscriber.
     pub registered: bool,
 }
 

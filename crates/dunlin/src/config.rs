@@ -79,7 +79,7 @@ impl Default for NodeLimits {
     }
 }
 
-/// Keys take at most one part in this many of the memory by default; tasks the same.
+/// By default, keys take at most a quarter of the memory, and tasks another quarter.
 const SHARE_OF_MEMORY: u64 = 4;
 
 impl NodeLimits {

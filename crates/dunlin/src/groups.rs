@@ -54,7 +54,7 @@ use share::ConsumptionMode;
 pub use share::ShareMember;
 pub use work::{ClaimedRecord, WorkEvent, WorkMember};
 
-/// A user may create at most one in this many of the groups.
+/// A user may create at most a quarter of the groups.
 const USER_SHARE: usize = 4;
 /// The groups that one tenant has created may number at most this multiple of the free ones.
 const TENANT_SHARE: usize = 3;

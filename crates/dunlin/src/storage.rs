@@ -89,9 +89,9 @@ struct StoredTopic {
 /// When a topic was created.
 #[derive(Debug, Clone, Copy)]
 enum Begun {
-    /// Just now, in this epoch.
+    /// The topic was created just now, in this epoch.
     Now(u32),
-    /// Before this start, in this epoch. Older builds did not store the epoch.
+    /// The topic was created before this start, in this epoch. Older builds did not store the epoch.
     Before(Option<u32>),
 }
 

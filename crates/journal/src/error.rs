@@ -108,7 +108,7 @@ pub enum AppendError {
     Order {
         /// The given value.
         got: Position,
-        /// The position that would have continued it.
+        /// The position at which the log would have continued.
         expected: Position,
     },
     /// The log was not closed properly, and continues only in a higher epoch.

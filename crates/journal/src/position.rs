@@ -3,7 +3,7 @@
 /// A record's position. Positions of one log are ordered by epoch, then by sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
-    /// Grows whenever the log cannot vouch for the records before.
+    /// The epoch grows whenever the log cannot guarantee that earlier records are complete.
     pub epoch: u32,
     /// The record's number within the epoch; 0 is before the first record.
     pub seq: u64,

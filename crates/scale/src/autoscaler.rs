@@ -40,7 +40,7 @@ pub struct SchedulerSnapshot {
 }
 
 impl<P: Provider> Autoscaler<P> {
-    /// Creates one without instances. `sample_ms` is the interval between two decisions.
+    /// Creates an autoscaler without instances. `sample_ms` is the interval between two decisions.
     ///
     /// # Errors
     /// [`PolicyError`] if the policy is invalid.

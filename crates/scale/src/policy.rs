@@ -156,7 +156,7 @@ pub enum PolicyError {
         /// The least allowed value, ms.
         least_ms: u64,
     },
-    /// There are too many of something.
+    /// The number of the named items exceeds the limit.
     #[error("{count} {what} exceed the limit of {most}")]
     TooMany {
         /// Name of the things.

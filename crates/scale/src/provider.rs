@@ -23,7 +23,7 @@ pub enum ProviderAction {
     Launch {
         /// The instance.
         instance: Instance,
-        /// How it is paid for.
+        /// How the instance is paid for.
         market: InstanceMarket,
         /// Whether the instance starts for the warm pool.
         is_warm: bool,

@@ -66,9 +66,9 @@ struct OwnedFigures {
 /// A topic's figures from all nodes.
 #[derive(Debug, Clone)]
 pub(crate) struct TopicFigures {
-    /// Its logs and groups at its owner; `None` while the owner is away.
+    /// The topic's logs and groups at its owner; `None` while the owner is away.
     pub(crate) held: Option<OwnerFigures>,
-    /// Its subscribers and publishers; `None` if a node did not respond.
+    /// The topic's subscribers and publishers; `None` if a node did not respond.
     pub(crate) users: Option<TopicClients>,
 }
 

@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Interval of the autoscaler's decisions.
 const SAMPLE_MS: u64 = 500;
 
-/// The scheduler's load and its workers.
+/// A scheduler's signals for the autoscaler, and its workers.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerLoad {
     /// The autoscaler's input.

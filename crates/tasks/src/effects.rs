@@ -37,7 +37,7 @@ pub enum WorkerOrder {
         worker: u64,
         /// Id of the task.
         task: u64,
-        /// Token of its start.
+        /// Token of the task's last start.
         token: u64,
     },
     /// The drained worker holds no task any more and may end.

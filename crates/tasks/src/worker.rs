@@ -1,4 +1,4 @@
-//! Workers, and pools of workers that serve the same.
+//! Workers, and pools of workers that serve the same kinds and tenants.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

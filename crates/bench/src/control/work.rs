@@ -76,7 +76,7 @@ pub struct ControlReport {
     /// For commands: log entries a second.
     #[serde(default)]
     pub entries_per_s: f64,
-    /// Time of the first response, or its duration.
+    /// Time at which the first response arrived, or the duration until it arrived.
     #[serde(default)]
     pub first_ns: u64,
     /// Events that watchers read.

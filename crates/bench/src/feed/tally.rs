@@ -15,8 +15,8 @@ pub struct DeliveryTally {
     pub applied: u64,
     /// Latency of each applied update from its publication.
     pub sent: Latencies,
-    /// The latencies without lost updates and without those that revealed a loss, which are applied after a
-    /// repair. The document counts only these.
+    /// The latencies without lost updates and without those that revealed a loss, which are applied after a repair. The
+    /// MDD-Sim document counts only these.
     pub direct: Latencies,
     /// Latency of each applied update from the intended time of publication.
     pub intended: Latencies,
@@ -30,7 +30,7 @@ pub struct DeliveryTally {
     pub holes: u64,
     /// Losses that the node reported to subscribers.
     pub gaps: u64,
-    /// Requests for repair, and states that arrived in place of records.
+    /// Requests for missing data, and states that were received in place of records.
     pub resyncs: u64,
     /// Losses that were repaired.
     pub healed: u64,

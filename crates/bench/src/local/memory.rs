@@ -23,7 +23,7 @@ struct Grown {
     bytes: u64,
 }
 
-/// Lets another process create `count` of them.
+/// Lets another process create `count` objects of this kind, and measures the memory of each.
 pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<RunSample> {
     let mut child =
         bench.child.start("local-memory", &[("of", of.to_owned()), ("count", count.to_string())])?;

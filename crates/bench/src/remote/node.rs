@@ -36,7 +36,7 @@ pub struct RemoteNodeSetup {
     pub transport: SocketKind,
     /// Whether its threads spin.
     pub spin: bool,
-    /// Whether it stays off the first core.
+    /// Whether the node's threads stay off the first core.
     pub pin: Pin,
     /// Task of the node besides serving.
     pub task: NodeTask,

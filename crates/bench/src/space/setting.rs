@@ -55,7 +55,7 @@ pub struct WorldSetting {
 pub const SEED: u64 = 7;
 
 impl WorldSetting {
-    /// Two processes, with the document's world and ticks.
+    /// Two processes, with the Luciferase document's world and ticks.
     pub fn of(conduct: MovementPattern, spread: InitialPositions, entities: u64) -> Self {
         Self {
             processes: 2,

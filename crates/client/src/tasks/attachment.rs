@@ -127,7 +127,7 @@ struct Phase {
     idle: usize,
     /// A thread that waits for a task drives.
     is_driven: bool,
-    /// When the last such thread left with a task.
+    /// When the last waiting thread left with a task.
     left_at: Option<Instant>,
     /// The worker's own thread pauses.
     own_rests: bool,

@@ -65,7 +65,7 @@ fn subscription_resumes_by_position_after_a_lost_connection() {
     node.join().unwrap();
 }
 
-/// Such a refusal must not end the client's handles.
+/// A temporary refusal must not end the client's handles.
 #[test]
 fn subscriber_continues_after_temporary_refusals() {
     const WAIT_MS: u64 = 300;

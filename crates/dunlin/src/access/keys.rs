@@ -43,7 +43,7 @@ fn after(key: &[u8]) -> Vec<u8> {
 /// Allowed keys, except those that are denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRule {
-    /// At least one of these must cover the keys.
+    /// At least one of these patterns must cover the keys.
     pub allow: Vec<KeyPattern>,
     /// None of these may overlap the keys.
     pub deny: Vec<KeyPattern>,

@@ -17,7 +17,7 @@ use super::proposing::{self, PAUSE, RetryDeadline};
 use super::waiting::LockOutcome;
 use super::{Consistency, Control, ControlError};
 
-/// The limit of keys' bytes, divided by this, is the limit of leases, within the bounds below.
+/// One lease is allowed for each KiB of the limit of keys' bytes, within the bounds below.
 const LEASE_BYTES: u64 = 1 << 10;
 const LEASES_MIN: u64 = 10_000;
 const LEASES_MAX: u64 = 1_000_000;

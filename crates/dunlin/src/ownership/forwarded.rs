@@ -75,8 +75,8 @@ pub struct InFlightBatch {
     pub expect_last: Option<u64>,
     /// The publisher's claim on the topic's state, read when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
-    /// The flight in which it was sent. All batches of one flight go over the same relay, so that the owner takes none
-    /// after one that it has refused. Flights of later batches have higher numbers.
+    /// The flight in which the batch was sent. All batches of one flight go over the same relay, so that the owner
+    /// accepts no batch after a refused one. Flights of later batches have higher numbers.
     pub flight: u64,
     pub(super) handed_ns: u64,
     /// Whether a node may have appended the batch without a response.

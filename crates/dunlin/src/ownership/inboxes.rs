@@ -31,7 +31,7 @@ use crate::node::make_reducer;
 const INBOXES_MAX: usize = 4_096;
 /// How long the node remembers the other nodes' answers about a reply subject.
 const REPLY_KNOWN_FOR: Duration = Duration::from_secs(5);
-/// History of the topic of such an inbox, which holds no record.
+/// History of the topic for an inbox of another node, which holds no record.
 const HELD_BYTES: u64 = 64 << 10;
 
 /// Inboxes of other nodes to which this node has published.

@@ -13,7 +13,7 @@ use crate::clock::steady_ns;
 
 /// Renewals in each time to live.
 const PER_LIFE: u32 = 4;
-/// Tolerated drift between clocks, one part in this many; an owner stops that much earlier.
+/// Clocks may drift by one part in this number; an owner stops that much before its lease ends.
 const DRIFT_PART: u32 = 20;
 /// Topics for which one command begins new epochs.
 const TOGETHER_MAX: usize = 1_024;

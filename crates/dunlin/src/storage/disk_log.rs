@@ -233,7 +233,7 @@ impl DiskLog {
         self.helped.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread is storing it.
+    /// Whether a thread is storing the log.
     pub(super) fn is_being_stored(&self) -> bool {
         matches!(self.writing.try_lock(), Err(TryLockError::WouldBlock))
     }

@@ -39,7 +39,7 @@ pub(super) struct StoredPosition {
     pub(super) first_seq: u64,
     /// The last stored record.
     pub(super) through: u64,
-    /// Whether the log was closed after it.
+    /// Whether the log was closed after its last stored record.
     pub(super) closed: bool,
     /// The topic's pattern; `None` in files of older versions.
     pub(super) pattern: Option<String>,

@@ -17,7 +17,8 @@ use dunlin_tasks::{SchedulerState, WorkerOrder};
 use dunlin_topic::Waiter;
 use tokio::runtime::Handle;
 
-/// Ended connections are swept when the workers exceed twice the last remainder plus this.
+/// Ended connections are removed when there are more than twice as many workers as after the last removal, plus this
+/// number.
 const SWEPT_MIN: usize = 64;
 
 /// Orders that wait for one connection. After drop, its workers receive nothing; their tasks stay assigned while
@@ -38,7 +39,7 @@ impl OrderQueue {
         Arc::new(OrderQueue { orders: Mutex::default(), workers: Mutex::default(), waiter, token })
     }
 
-    /// Passes orders to `each`, oldest first, while it returns that there is room for another.
+    /// Passes orders to `each`, oldest first, until `each` returns `false` because it has no room for another.
     pub fn take(&self, mut each: impl FnMut(&WorkerOrder) -> bool) {
         let mut orders = lock(&self.orders);
         while let Some(first) = orders.front() {

@@ -9,7 +9,7 @@ use dunlin_topic::{Frame, LogName, Position, Publishers};
 pub struct StateChange<'a, F> {
     /// The log.
     pub log: &'a Arc<LogName>,
-    /// Position before; sequence number 0 of the epoch if there was none.
+    /// Position before the change; sequence number 0 of the epoch if there was none.
     pub from: Position,
     /// Position now.
     pub to: Position,

@@ -44,7 +44,7 @@ pub struct Service {
     pub spread: f64,
 }
 
-/// A tenant, and what it submits.
+/// A tenant, and the tasks that it submits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantLoad {
     /// Its name.

@@ -1,4 +1,4 @@
-//! From a scheduler's signals to a provider's instances, as in a node, in virtual time.
+//! Tests the autoscaler from a scheduler's signals to a provider's instances, as in a node, in virtual time.
 
 use dunlin_scale::{
     Autoscaler, LoadMeter, Phase, Policy, ProviderDelays, ScalerLimits, SchedulerSnapshot, SchedulerTotals,

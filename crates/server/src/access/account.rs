@@ -51,7 +51,7 @@ impl Account {
         &self.tenant
     }
 
-    /// The producer id in topics for the id that the user's client chose. Two users may choose the same id
+    /// Converts the producer id that the user's client chose to the id for topics. Two users may choose the same id
     /// without affecting each other's producers.
     pub(crate) fn producer(&self, id: u64) -> u64 {
         let hash = Sha256::new().chain_update(id.to_le_bytes()).chain_update(&self.name).finalize();

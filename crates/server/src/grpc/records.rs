@@ -81,7 +81,7 @@ fn put_record(out: &mut Vec<u8>, prefix: &str, seq: u64, skipped: u64, frame: &F
     }
 }
 
-/// Takes two writes besides the payload's.
+/// Writes a record that has only a payload. This takes two writes in addition to the payload's.
 #[inline(always)]
 fn put_plain(out: &mut Vec<u8>, seq: u64, skipped: u64, frame: &Frame<'_>) {
     let payload = frame.payload();

@@ -37,7 +37,7 @@ pub(super) struct PendingRequests {
 #[derive(Debug, Default)]
 struct ReplyWaiters(Mutex<HashMap<u64, oneshot::Sender<v1::Record>>>);
 
-/// A reply that is waited for; dropping it ends the wait.
+/// A reply that a requester waits for; dropping it ends the wait.
 struct ExpectedReply {
     reply_to: String,
     number: u64,

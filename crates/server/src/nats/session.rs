@@ -122,7 +122,7 @@ pub(crate) struct Session {
     own: OwnRecords,
     pongs: PendingPongs,
     subscriptions: HashMap<u32, Subscription>,
-    /// The subscriptions by the client's names for them.
+    /// Subscriptions by the names that the client gave them.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
     /// Channels that wait for their start position from another node.

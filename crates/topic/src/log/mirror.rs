@@ -290,7 +290,7 @@ impl LogContents {
         }
     }
 
-    /// Marks the state as wrong: the next fed state replaces it, at any position.
+    /// Marks the state as wrong: the next state from the feed replaces it, at any position.
     fn lose_state(&mut self) {
         self.mirror_or_new().placed = false;
     }

@@ -18,7 +18,7 @@ pub(super) struct RemoteMember {
     next: Option<RemoteEvent>,
     /// The last record.
     given: Box<[u8]>,
-    /// Its position, and the number of the owner that sent it.
+    /// The position of the last record, and the number of the owner that sent it.
     given_at: (Position, u32),
     lost: u64,
 }

@@ -318,8 +318,7 @@ impl Session {
         self.outbound.control.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a record. If the topic is full, the session is afterwards in its list of waiters, and a second
-    /// attempt has failed too.
+    /// Appends a record. If the topic is full, adds the session to the topic's list of waiters, and tries once more.
     fn try_append(
         &mut self,
         run: &PublishedBatch<'_>,

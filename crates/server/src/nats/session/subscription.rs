@@ -15,7 +15,7 @@ pub(super) const SEQUENCED: &str = "$DUNLIN.seq.";
 /// A subscription of the client.
 #[derive(Debug)]
 pub(super) struct Subscription {
-    /// The client's name for it.
+    /// The client's name for the subscription.
     pub(super) sid: Box<[u8]>,
     /// The pattern. A subscription inside an inbox keeps the inbox open.
     pub(super) pattern: Pattern,

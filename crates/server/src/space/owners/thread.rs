@@ -145,7 +145,7 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     held: BTreeMap<RegionId, (u64, u64)>,
     /// Regions that run here, with their epochs.
     pub(super) claims: BTreeMap<RegionId, u64>,
-    /// Their last standbys in the claim's epoch.
+    /// The last standbys of these regions, in the claim's epoch.
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
     /// The newest known version of the partition.
     pub(super) cut_version: u64,

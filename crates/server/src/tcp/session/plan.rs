@@ -1,4 +1,4 @@
-//! One write: the positions of its bytes, and how they move the channels' cursors.
+//! One write: notes which bytes belong to which channel, and moves the channels' cursors by the bytes that were sent.
 //!
 //! Small pieces are copied together; larger ones are borrowed from their segments.
 

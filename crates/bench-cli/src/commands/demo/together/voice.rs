@@ -52,7 +52,7 @@ impl<'a> NarratorVoice<'a> {
     }
 }
 
-/// A part's sentence, and whether it holds.
+/// The closing sentence of a part, and whether the part succeeded.
 pub type PartResult = (&'static str, (bool, String));
 
 /// The closing output of all parts.
