@@ -92,7 +92,7 @@ notices! {
     }
     /// The log was deleted; no more events follow.
     PyDeleted "Deleted" {
-        /// Its last position.
+        /// The log's last position.
         last: PyPosition,
     }
 }

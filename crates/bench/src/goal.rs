@@ -111,7 +111,7 @@ impl ClaimedFigure {
 pub struct PeerFigure {
     /// Pattern of the peer's row.
     pub peer: RowPattern,
-    /// Its known figure.
+    /// The peer's known figure.
     pub figure: f64,
     /// Pattern of the floor's row.
     pub floor: RowPattern,

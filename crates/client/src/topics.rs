@@ -38,7 +38,7 @@ pub enum CallError {
 /// One topic of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSummary {
-    /// Its name.
+    /// The topic's name.
     pub name: String,
     /// The subjects it owns.
     pub pattern: String,
@@ -59,7 +59,7 @@ pub struct TopicSummary {
 /// The description of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicDescription {
-    /// Its name.
+    /// The topic's name.
     pub name: String,
     /// The configuration.
     pub config: TopicConfig,
@@ -113,7 +113,7 @@ pub struct SubscriptionDescription {
 /// One group of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescription {
-    /// Its name.
+    /// The group's name.
     pub name: String,
     /// Whether claims have to be settled.
     pub work: bool,

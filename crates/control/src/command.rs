@@ -147,10 +147,10 @@ choice! {
         /// The revision that last wrote it.
         Modified { /// The expected value.
             revision: u64 } = 3,
-        /// Its lease.
+        /// The key's lease.
         Lease { /// The expected value.
             lease: u64 } = 4,
-        /// Its value.
+        /// The key's value.
         Value { /// The expected value.
             value: &'a [u8] } = 5,
     }

@@ -70,7 +70,7 @@ layout! {
     pub struct KeyWithItem {
         /// The key.
         pub key: Key,
-        /// Its value and properties.
+        /// The key's value and properties.
         pub item: KeyItem,
     }
 }

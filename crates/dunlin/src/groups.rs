@@ -96,11 +96,11 @@ impl GroupCreator {
 /// Figures of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupInfo {
-    /// Its name.
+    /// The group's name.
     pub name: String,
-    /// Its kind.
+    /// The group's kind.
     pub kind: GroupKind,
-    /// Its members' names.
+    /// The names of the group's members.
     pub members: Vec<String>,
     /// Upper bound of unsettled records: some after the oldest may be settled.
     pub waiting: u64,

@@ -68,7 +68,7 @@ pub struct StoredSurvey {
 pub struct SubscriptionInfo {
     /// The topic that the subscription reads.
     pub topic: Arc<Topic>,
-    /// Its progress.
+    /// The subscriber's progress.
     pub subscriber: SubscriberInfo,
 }
 

@@ -59,7 +59,7 @@ pub enum OpenError {
     Newer {
         /// The file.
         file: PathBuf,
-        /// Its format version.
+        /// The file's format version.
         version: u32,
         /// The newest version that this build reads.
         reads: u32,
@@ -70,7 +70,7 @@ pub enum OpenError {
     /// The log's name is too long or empty.
     #[error("a log's name is 1 to {bytes_max} bytes, not {bytes}")]
     Name {
-        /// Its length, bytes.
+        /// The name's length, bytes.
         bytes: usize,
         /// The limit.
         bytes_max: usize,
@@ -122,7 +122,7 @@ pub enum AppendError {
     /// The batch is larger than a block may be.
     #[error("{bytes} bytes exceed the limit of {bytes_max} bytes")]
     TooLarge {
-        /// Its size, bytes.
+        /// The batch's size, bytes.
         bytes: u64,
         /// The limit.
         bytes_max: u64,

@@ -161,7 +161,7 @@ pub enum PolicyError {
     TooMany {
         /// Name of the things.
         what: &'static str,
-        /// Their number.
+        /// The number of items.
         count: usize,
         /// The limit.
         most: usize,

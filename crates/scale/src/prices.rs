@@ -27,7 +27,7 @@ pub struct Prices {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineType {
-    /// Its name.
+    /// The machine's name.
     pub name: String,
     /// Processors.
     pub cpus: u32,

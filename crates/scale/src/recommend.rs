@@ -10,7 +10,7 @@ use crate::sizing::{MachineFit, WorkerNeed};
 pub struct Recommendation {
     /// Number of coordinator nodes.
     pub coordinators: u32,
-    /// Their machine type.
+    /// The coordinators' machine type.
     pub coordinator: MachineType,
     /// Number of groups over which tenants are sharded.
     pub shards: u32,

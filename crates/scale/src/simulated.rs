@@ -98,7 +98,7 @@ impl SimulatedProvider {
         }
     }
 
-    /// Its delays.
+    /// The provider's delays.
     pub fn delays(&self) -> &ProviderDelays {
         &self.delays
     }

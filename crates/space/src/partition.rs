@@ -27,7 +27,7 @@ pub struct RegionLoad {
     pub quantiles: Vec<u64>,
 }
 
-/// The reason why a partition cannot be changed like this.
+/// The reason why a partition cannot be changed as requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {

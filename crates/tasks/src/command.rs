@@ -293,7 +293,7 @@ choice! {
 }
 
 impl<'a> ExtendedCommand<'a> {
-    /// Converts a command that uses such a field.
+    /// Converts a command that uses a field that was added later.
     fn of(command: &TaskCommand<'a>) -> Option<ExtendedCommand<'a>> {
         match command {
             TaskCommand::Submit { tenant, tasks } if tasks.iter().any(Later::has_later_fields) => {
@@ -393,7 +393,7 @@ impl<'a> TaskCommand<'a> {
         }
     }
 
-    /// Whether it makes the state larger.
+    /// Whether the command makes the state larger.
     pub fn grows(&self) -> bool {
         matches!(
             self,

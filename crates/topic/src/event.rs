@@ -52,7 +52,7 @@ pub struct LogName {
 /// One record, borrowed from its segment or receive buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
-    /// Its position.
+    /// The record's position.
     pub position: Position,
     /// Nothing between this sequence and the record's own is missing: records between them were filtered, had
     /// expired, or are merged into this record. A subscriber has lost records if its last record was before
@@ -125,9 +125,9 @@ pub struct EpochChanged {
     pub log: Arc<LogName>,
     /// The epoch that ended.
     pub old: u32,
-    /// Sequence of its last record that this subscriber received.
+    /// Sequence of the ended epoch's last record that this subscriber received.
     pub last_seen: u64,
-    /// Sequence of its last record, if that is known.
+    /// Sequence of the ended epoch's last record, if that is known.
     pub known_through: Option<u64>,
     /// Position of the first record of the new epoch for this subscriber.
     pub new_first: Position,

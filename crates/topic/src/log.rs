@@ -122,7 +122,7 @@ pub struct LossCounters {
     pub warnings: u64,
     /// Gaps.
     pub gaps: u64,
-    /// Records lost in those gaps.
+    /// Records lost in the gaps.
     pub records: u64,
 }
 

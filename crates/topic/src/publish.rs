@@ -168,7 +168,7 @@ pub enum PublishError {
     /// The record is larger than the topic allows.
     #[error("record of {bytes} bytes exceeds the topic's record_bytes_max of {bytes_max} bytes")]
     RecordTooLarge {
-        /// Its size with meta and padding, bytes.
+        /// The record's size with meta and padding, bytes.
         bytes: usize,
         /// The topic's limit.
         bytes_max: usize,

@@ -427,7 +427,7 @@ pub(crate) struct SegmentFrames<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SegmentFrame<'a> {
     pub(crate) frame: Frame<'a>,
-    /// Its bytes in the segment, padding included.
+    /// The frame's bytes in the segment, padding included.
     pub(crate) bytes: &'a [u8],
     /// The payload, if it is stored by reference.
     pub(crate) by_ref: Option<&'a Bytes>,

@@ -38,7 +38,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 /// Content of the disk at a position.
 #[derive(Debug)]
 pub enum DiskContent {
-    /// These records.
+    /// The loaded records.
     Segment(LoadedSegment),
     /// No readable record up to `through`.
     Lost {
@@ -97,7 +97,7 @@ impl LoadedSegment {
 pub struct EpochStart {
     /// The epoch.
     pub epoch: u32,
-    /// Sequence of its first record, which may not exist yet.
+    /// Sequence of the epoch's first record, which may not exist yet.
     pub first_seq: u64,
     /// Whether the end of the previous epoch is unknown, because records were lost.
     pub after_loss: bool,

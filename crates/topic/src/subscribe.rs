@@ -226,7 +226,7 @@ pub enum SubscribeError {
     Limit {
         /// The limit's name.
         limit: &'static str,
-        /// Its value.
+        /// The limit's value.
         value: u64,
     },
     /// All subscribed topics were deleted, or the node is shutting down.

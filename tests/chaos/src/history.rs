@@ -39,7 +39,7 @@ pub enum KeyRequest {
     Cas(usize, String, u64),
     /// Deletes a key.
     Delete(usize),
-    /// Writes both keys if the revision of the first is this, else reads both.
+    /// Writes both keys if the first key has this revision, otherwise reads both.
     Move(usize, usize, String, u64),
 }
 

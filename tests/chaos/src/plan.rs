@@ -62,7 +62,7 @@ pub enum Fault {
 pub struct Step {
     /// The faults.
     pub faults: Vec<Fault>,
-    /// Their duration in ms.
+    /// The duration of the faults in ms.
     pub hold_ms: u64,
     /// The pause in ms.
     pub rest_ms: u64,

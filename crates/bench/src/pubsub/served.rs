@@ -20,7 +20,7 @@ use crate::sockets;
 /// Address and protocol of a broker.
 #[derive(Clone, Copy, Debug)]
 pub struct BrokerEndpoint {
-    /// Its address.
+    /// The broker's address.
     pub address: SocketAddr,
     /// Protocol.
     pub dialect: Dialect,

@@ -10,7 +10,7 @@ use crate::point::{MeasuringPoint, PointGroup, target};
 
 /// Time of a task in the Grey document: 85 tasks a second of each worker.
 const TASK_NS: u64 = 11_760_000;
-/// Its numbers of workers.
+/// The Grey document's numbers of workers.
 const WORKERS: [usize; 7] = [10, 25, 50, 75, 100, 150, 200];
 /// Payload of empty tasks, bytes.
 const BYTES: usize = 16;

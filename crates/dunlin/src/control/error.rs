@@ -33,7 +33,7 @@ pub enum ControlError {
     /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]
     TooLarge {
-        /// Its length, bytes.
+        /// The command's length, bytes.
         bytes: usize,
         /// The limit, bytes.
         bytes_max: usize,

@@ -45,7 +45,7 @@ pub(super) struct DiskLog {
     topic_path: PathBuf,
     /// The file that records how far the log is stored.
     known_path: PathBuf,
-    /// Its topic's pattern.
+    /// The pattern of the log's topic.
     pattern: String,
     /// The stored position from before this start, if the log lacks records up to it.
     lost: Option<StoredPosition>,

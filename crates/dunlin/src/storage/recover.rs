@@ -16,7 +16,7 @@ use super::{Begun, Storage, StoredTopic, catalogue, stored_position};
 /// A topic found on disk, with its condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveredTopic {
-    /// Its name.
+    /// The topic's name.
     pub name: String,
     /// Records of all partitions.
     pub records: u64,
@@ -34,7 +34,7 @@ pub struct RecoveredTopic {
 pub struct RefusedTopic {
     /// The topic's name, or its file's if the name is unknown.
     pub name: String,
-    /// Its pattern, if known.
+    /// The topic's pattern, if known.
     pub pattern: String,
     /// The reason.
     pub why: String,

@@ -119,7 +119,7 @@ pub enum ReplicaReport<'a, F> {
     Deleted {
         /// The log.
         log: &'a Arc<LogName>,
-        /// Its last state.
+        /// The log's last state.
         state: &'a F,
     },
 }

@@ -12,7 +12,7 @@ const JOIN_BYTES_MAX: usize = 256 << 10;
 /// Consecutive records to write as one block.
 #[derive(Debug, Clone, Copy)]
 pub struct AppendBatch<'a> {
-    /// Their epoch.
+    /// The records' epoch.
     pub epoch: u32,
     /// Sequence of the first record.
     pub first_seq: u64,

@@ -75,7 +75,7 @@ pub struct WaitTimes {
 /// The result of one tenant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TenantOutcome {
-    /// Its name.
+    /// The tenant's name.
     pub name: String,
     /// Submitted tasks.
     pub submitted: u64,

@@ -47,7 +47,7 @@ pub struct Service {
 /// A tenant, and the tasks that it submits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantLoad {
-    /// Its name.
+    /// The tenant's name.
     pub name: String,
     /// The tenant's weight.
     pub weight: u32,

@@ -20,7 +20,7 @@ pub enum SeriesError {
     NoNumber {
         /// The element.
         text: String,
-        /// Its position, from 1.
+        /// The position of the element in the list, from 1.
         place: usize,
     },
     /// The list is too short or too long.

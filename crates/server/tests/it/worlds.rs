@@ -218,10 +218,10 @@ fn scene(name: &'static str, count: usize, standby: StandbyMode) -> Scene<Walk> 
     Scene { name, setup, behaviour, regions, expected: count, balance: None, populate }
 }
 
-/// Ends the lease of each process, as if it had been stopped for longer than that.
+/// Ends the lease of each process, as if the process had been stopped for longer than its lease.
 fn end_leases(kv: &Kv, world: &str) {
     for entry in kv.prefix(format!("space/{world}/process/")).unwrap() {
-        // Its process may have taken another lease in the meantime.
+        // The process may have taken another lease in the meantime.
         let _ = kv.revoke(entry.lease);
     }
 }

@@ -43,7 +43,7 @@ impl SortWindow {
         (window.count > 1).then_some(window)
     }
 
-    /// The row after the last one.
+    /// The row after the window's last row.
     pub(crate) fn end(self) -> usize {
         self.row(self.count.saturating_sub(1) as usize) + 1
     }

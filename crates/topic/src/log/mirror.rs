@@ -223,7 +223,7 @@ fn after(at: Position) -> Position {
 }
 
 impl Mirror {
-    /// Whether it is a mirror that subscribers share.
+    /// Whether the log is a mirror that subscribers share.
     fn is_shared(&self) -> bool {
         !self.is_own && !self.private
     }

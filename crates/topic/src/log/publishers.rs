@@ -36,12 +36,12 @@ impl PublisherCount {
         }
     }
 
-    /// Adds one; `true` if it is the only one of its kind.
+    /// Adds a publisher; returns `true` if it is the only one of its kind.
     pub(crate) fn add(&self, what: PublisherKind) -> bool {
         self.of(what).fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// Removes one; `true` if it was the last of its kind.
+    /// Removes a publisher; returns `true` if it was the last of its kind.
     pub(crate) fn remove(&self, what: PublisherKind) -> bool {
         self.of(what).fetch_sub(1, Ordering::Relaxed) == 1
     }

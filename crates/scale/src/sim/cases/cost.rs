@@ -20,7 +20,7 @@ pub struct CostRow {
     pub before: f64,
     /// Monthly cost with it.
     pub after: f64,
-    /// Its risk: `very low` to `high`.
+    /// The strategy's risk: `very low` to `high`.
     pub risk: &'static str,
     /// Evidence for the risk from the runs.
     pub seen: String,

@@ -8,7 +8,7 @@ use crate::sim::workload::Workload;
 /// A tenant's quotas and use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantRow {
-    /// Its name.
+    /// The tenant's name.
     pub tenant: String,
     /// Quota of cores.
     pub cpu_quota: f64,
@@ -62,7 +62,7 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
 pub struct NoisyNeighbourRow {
     /// Share of all workers that the usual load needs.
     pub load: f64,
-    /// Its name.
+    /// The tenant's name.
     pub tenant: String,
     /// Completed tasks per second before.
     pub before_per_s: f64,

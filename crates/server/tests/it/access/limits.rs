@@ -212,7 +212,7 @@ fn one_user_cannot_use_up_all_groups() {
     join(&bob, groups_max).unwrap();
 }
 
-/// Four users of one tenant had all groups, which remain for an hour without a member.
+/// A past bug: four users of one tenant could take all groups, which remain for an hour without a member.
 #[test]
 fn one_tenant_cannot_use_up_all_groups() {
     let may = "password = \"HASH\"\ncreate = [\">\"]\nsubscribe = [\">\"]\ngroups = [\">\"]\n";
