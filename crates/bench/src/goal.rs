@@ -20,9 +20,9 @@ pub struct Goal {
 /// Threshold of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Threshold {
-    /// At least this much.
+    /// The figure is at least this value.
     AtLeast(f64),
-    /// At most this much.
+    /// The figure is at most this value.
     AtMost(f64),
     /// At least this many times another row of the same run.
     TimesAtLeast(f64, RowPattern),
@@ -37,7 +37,7 @@ pub struct GoalVerdict {
     pub measured: f64,
     /// The other row's figure, if the threshold refers to another row.
     pub other: Option<f64>,
-    /// Ours divided by the other.
+    /// Our figure divided by the other row's figure.
     pub ratio: Option<f64>,
     /// Whether the goal is met; `None` if it cannot be judged.
     pub met: Option<bool>,

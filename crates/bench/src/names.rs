@@ -25,7 +25,7 @@ impl TopicNames {
         self.0.iter().map(String::as_str)
     }
 
-    /// This many names, drawn uniformly.
+    /// Returns `count` names, drawn uniformly.
     pub fn random(&self, count: usize, draws: &mut RandomNumbers) -> Vec<String> {
         (0..count).map(|_| self.0[draws.below(self.0.len())].clone()).collect()
     }

@@ -47,7 +47,7 @@ pub struct BenchOptions {
     pub params: Vec<(String, Vec<ParamValue>)>,
     /// Measured rounds.
     pub runs: u32,
-    /// Unmeasured rounds before them.
+    /// Unmeasured rounds before the measured ones.
     pub warmup: u32,
     /// Length of a sustained run.
     pub time: Duration,

@@ -13,9 +13,9 @@ use crate::point::{PointGroup, Suite};
 
 /// Message sizes of the SPOT document's throughput table.
 pub const THROUGHPUT_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
-/// Message sizes of its latency table.
+/// Message sizes of the SPOT document's latency table.
 pub const LATENCY_BYTES: [usize; 3] = [64, 1024, 8192];
-/// Registry sizes of its look-up table.
+/// Registry sizes of the SPOT document's look-up table.
 pub const TOPIC_COUNTS: [usize; 4] = [100, 1_000, 10_000, 100_000];
 /// Look-ups at each size.
 pub const LOOKUPS: usize = 10_000;

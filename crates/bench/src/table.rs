@@ -6,7 +6,7 @@ use std::fmt::Write;
 /// Highlighting of a table's line in a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStyle {
-    /// None.
+    /// No highlighting.
     Plain,
     /// A success.
     Good,

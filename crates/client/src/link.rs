@@ -85,7 +85,7 @@ pub(crate) enum PumpWait {
     Now,
     /// A few looks at the socket.
     Spin,
-    /// About this long.
+    /// Blocks for about this duration.
     Block(Duration),
 }
 

@@ -65,7 +65,7 @@ pub struct ScaleOutPolicy {
 pub struct ScaleInPolicy {
     /// How long fewer workers must suffice without interruption, ms.
     pub cooldown_ms: u64,
-    /// Observation time after that and before the decision, ms.
+    /// Observation time between the cooldown and the decision, ms.
     pub decide_ms: u64,
     /// The least time to drain a worker, ms; the longest timeout of a held task applies if it is longer.
     pub drain_ms: u64,

@@ -8,11 +8,11 @@ use crate::random::Random;
 /// The delays and failure rates of a provider.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProviderDelays {
-    /// From launch to ready, ms.
+    /// Time from launch to ready, ms.
     pub ready_ms: u64,
-    /// From the warm pool to ready, ms.
+    /// Time from the warm pool to ready, ms.
     pub wake_ms: u64,
-    /// From termination to gone, ms.
+    /// Time from termination to gone, ms.
     pub terminate_ms: u64,
     /// Failed launches per thousand. A failure is noticed at the time when the instance should be ready.
     pub cold_failures_permille: f64,

@@ -11,7 +11,7 @@ use crate::shard::{mark_of, shard_of_id, shard_of_tenant};
 /// Shards that a command or query goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShardRoute {
-    /// This shard.
+    /// Only this shard.
     One(u8),
     /// All shards; [`TaskCommandOutcome::join`] and [`TaskQueryResult::join`] join their results.
     All,

@@ -293,7 +293,7 @@ pub enum PublishError {
         record: u64,
         /// Number of further records refused since.
         more: u64,
-        /// Why the first one was refused.
+        /// Why the first record was refused.
         why: Box<PublishError>,
     },
     /// A permission is missing or was revoked.

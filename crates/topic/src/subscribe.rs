@@ -19,7 +19,7 @@ pub enum Start {
     After(Position),
     /// At the first record appended at or after this time, ns since the Unix epoch.
     Time(u64),
-    /// With the current state, then the records after it. Only for state topics. A topic that is created later starts
+    /// With the current state, followed by later records. Only for state topics. A topic that is created later starts
     /// with its state at the first read.
     Snapshot,
 }
@@ -32,7 +32,7 @@ pub enum OnGap {
     Oldest,
     /// At the next record to be published.
     Newest,
-    /// With the current state, then the records after it. Only for state topics.
+    /// With the current state, followed by later records. Only for state topics.
     Snapshot,
     /// Nowhere: after the gap, the subscription ends with [`SubscribeError::Lost`].
     Fail,
@@ -215,7 +215,7 @@ pub enum SubscribeError {
     NoState {
         /// The topic.
         topic: String,
-        /// Why not.
+        /// Why the topic cannot provide the state.
         why: &'static str,
     },
     /// Records were lost, and the subscription asked to end in that case.

@@ -17,7 +17,7 @@ use crate::stats::Latencies;
 pub struct ControlWork {
     /// Name of the target.
     pub store: String,
-    /// Addresses of its nodes.
+    /// Addresses of the cluster's nodes.
     pub endpoints: Vec<String>,
     /// `put`, `get`, `cas`, `batch` or `range`.
     pub case: String,

@@ -47,7 +47,7 @@ pub struct DeliveryTally {
 }
 
 impl DeliveryTally {
-    /// Adds another's results.
+    /// Adds another subscriber's results.
     pub fn add(&mut self, other: &Self) {
         let counts = [
             (&mut self.delivered, other.delivered),

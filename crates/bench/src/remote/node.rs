@@ -32,7 +32,7 @@ const HISTORY_BYTES: u64 = 4 << 20;
 /// Settings of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteNodeSetup {
-    /// Transport of its listener.
+    /// Transport of the node's listener.
     pub transport: SocketKind,
     /// Whether its threads spin.
     pub spin: bool,

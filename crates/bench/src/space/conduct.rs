@@ -33,7 +33,7 @@ pub enum MovementPattern {
     Gather {
         /// The position.
         at: [f32; 3],
-        /// Distance to it.
+        /// Distance to the position.
         radius: f32,
     },
 }

@@ -1,4 +1,4 @@
-//! Handovers between processes: at the rate of a geometry, or as fast as possible.
+//! Handovers between processes: at the rate that follows from a geometry, or as fast as possible.
 
 use std::time::Duration;
 

@@ -57,7 +57,7 @@ struct Scheduler {
     submitted: usize,
 }
 
-/// Main function of that process.
+/// Main function of the process that is measured.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     let (tenants, queued): (usize, usize) = (args.get("tenants")?, args.get("queued")?);
     let dispatches: usize = args.get("dispatches")?;

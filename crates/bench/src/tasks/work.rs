@@ -58,7 +58,7 @@ pub struct NodeOptions {
 /// Load of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TenantWork {
-    /// Weight of its share.
+    /// Weight of the tenant's share.
     pub weight: u32,
     /// Tasks a second at equal intervals; 0 for as many as possible.
     pub per_s: f64,

@@ -27,7 +27,7 @@ pub enum WorkScope {
     /// No tenant.
     #[default]
     None,
-    /// These tenants.
+    /// Only these tenants.
     Of(BTreeSet<String>),
     /// All tenants.
     All,

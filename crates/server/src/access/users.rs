@@ -93,7 +93,7 @@ pub struct UserLimits {
 pub struct TenantLimits {
     /// Connections and publish rates of all users together.
     pub together: UserLimits,
-    /// Existing topics that its users created.
+    /// Existing topics that the tenant's users created.
     pub topics: Option<u64>,
     /// Time after which an automatically created topic is deleted, if nothing was published and no subscriber reads
     /// it.

@@ -20,7 +20,7 @@ const ANY_STATE: &str = "any";
 /// The filter of a list.
 pub(super) struct TopicFilter {
     pattern: Option<Pattern>,
-    /// In lower case.
+    /// Part of the name, in lower case.
     contains: Option<String>,
     state: Option<String>,
 }

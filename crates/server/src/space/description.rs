@@ -25,7 +25,7 @@ struct Component {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorldDescription {
     version: u32,
-    /// 2 or 3.
+    /// Number of dimensions: 2 or 3.
     pub dimensions: usize,
     /// The lower corner of the world's box.
     pub low: Vec<f32>,

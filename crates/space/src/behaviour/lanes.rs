@@ -7,7 +7,7 @@ use crate::world::Point;
 /// How many entities are moved at once.
 pub const LANES: usize = 8;
 
-/// One number for each of these entities.
+/// One number for each entity that is moved at once.
 pub type Lanes = [f32; LANES];
 
 /// The entities that are moved. If there are fewer than [`LANES`], the last one fills the remaining lanes,

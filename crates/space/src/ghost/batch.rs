@@ -16,7 +16,7 @@ use crate::store::EntityStore;
 pub struct GhostBatch<const D: usize> {
     /// The region that owns the entities.
     pub from: RegionId,
-    /// Epoch of that region's owner.
+    /// Epoch of the owner of the region `from`.
     pub epoch: u64,
     /// Tick after which the batch was taken.
     pub tick: u64,

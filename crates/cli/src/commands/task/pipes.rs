@@ -22,7 +22,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// The output of one pipe.
 #[derive(Debug, Default)]
 pub struct PipeOutput {
-    /// The first bytes.
+    /// The first bytes of the output.
     pub kept: Vec<u8>,
     /// The total number of bytes.
     pub bytes: u64,

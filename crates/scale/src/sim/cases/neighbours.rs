@@ -14,9 +14,9 @@ pub struct TenantRow {
     pub cpu_quota: f64,
     /// Quota of memory, bytes.
     pub memory_quota: u64,
-    /// Mean cores held by its tasks.
+    /// Mean cores held by the tenant's tasks.
     pub cpu: f64,
-    /// Mean memory held by its tasks, bytes.
+    /// Mean memory held by the tenant's tasks, bytes.
     pub memory: u64,
     /// Whether both peaks were within the quotas.
     pub is_compliant: bool,
@@ -64,9 +64,9 @@ pub struct NoisyNeighbourRow {
     pub load: f64,
     /// The tenant's name.
     pub tenant: String,
-    /// Completed tasks per second before.
+    /// Completed tasks per second before the first tenant submits more.
     pub before_per_s: f64,
-    /// Completed tasks per second meanwhile.
+    /// Completed tasks per second while the first tenant submits more.
     pub during_per_s: f64,
 }
 

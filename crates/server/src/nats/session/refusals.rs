@@ -16,7 +16,7 @@ pub(super) struct PendingRefusals(VecDeque<RepeatedRefusal>);
 #[derive(Debug)]
 struct RepeatedRefusal {
     text: String,
-    /// Records without their `-ERR`; at least one.
+    /// Number of refused records whose `-ERR` is not sent yet; at least one.
     records: usize,
 }
 
