@@ -115,7 +115,7 @@ pub struct PeerFigure {
     pub figure: f64,
     /// Pattern of the floor's row.
     pub floor: RowPattern,
-    /// Figure of the floor at that time.
+    /// Figure of the floor at the time of the peer's known figure.
     pub floor_figure: f64,
     /// Whether a higher floor requires more of the peer, which is so if bytes take the time.
     pub rises_with_the_floor: bool,

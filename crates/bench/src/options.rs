@@ -53,7 +53,7 @@ pub struct BenchOptions {
     pub time: Duration,
     /// A running node to measure.
     pub url: Option<String>,
-    /// TLS files for that node.
+    /// TLS files for the running node.
     pub tls: TlsOptions,
     /// Whether runs are fewer and shorter; the report refuses such runs.
     pub quick: bool,

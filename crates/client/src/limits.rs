@@ -55,14 +55,14 @@ impl Default for ClientLimits {
 }
 
 impl ClientLimits {
-    /// The most bytes that a subscription keeps from a node that exceeds its credit: twice the credit,
-    /// because nodes check it at intervals, and one message.
+    /// Maximum number of bytes that a subscription keeps from a node that exceeds its credit: twice the credit, because
+    /// nodes check it at intervals, and one message.
     pub(crate) fn unread_bytes_max(&self) -> u64 {
         2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
 
-    /// The most refunded credit that waits for a read before the client reports it. At least 1 byte, so that the
-    /// client never reports an empty refund.
+    /// Maximum refunded credit that waits for a read before the client reports it. At least 1 byte, so that the client
+    /// never reports an empty refund.
     pub(crate) fn refund_bytes_max(&self) -> u64 {
         (self.credit_bytes as u64 / 2).max(1)
     }

@@ -159,7 +159,8 @@ impl Registry {
         Some(look(&entry.topic, entry.replies.as_ref()?))
     }
 
-    /// Adds the topic that `make` creates, with its charge. Fails if its name exists or its pattern overlaps another.
+    /// Adds the topic that `make` creates, with its charge. Fails if its name exists or its pattern overlaps another
+    /// topic's.
     pub(crate) fn add<T: Into<Arc<Topic>>>(
         &self,
         name: &str,

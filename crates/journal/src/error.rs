@@ -116,7 +116,7 @@ pub enum AppendError {
     Epoch {
         /// The given value.
         got: u32,
-        /// The least allowed epoch.
+        /// The lowest allowed epoch.
         least: u32,
     },
     /// The batch is larger than a block may be.

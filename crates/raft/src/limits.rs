@@ -32,7 +32,7 @@ pub struct RaftLimits {
     pub appends_in_flight_max: usize,
     /// Time limit for a node to store and sync a request with log entries, ms. Afterwards the request is repeated.
     pub append_ms_max: u64,
-    /// Maximum number of bytes of a snapshot that this node accepts from another.
+    /// Maximum number of bytes of a snapshot that this node accepts from another node.
     pub snapshot_bytes_max: usize,
     /// Maximum time for a node to take one block of a snapshot, ms.
     pub block_ms_max: u64,

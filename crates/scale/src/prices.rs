@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// The built-in table.
 pub const PRICES_TOML: &str = include_str!("prices.toml");
 
-/// The most machines in a table.
+/// Maximum number of machines in a table.
 const MACHINES_MAX: usize = 1_000;
 
 /// A table of machine prices.

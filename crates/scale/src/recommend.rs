@@ -14,7 +14,7 @@ pub struct Recommendation {
     pub coordinator: MachineType,
     /// Number of groups over which tenants are sharded.
     pub shards: u32,
-    /// The least number of workers.
+    /// Minimum number of workers.
     pub workers_min: u32,
     /// The recommended number of workers.
     pub workers: u32,

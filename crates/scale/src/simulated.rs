@@ -22,7 +22,7 @@ pub struct ProviderDelays {
     pub interruptions_per_hour: f64,
     /// Notice before an interruption, ms.
     pub notice_ms: u64,
-    /// The most spot instances at once; `None` for no limit.
+    /// Maximum number of spot instances at once; `None` for no limit.
     pub spot_max: Option<u32>,
 }
 

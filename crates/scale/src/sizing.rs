@@ -7,7 +7,7 @@ const ROOM: f64 = 0.15;
 /// Memory of a machine reserved for the system: a least amount in GiB, and a share.
 const SYSTEM_GIB: f64 = 0.5;
 const SYSTEM_SHARE: f64 = 0.05;
-/// The least number of measurements.
+/// Minimum number of measurements.
 const MEASURED_MIN: usize = 20;
 
 /// The peak use of a worker.

@@ -160,8 +160,8 @@ impl<'a> TenantSettings<'a> {
 }
 
 layout! {
-    /// Limits on a tenant's tasks that have the same value under a key: how many run at once, and how many
-    /// start in a time.
+    /// Limits on a tenant's tasks that have the same value under a key: how many run at once, and how many start within
+    /// a period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.
@@ -232,7 +232,7 @@ impl<'a> NewTask<'a> {
 }
 
 choice! {
-    /// A task that must be done before another.
+    /// A task that must be done before another task.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TaskDependency {
         /// A task that is already known.

@@ -84,7 +84,7 @@ layout! {
 /// A payload to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPublication {
-    /// Id of the task; repeated publications have the same.
+    /// Id of the task; repeated publications have the same id.
     pub task: u64,
     /// Where to publish: a [`Destination`](crate::Destination).
     pub subject: Arc<[u8]>,

@@ -38,7 +38,7 @@ impl Quota {
             && (self.hard > 0 || self.burst == 0)
     }
 
-    /// The most that may ever be used; `None` without a limit.
+    /// The highest amount that may ever be used; `None` without a limit.
     pub fn most(&self) -> Option<u64> {
         (self.hard > 0).then(|| self.hard.saturating_add(self.burst))
     }

@@ -9,7 +9,7 @@
 
 use crate::fairness::fair_shares;
 
-/// A tenant's demand for the slots of workers that serve the same.
+/// A tenant's demand for the slots of workers that serve the same tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantDemand {
     /// Tasks that workers hold, and tasks that could start now.

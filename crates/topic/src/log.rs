@@ -71,7 +71,7 @@ pub struct Log {
     number: u64,
     pub(crate) clock: Clock,
     config: Arc<TopicConfig>,
-    /// The most history in memory, bytes.
+    /// Maximum memory for the history, bytes.
     memory_bytes: u64,
     is_durable: bool,
     budget: Arc<Budget>,

@@ -199,7 +199,7 @@ pub enum SubscribeError {
     ManyLogs {
         /// The pattern.
         pattern: String,
-        /// The least number of logs it spans; later topics may add more.
+        /// Minimum number of logs that the pattern spans; later topics may add more.
         logs: usize,
     },
     /// The start position is after the log's end.

@@ -38,7 +38,7 @@ layout! {
         pub reliable_subscribers_max: u32,
         /// How long a publisher waits for registered subscribers, ms.
         pub wait_ms_max: u32,
-        /// The policy after that time.
+        /// The policy after the wait.
         pub when_full: WhenFull,
     }
 }

@@ -138,7 +138,7 @@ fn set_clock(seed: &mut Seed, who: FaultTarget) -> Fault {
     Fault::SetClock(who, if seed.between(0, 1) == 0 { off_s } else { -off_s })
 }
 
-/// A fault that may happen together with another.
+/// A fault that may happen together with another fault.
 fn beside(seed: &mut Seed) -> Fault {
     let who = who(seed);
     match seed.between(0, 4) {

@@ -14,7 +14,7 @@ use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample, target};
 use crate::stats::Latencies;
 
-/// A command to the clients; `peers/kv/load/probe.go` implements the same.
+/// A command to the clients; `peers/kv/load/probe.go` implements the same commands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeCommand {

@@ -57,7 +57,7 @@ pub struct ControlReport {
     pub ops: u64,
     /// Failed requests.
     pub errors: u64,
-    /// Length of the time.
+    /// Length of the counted time, ns.
     pub elapsed_ns: u64,
     /// Latencies: in an open loop from the due time, in a closed one from the send time. Average.
     pub avg_ns: Option<f64>,

@@ -26,7 +26,7 @@ pub enum MovementPattern {
     },
     /// Flocks with this sight.
     Flock {
-        /// Distance up to which the members see others.
+        /// Distance up to which the members see other entities.
         sight: f32,
     },
     /// Walk to a position, and stay around it.

@@ -325,7 +325,7 @@ impl Attachment {
         })
     }
 
-    /// Waits until the worker is drained, at most `timeout`. Returns whether it is.
+    /// Waits until the worker is drained, at most `timeout`. Returns whether the worker is drained.
     pub fn wait_drained(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         while !self.is_drained() {

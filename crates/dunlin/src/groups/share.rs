@@ -261,7 +261,7 @@ impl Subscribe for ShareMember {
         }
     }
 
-    /// Members share the records, so no member lags behind another.
+    /// Members share the records, so no member lags behind another member.
     fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
         Err(SubscribeError::Refused("a member of a group has no position of its own in the log".to_owned()))
     }

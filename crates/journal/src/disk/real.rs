@@ -10,7 +10,7 @@ use super::{DirLock, Disk, DiskFile};
 
 /// The file that a writing process locks.
 const LOCK_FILE: &str = "lock";
-/// The most parts of one vectored write on Linux.
+/// Maximum number of parts of one vectored write on Linux.
 const PARTS_MAX: usize = 1024;
 
 /// The machine's own disk.

@@ -33,7 +33,7 @@ pub struct Recovered {
     pub last_time_ns: u64,
     /// Whether the log was closed properly. The log then continues in the same epoch.
     pub clean: bool,
-    /// The least epoch that [`Journal::append`] accepts: one more than the last, unless the end was clean.
+    /// The lowest epoch that [`Journal::append`] accepts: one more than the last, unless the end was clean.
     pub epoch_least: u32,
     /// Next position: after the last record if the end was clean, otherwise sequence 1 of the least epoch (a new
     /// epoch may also start at another sequence).

@@ -36,7 +36,7 @@ pub(super) struct SyncedMark {
     /// `None` while the disk has no room for the file.
     file: Option<Box<dyn DiskFile>>,
     seq: u64,
-    /// The number of the last write, and when that was.
+    /// The number of the last write, and the time of that write.
     written: (u64, Instant),
 }
 

@@ -33,7 +33,7 @@ pub enum SeriesError {
     },
 }
 
-/// The most values.
+/// Maximum number of values in a series.
 const VALUES_MAX: usize = 1_000_000;
 
 impl Series {

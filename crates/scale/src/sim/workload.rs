@@ -21,7 +21,7 @@ pub enum Workload {
         high_per_s: f64,
         /// Length of a day, ms.
         day_ms: u64,
-        /// The most by which days differ, a share.
+        /// Maximum difference between days, a share.
         differ: f64,
     },
     /// A burst.

@@ -33,7 +33,7 @@ use crate::upstream::Upstream;
 pub use feeding::FeedError;
 pub(super) use finding::UnfedPolicy;
 
-/// The most past epochs that are remembered.
+/// Maximum number of past epochs that are remembered.
 const EPOCHS_MAX: usize = 64;
 /// Maximum number of skipped ranges that are remembered.
 const SKIPS_MAX: usize = 64;

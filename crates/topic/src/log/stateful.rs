@@ -27,7 +27,7 @@ use crate::segment::{Commit, Segment};
 const BACKLOG_BYTES_MIN: u64 = 64 << 10;
 /// A follower whose backlog exceeds this multiple of the state's size receives the state.
 const BACKLOG_PER_STATE: u64 = 2;
-/// The least bytes of a record.
+/// Minimum size of a record, bytes.
 const RECORD_BYTES_MIN: u64 = 24;
 /// A snapshot is fresh while the bytes appended since then are at most its size divided by this number, or at
 /// most [`FRESH_BYTES_MIN`].
@@ -98,7 +98,7 @@ pub(crate) enum Visibility {
     Never,
 }
 
-/// One record with all changes since another.
+/// One record with all changes since an earlier record.
 #[derive(Debug)]
 pub(crate) struct MergedRecord {
     pub(crate) position: Position,

@@ -88,7 +88,7 @@ impl AttachmentShared {
         ControlFlow::Continue(())
     }
 
-    /// Stops driving. Another waiting thread drives next, or after a while the worker's own.
+    /// Stops driving. Another waiting thread drives next, or after a while the worker's own thread.
     pub(super) fn leave(&self, phase: &mut Phase) {
         if std::mem::take(&mut phase.is_driven) {
             phase.left_at = Some(Instant::now());

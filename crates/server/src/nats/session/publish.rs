@@ -50,7 +50,7 @@ impl BatchRecord<'_> {
 /// The records of a batch, in order.
 pub(super) type PublishedBatch<'b> = Vec<BatchRecord<'b>>;
 
-/// An empty batch that reuses the memory of another.
+/// An empty batch that reuses the memory of another batch.
 pub(super) fn emptied<'b>(mut run: PublishedBatch<'_>) -> PublishedBatch<'b> {
     run.clear();
     run.into_iter().map(|_| unreachable!("it is empty")).collect()

@@ -149,7 +149,7 @@ impl ImportTarget for RecordingFolder {
 /// A running node, with a topic for each book.
 pub struct NodeTarget<'a> {
     client: &'a Client,
-    /// 0 for the node's default.
+    /// Memory for the history of a new topic, bytes; 0 for the node's default.
     retention_bytes: u64,
     topics: Vec<(String, Publisher)>,
     outage: OutageReport,
