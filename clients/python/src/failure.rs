@@ -66,7 +66,7 @@ pub fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst) && !ENDS.get()
 }
 
-/// Permission to use the interpreter, which does not end while this is held.
+/// Permission to use the interpreter, which does not end while the value is held.
 #[derive(Debug)]
 pub struct InterpreterGuard(());
 

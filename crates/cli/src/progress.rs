@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A progress bar, which is removed when this is dropped.
+/// A progress bar, which is removed when the value is dropped.
 #[derive(Debug)]
 pub struct TransferProgress(ProgressBar);
 

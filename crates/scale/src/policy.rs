@@ -141,7 +141,7 @@ pub enum PolicyError {
         what: &'static str,
         /// The number.
         value: f64,
-        /// The value must be greater than this.
+        /// The bound that the value must exceed.
         above: f64,
         /// The greatest allowed value.
         most: f64,

@@ -83,7 +83,7 @@ impl WorkerNeed {
         })
     }
 
-    /// The machine with the lowest price per worker for large fleets; of equal ones the smallest.
+    /// The machine with the lowest price per worker for large fleets; of equally cheap machines the smallest.
     pub fn cheapest(&self, prices: &Prices) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {

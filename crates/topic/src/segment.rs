@@ -349,7 +349,7 @@ impl SegmentWriter {
     }
 }
 
-/// A segment with a read in progress. Its bytes stay in place until this is dropped.
+/// A segment with a read in progress. Its bytes stay in place until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct PinnedSegment {
     segment: Arc<Segment>,

@@ -70,8 +70,8 @@ pub struct SubscribeOptions {
     /// A slow subscriber thus never has a backlog. Where merging is impossible, or a snapshot is shorter, the read
     /// returns a snapshot.
     pub conflate: bool,
-    /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of
-    /// this. A topic can set a default.
+    /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of this
+    /// number. A topic can set a default.
     pub test_loss_every: Option<NonZeroU32>,
     /// Reads only what this process holds, also if the log is a mirror. Nodes use this among each other.
     pub here: bool,

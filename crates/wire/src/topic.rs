@@ -148,7 +148,7 @@ layout! {
     pub struct Topics<'a> {
         /// The request.
         pub request: u32,
-        /// There are more topics after the last of these.
+        /// Whether there are more topics after the last one of this answer.
         pub more: bool,
         /// The topics.
         pub topics: List<'a, TopicLine<'a>>,

@@ -70,7 +70,7 @@ fn receive(subscriber: &mut Subscriber, topics: usize, messages: u64) -> Result<
     Ok(monotonic_ns())
 }
 
-/// Whether this is the next record of its topic, complete.
+/// Whether the record is complete and the next one of its topic.
 fn is_next(record: &dunlin::topic::Record<'_>, next: &mut [u64]) -> bool {
     let topic = record.log.topic.strip_prefix("bench.").and_then(|nth| nth.parse::<usize>().ok());
     let Some(next) = topic.and_then(|nth| next.get_mut(nth)) else { return false };

@@ -11,7 +11,7 @@ use super::setting::WorldSetting;
 use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 
-/// Connected processes of one world; dropping this kills them all.
+/// Connected processes of one world; dropping the value kills all of them.
 #[derive(Debug)]
 pub struct WorldProcesses {
     pub setting: WorldSetting,

@@ -251,7 +251,7 @@ impl Control {
             return Ok(());
         }
         let state_bytes_max = self.limits.state_bytes_max;
-        // A lease takes less memory than this.
+        // A lease takes less memory than `LEASE_BYTES`.
         let leases_max = (state_bytes_max / LEASE_BYTES).clamp(LEASES_MIN, LEASES_MAX);
         let known = self.view.state().limits();
         let limits = dunlin_control::ControlStateLimits { state_bytes_max, leases_max, ..known };

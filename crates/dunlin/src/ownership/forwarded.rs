@@ -153,7 +153,7 @@ impl InFlightBatch {
         }
     }
 
-    /// Reports that the response was lost. A batch with a producer's number is sent again; without one, the
+    /// Reports that the response was lost. A batch with a producer's number is sent again; without such a number, the
     /// outcome is unknown.
     pub fn lost(mut self, why: &str) {
         if self.mark.is_some() {

@@ -67,7 +67,8 @@ pub(super) struct InboxRoute {
     this: Weak<InboxRoute>,
     ownership: Weak<Ownership>,
     name: Arc<str>,
-    /// The pattern of the inbox's subjects, or the name of a reply inbox: its node finds the inbox by this.
+    /// The pattern of the inbox's subjects, or the name of a reply inbox. The inbox's node finds the inbox by this
+    /// text.
     address: Arc<str>,
     /// The node that has the inbox, if no other node can have it.
     only_at: Option<u64>,

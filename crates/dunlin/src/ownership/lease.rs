@@ -21,8 +21,8 @@ const TOGETHER_MAX: usize = 1_024;
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Ownership {
-    /// Makes the node a member until this is dropped; other nodes read `value`. Call this once everything
-    /// agreed on before is [known](Ownership::settle_all) here.
+    /// Makes the node a member until the value is dropped; other nodes read `value`. Call this once everything agreed
+    /// on before is [known](Ownership::settle_all) here.
     pub fn take_part(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
         let (this, ttl) = (Arc::downgrade(self), self.limits.lease_ttl);
         let run = move || keep_alive(&this, ttl, &value);

@@ -24,7 +24,7 @@ pub(super) struct RunnerCalls<const D: usize, B> {
     pub(super) ended: Arc<AtomicBool>,
 }
 
-/// A runner on its own thread, which ends when this is dropped.
+/// A runner on its own thread, which ends when the value is dropped.
 pub struct Space<const D: usize, B> {
     orders: Sender<RunnerCall<D, B>>,
     waiting: Arc<AtomicUsize>,

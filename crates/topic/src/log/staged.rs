@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::log::ProducerMark;
 use crate::segment::{Commit, PinnedSegment};
 
-/// Records for a [`Store`](crate::Store) to store, in order. Their bytes stay in place until this is dropped.
+/// Records for a [`Store`](crate::Store) to store, in order. Their bytes stay in place until the value is dropped.
 #[derive(Debug)]
 pub struct StagedRecords {
     pub(super) epoch: u32,

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use dunlin_replica::seed::Seed;
 
-/// The network of a run, which is removed when this is dropped.
+/// The network of a run, which is removed when the value is dropped.
 #[derive(Debug)]
 pub struct Network {
     /// The prefix of all names.

@@ -103,7 +103,7 @@ fn what_goes_on(left: usize, count: u32) -> &'static str {
     }
 }
 
-/// A directory that is removed when this is dropped.
+/// A directory that is removed when the value is dropped.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {

@@ -29,7 +29,7 @@ pub struct WorkProgram {
     pub directory: PathBuf,
 }
 
-/// The running program, which ends when this is dropped.
+/// The running program, which ends when the value is dropped.
 pub struct WorkProcess {
     child: Child,
     lines: Receiver<String>,

@@ -227,7 +227,7 @@ impl ImportTarget for NodeTarget<'_> {
     }
 }
 
-/// 0 means the node's default.
+/// The settings of a new topic; 0 means the node's default.
 fn node_defaults() -> TopicConfig {
     TopicConfig { partitions: 0, record_bytes_max: 0, ..TopicConfig::default() }
 }
