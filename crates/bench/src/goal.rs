@@ -117,7 +117,7 @@ pub struct PeerFigure {
     pub floor: RowPattern,
     /// Figure of the floor at the time of the peer's known figure.
     pub floor_figure: f64,
-    /// Whether a higher floor requires more of the peer, which is so if bytes take the time.
+    /// Whether a higher floor requires more of the peer, as if most of the time is spent on bytes.
     pub rises_with_the_floor: bool,
 }
 

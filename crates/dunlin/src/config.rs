@@ -83,7 +83,7 @@ impl Default for NodeLimits {
 const SHARE_OF_MEMORY: u64 = 4;
 
 impl NodeLimits {
-    /// Limits of a node with this much memory, bytes.
+    /// Limits of a node with `memory_bytes_max` bytes of memory.
     pub fn with_memory(memory_bytes_max: u64) -> NodeLimits {
         let state_bytes_max = memory_bytes_max / SHARE_OF_MEMORY;
         NodeLimits {

@@ -281,7 +281,7 @@ impl Node {
         let key = (topic.name().to_owned(), name.to_owned());
         let is_known = |made: &&GroupEntry| Arc::ptr_eq(made.group.topic(), &topic);
         if groups.lock().get(&key).filter(is_known).is_none() {
-            // Not under the lock, because the call may create a topic.
+            // The lock is not held, because the call may create a topic.
             new.check(self, &topic)?;
         }
         let mut by_name = groups.lock();

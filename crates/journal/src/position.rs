@@ -22,7 +22,7 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// Records of one epoch that were in the log and cannot be read any more.
+/// Records of one epoch that were in the log but cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hole {
     /// The first missing record.

@@ -12,7 +12,7 @@ use openraft::{BasicNode, EntryPayload};
 
 use crate::vocabulary::{LogEntry, LogId, Membership, Proposal, StoredMembership, Vote};
 
-/// The bytes are no valid encoding.
+/// The bytes are not a valid encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes are not a valid encoding of {0}")]
 pub struct CodecError(pub(crate) &'static str);

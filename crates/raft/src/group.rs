@@ -461,7 +461,7 @@ async fn shorten(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usi
         // Each attempt costs time. The pauses therefore grow while the disk has little room.
         pause = if is_low { (pause * 2).min(LOOK_LOW_MAX) } else { LOOK };
         machines.fill_reserve().await;
-        // Only once: without newly applied entries, another snapshot would be the same.
+        // A snapshot is made only once: without newly applied entries, another snapshot would be the same.
         let is_long = log.bytes_after(snapshot) > if is_low { 0 } else { bytes_max };
         if is_long && applied > snapshot && asked_at != Some(applied) {
             asked_at = Some(applied);

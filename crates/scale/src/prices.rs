@@ -51,7 +51,7 @@ pub enum PricesError {
         /// Name of the number.
         what: String,
     },
-    /// There is no machine, too many, or one twice.
+    /// The table has no machine, too many machines, or the same machine twice.
     #[error("the table of prices has {count} machines: at least 1, at most {most}, each once")]
     Machines {
         /// Number of machines.

@@ -80,7 +80,7 @@ pub enum ProviderEvent {
         /// Time until the interruption, ms.
         notice_ms: u64,
     },
-    /// The instance holds no task any more.
+    /// The instance's last task has ended.
     Drained {
         /// The instance.
         instance: Instance,

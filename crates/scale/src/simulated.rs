@@ -112,7 +112,7 @@ impl SimulatedProvider {
         }
     }
 
-    /// Reports that a draining instance holds no task any more.
+    /// Reports that the last task of a draining instance has ended.
     pub fn drained(&mut self, instance: Instance) {
         if self.machines.get(&instance).is_some_and(|machine| machine.state == State::Draining) {
             self.queued.push(ProviderEvent::Drained { instance });

@@ -161,7 +161,7 @@ impl SchedulerState {
         self.set_ahead(worker_at, TasksAhead { ends_ms, ..ahead });
     }
 
-    /// Updates the prediction error after a task that was charged this amount, and predicts the end of the worker's
+    /// Updates the prediction error after a task that was charged `charged_us`, and predicts the end of the worker's
     /// next task.
     pub(crate) fn record_prediction_error(&mut self, worker_at: u32, charged_us: u32, spent: AttemptCost) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };

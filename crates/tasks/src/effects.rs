@@ -40,7 +40,7 @@ pub enum WorkerOrder {
         /// Token of the task's last start.
         token: u64,
     },
-    /// The drained worker holds no task any more and may end.
+    /// The drained worker holds no task and may end.
     Drained {
         /// Id of the worker.
         worker: u64,

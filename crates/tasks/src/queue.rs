@@ -397,7 +397,7 @@ impl SchedulerState {
         }
     }
 
-    /// Whether this much is free besides capacity reserved for other tenants.
+    /// Whether the amounts are free besides capacity reserved for other tenants.
     pub(crate) fn is_spare(&self, tenant: u32, need: &Amounts) -> bool {
         let own = self.tenants[tenant as usize].kept_free();
         (0..3).all(|at| {

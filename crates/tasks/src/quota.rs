@@ -75,8 +75,7 @@ impl ResourceUse {
         }
     }
 
-    /// Whether this much more may be used. `self` must be settled; a burst that has just ended counts as
-    /// continuing.
+    /// Whether `need` more may be used. `self` must be settled; a burst that has just ended counts as continuing.
     pub(crate) fn allows(&self, quota: &Quota, need: u64) -> bool {
         let after = self.now.saturating_add(need);
         need == 0

@@ -172,7 +172,7 @@ impl Segment {
 
 impl SegmentMemory {
     /// # Safety
-    /// No thread reads or writes the buffer any more.
+    /// No thread still reads or writes the buffer.
     unsafe fn free(&mut self, base: *mut u8, remains: &mut Vec<Bytes>) {
         let Some(buffer) = self.buffer.take() else { return };
         for at in std::mem::take(&mut self.by_ref_at) {

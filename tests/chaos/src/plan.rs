@@ -47,7 +47,7 @@ pub enum Fault {
     CloseListener(FaultTarget),
     /// Clients do not receive a node's responses.
     MuteListener(FaultTarget),
-    /// Every sync of every node takes this long, in ms.
+    /// Every sync of every node takes the given number of ms.
     SlowDisks(u64),
     /// A node's clock is wrong by this many seconds, until the faults end.
     SetClock(FaultTarget, i64),
@@ -86,7 +86,7 @@ impl Fault {
     }
 }
 
-/// Makes a plan with this many steps.
+/// Makes a plan with `steps` steps.
 pub fn plan(seed: u64, steps: u64) -> Plan {
     let mut seed = Seed::new(seed);
     let nodes = if seed.between(0, 2) == 0 { 5 } else { 3 };

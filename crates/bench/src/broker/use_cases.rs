@@ -95,8 +95,7 @@ fn measure(ends: RouteEnds, case: &UseCase, count: u64) -> Result<RunSample> {
     run(source, sink, case, count, || drop(node))
 }
 
-/// Publishes and reads this many records, after a few that do not count. `give_up` must end the publisher's
-/// waits.
+/// Publishes and reads `count` records, after a few that do not count. `give_up` must end the publisher's waits.
 pub fn run(
     mut source: Box<dyn Source>,
     mut sink: Box<dyn Sink>,

@@ -15,7 +15,7 @@ use crate::workload::describe;
 
 const HISTORY_BYTES: u64 = 256 << 10;
 
-/// Publishes this many records of `bytes` to every topic; the subscriber checks them in each topic's order.
+/// Publishes `messages` records of `bytes` to every topic; the subscriber checks them in each topic's order.
 pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<TimedTransfer> {
     let stand = LocalNode::start()?;
     for nth in 0..topics {

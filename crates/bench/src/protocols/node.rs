@@ -26,7 +26,7 @@ const READERS_MAX: u16 = 10_000;
 /// Settings of a node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeSetup {
-    /// Whether its threads spin and never park.
+    /// Whether the node's threads spin and never park.
     pub spin: bool,
     /// Names of the open listeners.
     pub protocols: Vec<String>,

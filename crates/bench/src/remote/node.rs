@@ -34,7 +34,7 @@ const HISTORY_BYTES: u64 = 4 << 20;
 pub struct RemoteNodeSetup {
     /// Transport of the node's listener.
     pub transport: SocketKind,
-    /// Whether its threads spin.
+    /// Whether the node's threads spin.
     pub spin: bool,
     /// Whether the node's threads stay off the first core.
     pub pin: Pin,

@@ -105,7 +105,7 @@ fn at_once(options: &BenchOptions) -> PointGroup {
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-/// One handover among this many entities, without lock-step, as in users' worlds.
+/// One handover in a world of many entities, without lock-step, as in users' worlds.
 fn latency(options: &BenchOptions) -> PointGroup {
     let entities = options.count(20_000, 200);
     let of = |rtt_ms: u64, standby: bool| {
@@ -123,7 +123,7 @@ fn latency(options: &BenchOptions) -> PointGroup {
     rtts.iter().map(|rtt_ms| of(*rtt_ms, false)).chain([of(0, true)]).collect()
 }
 
-/// Two processes with this many entities each, in their own halves; all changes are published.
+/// Two processes with `per_region` entities each, in their own halves; all changes are published.
 fn halves(per_region: u64, tick_ns: u64) -> WorldSetting {
     let of = WorldSetting::of(
         MovementPattern::Halves { middle: 50.0 },

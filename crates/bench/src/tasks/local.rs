@@ -187,7 +187,7 @@ impl LocalSetup {
         Ok(())
     }
 
-    /// Submits this many tasks at once.
+    /// Submits `count` tasks at once.
     fn burst(&mut self, count: u64, trigger: Trigger) -> Result<RunSample> {
         let load_at = Instant::now();
         self.submit(count)?;

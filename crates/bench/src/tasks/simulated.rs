@@ -43,7 +43,7 @@ pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
         .with("memory_share", row.used.memory))
 }
 
-/// Time that the simulator takes for this much work.
+/// Time that the simulator takes for `tasks` tasks and `workers` workers.
 pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let (start_ns, start_cpu_ns) = (monotonic_ns(), processor_ns());
     let row = row_of(seed, workers, tasks)?;

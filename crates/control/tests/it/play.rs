@@ -254,7 +254,7 @@ impl Oracle {
         }
     }
 
-    /// Ends a change of this number of keys.
+    /// Ends a change of `keys` keys.
     fn changed(&mut self, keys: u64) -> Result<ControlReply, ControlRefusal> {
         self.revision += u64::from(keys > 0);
         Ok(ControlReply::Changed { revision: self.revision, keys })

@@ -38,7 +38,7 @@ pub enum ControlError {
         /// The limit, bytes.
         bytes_max: usize,
     },
-    /// The bytes are no valid command, query or response.
+    /// The bytes are not a valid command, query or response.
     #[error("{0}")]
     Malformed(#[from] ControlDecodeError),
     /// The change of members is not possible now.

@@ -281,8 +281,8 @@ impl MirrorFeed {
                 }
             }
             Notice::Deleted { .. } => {
-                // Even if this node does not know yet that the topic was deleted: records of another topic of this
-                // name do not belong here.
+                // The check is needed even if this node does not know yet that the topic was deleted: records of
+                // another topic of this name do not belong here.
                 if let Some(route) = self.route.upgrade() {
                     route.end();
                 }

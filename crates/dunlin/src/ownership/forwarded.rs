@@ -222,7 +222,7 @@ impl Tickets {
         lock(&self.state)
     }
 
-    /// Opens a ticket for a batch of this many bytes.
+    /// Opens a ticket for a batch of `bytes` bytes.
     pub(crate) fn open(&self, bytes: u64) -> Result<u64, PublishError> {
         let mut state = self.state();
         if state.bytes > 0 && state.bytes + bytes > self.bytes_max {

@@ -208,7 +208,7 @@ impl DiskLog {
         self.doubt
     }
 
-    /// Whether its retention is by age.
+    /// Whether the log's retention is by age.
     pub(super) fn is_aging(&self) -> bool {
         self.aging
     }

@@ -341,7 +341,7 @@ impl TestCluster {
         self.hall.apply(Some(&ControlCommand::Revoke { lease })).unwrap();
     }
 
-    /// Waits until this many more batches were forwarded without a response.
+    /// Waits until `times` further batches were forwarded without a response.
     fn until_unanswered(&self, times: u64) {
         let before = self.hall.unanswered.load(Ordering::Relaxed);
         until("forwarded batches get no response", || {

@@ -57,7 +57,7 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
-        // Without this, opening a pipe blocks until its other end is opened.
+        // Without `NONBLOCK`, opening a pipe blocks until its other end is opened.
         let at_once = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let file = OpenOptions::new().read(true).write(write).custom_flags(at_once).open(path)?;
         if !file.metadata()?.is_file() {

@@ -79,7 +79,7 @@ impl Account {
         *self.permissions.write().unwrap_or_else(PoisonError::into_inner) = permissions;
     }
 
-    /// Whether this amount may be published now. Without limits the check costs two loads.
+    /// Whether the records and bytes may be published now. Without limits the check costs two loads.
     #[inline]
     pub(crate) fn admit_publish(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         if self.is_metered() { self.meter(records, bytes) } else { Ok(()) }

@@ -24,7 +24,7 @@ const PLAIN_HEAD_BYTES_MAX: usize = 1 + 5 + 1 + 10 + 1 + 10 + 1 + 5;
 pub(super) struct RecordBatch<'a> {
     pub(super) log: &'a LogName,
     pub(super) first: Position,
-    /// Sequence numbers just before the first that were skipped.
+    /// Number of records that were skipped just before the first record.
     pub(super) skipped: u64,
     pub(super) content: SpanContent<'a>,
 }

@@ -138,7 +138,7 @@ impl WorldDescription {
         WorldBox::new(corner(&self.low)?, corner(&self.high)?).ok()
     }
 
-    /// The components of its entities.
+    /// The components of the world's entities.
     pub fn schema(&self) -> Schema {
         let mut schema = Schema::default();
         for Component { name, bytes } in &self.components {

@@ -108,7 +108,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
         drop(self.owners);
     }
 
-    /// The ticks of its regions.
+    /// The ticks of the process's regions.
     pub fn ticks(&self) -> BTreeMap<u32, u64> {
         let ticks = |host: &Host<3, B>| {
             host.regions().map(|(id, region)| (id.0, region.tick_number())).collect::<BTreeMap<_, _>>()
@@ -209,7 +209,7 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
     });
 }
 
-/// A world of this many regions and processes.
+/// A world of `count` regions and processes.
 fn scene(name: &'static str, count: usize, standby: StandbyMode) -> Scene<Walk> {
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (5_000_000, standby);

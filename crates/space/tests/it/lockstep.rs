@@ -20,7 +20,7 @@ fn populate<const D: usize, B: Behaviour<D> + Clone>(
     }
 }
 
-/// Runs the same world on this many regions; returns its entities after each tick.
+/// Runs the same world on `regions` regions; returns its entities after each tick.
 fn run<const D: usize, B: Behaviour<D> + Clone>(
     behaviour: &B,
     strip: f32,

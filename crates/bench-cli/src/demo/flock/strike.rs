@@ -23,7 +23,7 @@ const SUBSCRIBERS_WITHIN: Duration = Duration::from_secs(10);
 /// When nodes are killed.
 #[derive(Debug, Clone, Copy)]
 pub enum KillPlan {
-    /// This number of kills, spread over the lines.
+    /// The given number of kills, spread over the lines.
     Among(usize),
     /// A kill in each interval of this duration while lines are played.
     Every(Duration),

@@ -47,7 +47,8 @@ struct Output {
 }
 
 impl<'p> Pipes<'p> {
-    /// Takes a child's pipes: writes `payload` to it, and keeps this many bytes of its output.
+    /// Takes a child's pipes: writes `payload` to it, and keeps at most the given numbers of bytes of its output and
+    /// errors.
     pub fn of(
         child: &mut Child,
         payload: &'p [u8],
