@@ -76,7 +76,7 @@ impl PyRecord {
         self.records.head(self.index).prev_seq
     }
 
-    /// When the node appended the record, in ns since the Unix epoch.
+    /// Time at which the node appended the record, in ns since the Unix epoch.
     #[getter]
     fn append_time_ns(&self) -> i64 {
         self.records.head(self.index).append_ns

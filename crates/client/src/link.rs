@@ -46,9 +46,9 @@ pub(crate) struct Link {
     dry: bool,
     /// Whether the next read would find no bytes.
     skip: bool,
-    /// Since when nothing arrived while a caller listened.
+    /// Time since which nothing arrived while a caller listened.
     silent_since: Option<Instant>,
-    /// When a caller last listened without result.
+    /// Time at which a caller last listened without result.
     listened_at: Instant,
     heartbeat: Duration,
     /// Whether a node has accepted this client before.

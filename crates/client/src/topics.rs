@@ -309,7 +309,8 @@ impl SharedClient {
         Err(CallError::Refused(RefusedError { code: ErrorCode::Version, numbers, text }))
     }
 
-    /// Sends a request and waits for its response. Returns its bytes; empty for a plain "done".
+    /// Sends a request and waits for its response. Returns the response's bytes, which are empty if the response is
+    /// only "done".
     pub(crate) fn ask<'a>(
         self: &Arc<SharedClient>,
         request: impl FnOnce(u32) -> FromClient<'a>,

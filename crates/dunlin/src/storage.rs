@@ -86,7 +86,7 @@ struct StoredTopic {
     logs: Vec<Arc<DiskLog>>,
 }
 
-/// When a topic was created.
+/// Whether a topic was created just now or before this start.
 #[derive(Debug, Clone, Copy)]
 enum Begun {
     /// The topic was created just now, in this epoch.

@@ -127,7 +127,7 @@ impl OwnerFigures {
         self.logs.iter().map(|(_, info)| info.appended_bytes).sum()
     }
 
-    /// When the last record was appended, ns since the Unix epoch; 0 for never.
+    /// Time at which the last record was appended, ns since the Unix epoch; 0 for never.
     pub(crate) fn last_append_ns(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.last_append_ns).max().unwrap_or(0)
     }

@@ -100,7 +100,7 @@ layout! {
         pub task: u64,
         /// Number of the tenant, for [`SchedulerState::tenant_name`](crate::SchedulerState::tenant_name).
         pub tenant: u32,
-        /// When the event happened, on the cluster's clock.
+        /// Time at which the event happened, on the cluster's clock.
         pub at_ms: u64,
         /// The kind of the event.
         pub what: TaskEventKind,

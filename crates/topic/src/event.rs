@@ -172,9 +172,10 @@ pub struct Publishers {
     pub log: Arc<LogName>,
     /// Whether at least one publisher is connected.
     pub connected: bool,
-    /// Since when, ns since the Unix epoch. Without any publisher so far: since the owner opened the log.
+    /// Time since which `connected` has had its value, ns since the Unix epoch. Without any publisher so far: the time
+    /// at which the owner opened the log.
     pub since_ns: u64,
-    /// When the newest record was appended, ns since the Unix epoch; `None` without records.
+    /// Time at which the newest record was appended, ns since the Unix epoch; `None` without records.
     pub last_append_ns: Option<u64>,
 }
 

@@ -109,7 +109,7 @@ pub struct LogInfo {
     pub waiting: usize,
     /// Number of registered subscribers.
     pub registered: usize,
-    /// When the last record was appended, ns since the Unix epoch.
+    /// Time at which the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
     /// Storage figures of a durable topic.
     pub stored: Option<StoredInfo>,

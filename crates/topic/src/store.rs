@@ -112,7 +112,7 @@ pub struct Recovered {
     pub oldest_seq: u64,
     /// Sequence of the next record.
     pub next_seq: u64,
-    /// When the last record was appended, ns since the Unix epoch.
+    /// Time at which the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
     /// Bytes that may be appended before the disk grants more.
     pub granted_bytes: u64,

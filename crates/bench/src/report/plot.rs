@@ -36,7 +36,7 @@ pub enum AxisScale {
     Words(Vec<&'static str>),
 }
 
-/// One axis.
+/// One axis of a plot.
 #[derive(Clone, Debug)]
 pub struct Axis {
     /// Label.

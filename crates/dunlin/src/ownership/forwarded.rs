@@ -118,11 +118,11 @@ impl InFlightBatch {
         }
     }
 
-    /// The publisher's last acknowledged record of the partition, as of now.
+    /// The publisher's last acknowledged record of the partition.
     ///
     /// # Errors
     ///
-    /// The publisher has lost the state: this batch was sent before it learned so.
+    /// The publisher has lost the state: this batch was sent before the publisher learned of the loss.
     pub fn last_acknowledged(&self) -> Result<Option<Position>, PublishError> {
         self.claim.as_ref().map_or(Ok(None), |claim| claim.last(&self.topic))
     }

@@ -86,7 +86,7 @@ struct Writing {
     /// A state to save when its last record is synced.
     snapshot: Option<Snapshot>,
     full: bool,
-    /// The last record of how far the log is stored, and the file in which it was written.
+    /// The last written position up to which the log is stored, and the file that has the position.
     known: Option<StoredPosition>,
     known_in: Option<dunlin_journal::Position>,
 }

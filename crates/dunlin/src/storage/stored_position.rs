@@ -54,9 +54,9 @@ pub(super) struct StoredPosition {
 /// Attributes of files that never change, or change only in content. Copies have other values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileOrigin {
-    /// When the topic's file was changed last. It is written once.
+    /// Time at which the topic's file was changed last. It is written once.
     topic_ns: u64,
-    /// When the lock in the log's directory was changed last. It is created with the directory.
+    /// Time at which the lock in the log's directory was changed last. It is created with the directory.
     lock_ns: u64,
     /// The number of the log's newest file; 0 where it has none.
     file: u64,

@@ -43,7 +43,7 @@ pub(super) struct StoredEntry {
     pub(super) entry: LogEntry,
     /// The position of the entry's record in the journal.
     pub(super) at: Position,
-    /// Cumulative bytes of commands up to the end of this entry, from some earlier entry.
+    /// Bytes of commands from a fixed earlier entry up to the end of this entry.
     bytes: u64,
 }
 

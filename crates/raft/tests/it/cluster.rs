@@ -35,7 +35,7 @@ pub const LIMITS: RaftLimits = RaftLimits {
 pub struct CommandLog {
     pub lines: Vec<Bytes>,
     pub now_ms: u64,
-    /// When the machine needs the time, as set by a command.
+    /// Time at which the machine needs the time, as set by a command.
     pub due_ms: Option<u64>,
 }
 

@@ -76,7 +76,7 @@ pub(super) struct SubscriptionReader {
     batch_bytes_max: usize,
     /// How many channels' start positions were sent; `None` when all were.
     began: Option<usize>,
-    /// When to send the positions of channels that skipped records.
+    /// Timer for the positions of channels that skipped records.
     advance: Option<Pin<Box<tokio::time::Sleep>>>,
     skipped: Vec<u32>,
     validity: Option<SubscriptionAccess>,

@@ -10,8 +10,8 @@ use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 
-/// Id of one handover of a batch: the source's fencing epoch at its start, and a number towards this target.
-/// The source uses each id once, so repeated messages are recognised.
+/// Id of one handover of a batch: the source's fencing epoch at the start of the handover, and a number for this
+/// target. The source uses each id once, so repeated messages are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TransferId {
     /// The source's fencing epoch.

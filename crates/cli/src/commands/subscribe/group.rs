@@ -46,7 +46,7 @@ pub struct GroupArguments {
     pub command: Vec<String>,
 }
 
-/// When a record is acknowledged.
+/// How records are acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AckMode {
     Auto,

@@ -44,7 +44,7 @@ pub struct RegionOwnershipConfig {
     pub look: Duration,
     /// How long a region waits for a process with a copy.
     pub patience: Duration,
-    /// When ticks are made.
+    /// The pace of the ticks.
     pub pace: TickPace,
     /// Data from which this program creates the world again; part of the world's [`WorldDescription`].
     pub recipe: Value,
