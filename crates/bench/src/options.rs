@@ -41,7 +41,7 @@ pub struct RawOptions {
 /// Validated options.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// Only these cases; all if empty.
+    /// The cases to run; all if empty.
     pub cases: Vec<String>,
     /// Only points with one of these values for each name.
     pub params: Vec<(String, Vec<ParamValue>)>,

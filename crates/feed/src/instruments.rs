@@ -48,7 +48,7 @@ pub struct Instruments {
     pub allow_crossed_books: bool,
 }
 
-/// One instrument.
+/// One instrument of a feed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instrument {
     /// Id of the instrument, a valid subject: the topic is `md.<id>`.

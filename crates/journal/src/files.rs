@@ -34,7 +34,7 @@ pub(crate) struct LogFiles {
     pub durable: Option<Position>,
 }
 
-/// One file.
+/// One file of a log.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub name: FileName,

@@ -97,7 +97,7 @@ impl SlotAllocator {
         self.workers.insert(worker, DealtWorker { slots, ahead, pending: None });
     }
 
-    /// Keeps only these workers.
+    /// Keeps only the workers for which `is_there` is true.
     pub fn keep(&mut self, is_there: impl Fn(u64) -> bool) {
         self.workers.retain(|worker, _| is_there(*worker));
     }

@@ -32,7 +32,7 @@ pub enum SubjectError {
         /// The character.
         character: char,
     },
-    /// Longer than [`SUBJECT_BYTES_MAX`].
+    /// The text is longer than [`SUBJECT_BYTES_MAX`].
     #[error("subject of {bytes} bytes exceeds the limit of {SUBJECT_BYTES_MAX} bytes")]
     TooLong {
         /// The subject's length, bytes.

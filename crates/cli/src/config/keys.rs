@@ -3,7 +3,7 @@
 //! Flags (`--retention-bytes`), variables (`DUNLIN_RETENTION_BYTES`), the file (`retention.bytes`), `config
 //! show` and the help text are all made from this table, and therefore always agree.
 
-/// One key.
+/// One key of the configuration.
 #[derive(Debug)]
 pub struct ConfigKey {
     /// The key's name in the file, with dots.

@@ -365,7 +365,7 @@ fn idle_subscriber_continues_after_a_reconnect() {
         link.until_closed();
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    // Longer than a node may be silent.
+    // The pause is longer than a node may be silent.
     std::thread::sleep(Duration::from_millis(u64::from(BRISK_MS) * 3));
     let deadline = Deadline::new();
     let word = loop {

@@ -15,7 +15,7 @@ pub enum ControlError {
     NoLeader {
         /// Time of all attempts, ms.
         waited_ms: u64,
-        /// The last error.
+        /// The last error of an attempt.
         why: String,
     },
     /// The outcome is unknown: the leader changed, or a response was lost. The command may still be applied.

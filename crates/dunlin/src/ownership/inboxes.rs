@@ -175,7 +175,7 @@ impl Ownership {
         Some(inbox)
     }
 
-    /// The other members.
+    /// The other members of the cluster.
     pub(super) fn others(&self) -> Vec<u64> {
         self.nodes().into_iter().filter(|&node| node != self.id).collect()
     }

@@ -83,7 +83,7 @@ pub(super) struct SubscriptionReader {
     place: StreamRegistration,
 }
 
-/// One log.
+/// One log of a subscription.
 #[derive(Debug)]
 struct Channel {
     cursor: Cursor,

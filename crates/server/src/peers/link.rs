@@ -26,7 +26,7 @@ const RELAYS_MAX: usize = 16_384;
 
 /// The connection to one node.
 pub(super) struct NodeLink {
-    /// The other node.
+    /// The id of the other node.
     to: u64,
     up: Mutex<Option<LiveConnection>>,
     /// Feeds that the thread has not started.

@@ -93,7 +93,7 @@ fn is_connected(word: u64) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPresence {
     word: u64,
-    /// Report also that a publisher is connected, because the previous node may have reported otherwise.
+    /// Report also that a publisher is connected, because the previous node may have reported that none is.
     wants_all: bool,
 }
 

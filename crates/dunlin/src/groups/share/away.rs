@@ -16,7 +16,7 @@ pub(super) struct RemoteMember {
     membership: Arc<RemoteMembership>,
     waiter: Arc<Waiter>,
     next: Option<RemoteEvent>,
-    /// The last record.
+    /// The last record that the member received.
     given: Box<[u8]>,
     /// The position of the last record, and the number of the owner that sent it.
     given_at: (Position, u32),
