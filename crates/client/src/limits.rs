@@ -25,7 +25,7 @@ pub struct ClientLimits {
     pub connect_ms_max: u64,
     /// The span of the first random wait before reconnecting, in ms; it doubles with each attempt.
     pub backoff_base_ms: u64,
-    /// The largest such span, in ms.
+    /// The largest span, in ms.
     pub backoff_max_ms: u64,
     /// Heartbeats without a message after which a wait fails; the next call tries again.
     pub patience_heartbeats: u32,
