@@ -229,7 +229,7 @@ impl Registry {
         Some(Arc::clone(&entry.topic))
     }
 
-    /// Removes the topic if it never had a record and has no other user. Returns whether it did.
+    /// Removes the topic if it never had a record and has no other user. Returns whether the topic was removed.
     pub(crate) fn remove_unused(&self, topic: &Arc<Topic>) -> bool {
         let mut state = self.write();
         let name = topic.name();

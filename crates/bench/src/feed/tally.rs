@@ -38,7 +38,7 @@ pub struct DeliveryTally {
     pub divergent: u64,
     /// Events that must not happen.
     pub errors: u64,
-    /// Time of the first counted update; `None` before it.
+    /// Time of the first counted update; `None` before that update.
     pub first_ns: Option<u64>,
     /// Time of the last counted update.
     pub last_ns: u64,

@@ -272,7 +272,7 @@ impl DiskLog {
         self.queue.note_failure();
     }
 
-    /// Whether the disk failed. The log accepts no more records then.
+    /// Whether the disk failed, so that the log accepts no further records.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }

@@ -79,7 +79,8 @@ impl OrderQueue {
         });
     }
 
-    /// The queue's workers that have sent nothing since then, through any connection.
+    /// The queue's workers whose leases are unchanged since the last call of `heard`: they have sent nothing through
+    /// any connection.
     pub(super) fn silent(&self, state: &SchedulerState) -> Vec<u64> {
         let workers = lock(&self.workers);
         let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));

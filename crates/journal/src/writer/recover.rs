@@ -126,8 +126,7 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Removes unfinished files and syncs the directory, because the last process may have failed before
-    /// that.
+    /// Removes unfinished files and syncs the directory, because the last process may have failed before it did so.
     fn remove_unfinished(&self) -> Result<(), DiskError> {
         for name in self.disk.list(self.dir).map_err(DiskError::of("list", self.dir))? {
             if name.ends_with(TEMPORARY_SUFFIX) {

@@ -74,7 +74,7 @@ pub(super) struct SubscriptionReader {
     waiter: Arc<Waiter>,
     channels_max: usize,
     batch_bytes_max: usize,
-    /// How many channels' start positions were sent; `None` when all were.
+    /// Number of channels whose start positions were sent; `None` when all were sent.
     began: Option<usize>,
     /// Timer for the positions of channels that skipped records.
     advance: Option<Pin<Box<tokio::time::Sleep>>>,

@@ -234,7 +234,7 @@ fn lose_keys(kv: &Kv, world: &str) {
     }
 }
 
-/// Gives one entity an unused kind; returns the ticks of all regions then.
+/// Gives one entity an unused kind; returns the ticks of all regions at that time.
 fn mark_one(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
     for member in members {
         let mark = dunlin::space::EntityCommand::<3> {

@@ -29,10 +29,10 @@ const BACKLOG_BYTES_MIN: u64 = 64 << 10;
 const BACKLOG_PER_STATE: u64 = 2;
 /// Minimum size of a record, bytes.
 const RECORD_BYTES_MIN: u64 = 24;
-/// A snapshot is fresh while the bytes appended since then are at most its size divided by this number, or at
+/// A snapshot is fresh while the bytes appended since the snapshot are at most its size divided by this number, or at
 /// most [`FRESH_BYTES_MIN`].
 const FRESH_PART: u64 = 2;
-/// A snapshot is fresh while at most this many bytes were appended since then.
+/// A snapshot is fresh while at most this many bytes were appended since the snapshot.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
 
 /// A log's reducer and its figures.
@@ -78,7 +78,7 @@ pub(crate) enum CatchUp {
 }
 
 impl CatchUp {
-    /// The position that the follower has then.
+    /// The position that the follower has after the catch-up.
     pub(crate) fn position(&self) -> Position {
         match self {
             CatchUp::Nothing(next) => Position { seq: next.seq - 1, ..*next },

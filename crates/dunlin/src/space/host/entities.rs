@@ -30,7 +30,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok(())
     }
 
-    /// Adds an entity that a client spawns. Returns its region and the last tick before it.
+    /// Adds an entity that a client spawns. Returns its region and the last tick before the spawn.
     pub fn spawn_for_client(
         &mut self,
         entity: &Entity<'_, D>,
