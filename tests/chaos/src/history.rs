@@ -35,7 +35,7 @@ pub enum KeyRequest {
     Range,
     /// Writes a key.
     Put(usize, String),
-    /// Writes a key if its revision is this.
+    /// Writes a key if the key has this revision.
     Cas(usize, String, u64),
     /// Deletes a key.
     Delete(usize),
