@@ -10,9 +10,9 @@ pub const BYTES_MIN: usize = 24;
 pub struct Content {
     /// The writer.
     pub writer: u32,
-    /// Its number in the writer's ledger, from 1.
+    /// The record's number in the writer's ledger, from 1.
     pub n: u64,
-    /// Whether it is the last record.
+    /// Whether the record is the last one.
     pub last: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One line.
+/// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceLine {
     /// The subscription has begun.

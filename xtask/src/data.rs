@@ -148,7 +148,7 @@ fn archive_py(verb: &str) -> Command {
     python
 }
 
-/// A directory for unverified files, removed when this is dropped.
+/// A directory for unverified files, removed when the value is dropped.
 struct Staging(PathBuf);
 
 impl Staging {

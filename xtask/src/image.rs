@@ -91,7 +91,7 @@ fn try_node(root: &Path, mut node: ContainerProcess) -> Result<()> {
     Ok(())
 }
 
-/// A process that is killed when this is dropped.
+/// A process that is killed when the value is dropped.
 struct ContainerProcess(Child);
 
 impl Drop for ContainerProcess {

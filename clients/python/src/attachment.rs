@@ -91,7 +91,7 @@ impl RawAttachment {
     fn next<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<RawTask<'py>>> {
         let (attachment, patience) = (self.attached()?, timeout(Some(seconds))?.unwrap_or_default());
         let next = detached(py, || attachment.next(patience)).0;
-        // The reason for the worker's end is a better error than the end itself.
+        // Reports why the worker ended. The error of this call would only say that it ended.
         let Some(given) = next.map_err(|ended| Failure::from(attachment.error().unwrap_or(ended)))? else {
             return Ok(None);
         };

@@ -16,7 +16,7 @@ use crate::records::{Payloads, RecordFields, RecordFieldsBytes, RecordGroup};
 pub struct PyBatch(pub Arc<RecordGroup>);
 
 impl PyBatch {
-    /// A field of all heads; with `more`, including the one after the last record.
+    /// Returns a column of one field of the records' heads. `more` adds that many fields after the last record.
     fn column<'py>(
         &self,
         py: Python<'py>,

@@ -29,7 +29,7 @@ pub struct Column {
 
 /// Owns bytes whose address does not change while Python reads them.
 pub trait HeldBytes: Send + Sync {
-    /// The bytes; the same at each call.
+    /// Returns the bytes. Every call returns the same bytes.
     fn bytes(&self) -> &[u8];
 }
 
@@ -50,15 +50,15 @@ unsafe trait Plain {}
 
 const _: () =
     assert!(size_of::<RecordFields>() == 5 * 8 + 4 * 4, "there is nothing between a head's numbers");
-// SAFETY: `repr(C)`, and the line above.
+// SAFETY: the structure is `repr(C)`, and the assertion above excludes padding.
 unsafe impl Plain for RecordFields {}
 // SAFETY: two numbers of the same kind.
 unsafe impl Plain for [i64; 2] {}
-// SAFETY: a number.
+// SAFETY: `u32` is a plain number.
 unsafe impl Plain for u32 {}
-// SAFETY: a number.
+// SAFETY: `f32` is a plain number.
 unsafe impl Plain for f32 {}
-// SAFETY: `repr(transparent)` around a number.
+// SAFETY: `EntityId` is `repr(transparent)` around a number.
 unsafe impl Plain for EntityId {}
 
 /// The bytes of the structures.

@@ -158,7 +158,7 @@ impl EventBuffer {
     }
 }
 
-/// Takes all available events, up to about this many records. An error after them is raised by the next call.
+/// Takes all available events, up to about `records_max` records. An error after them is raised by the next call.
 fn take_out(
     subscriber: &mut Subscriber,
     records_max: usize,

@@ -63,7 +63,7 @@ impl<T: Send> Closable for Shared<T> {
             return;
         }
         self.ended.notify_waiters();
-        // If a thread uses the value now, that thread drops it when it leaves.
+        // If another thread uses the value at this moment, that thread drops it afterwards.
         if let Ok(mut slot) = self.slot.try_lock() {
             let value = self.take_out(&mut slot);
             drop(slot);
@@ -164,7 +164,7 @@ impl<T: Send + 'static> SharedHandle<T> {
         self.0.call(self.0.lock(), call)
     }
 
-    /// Like [`with`](Self::with), after any other thread that uses the value.
+    /// Like [`with`](Self::with), but first waits for any other thread that uses the value.
     pub fn with_in_turn<R: Send>(
         &self,
         py: Python<'_>,

@@ -170,7 +170,7 @@ impl PyMember {
     /// Leaves the group. Open claims are available to other members at once.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.member.is_closed() {
-            // A thread that waits in the member ends it when it leaves.
+            // If another thread waits for a record, that thread leaves the group when its wait ends.
             let left = self.member.take(py);
             detached(py, || left.map(|claiming| claiming.member.leave()));
             self.settler.close(py);

@@ -85,14 +85,14 @@ notices! {
     PyPublishers "Publishers" {
         /// Whether at least one is connected.
         connected: bool,
-        /// Since when, in ns since the Unix epoch.
+        /// Time since which `connected` has had its value, in ns since the Unix epoch.
         since_ns: u64,
         /// The time of the last append; `None` if there is no record.
         last_append_ns: Option<u64>,
     }
     /// The log was deleted; no more events follow.
     PyDeleted "Deleted" {
-        /// Its last position.
+        /// The log's last position.
         last: PyPosition,
     }
 }

@@ -70,13 +70,13 @@ impl PyRecord {
         self.records.head(self.index).seq
     }
 
-    /// The sequence number after which no record before this one is missing.
+    /// The sequence number of the record before this one. No record between the two is missing.
     #[getter]
     fn prev_seq(&self) -> u64 {
         self.records.head(self.index).prev_seq
     }
 
-    /// When the node appended the record, in ns since the Unix epoch.
+    /// Time at which the node appended the record, in ns since the Unix epoch.
     #[getter]
     fn append_time_ns(&self) -> i64 {
         self.records.head(self.index).append_ns

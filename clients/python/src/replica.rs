@@ -177,7 +177,7 @@ impl PyReplica {
         first.map(|told| told.object(py)).transpose()
     }
 
-    /// Calls a function that waits at most this long.
+    /// Calls a function that waits at most `timeout`.
     fn in_time<R: Send>(
         &self,
         py: Python<'_>,

@@ -146,7 +146,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// A task, by the field names of `tasks.TaskInfo`.
 fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'py, PyDict>> {
-    // The cluster's clock has its own zero.
+    // The cluster's clock does not start at 1970, so times are converted through the present time.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let when = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
     let found = PyDict::new(py);

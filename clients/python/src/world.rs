@@ -180,7 +180,7 @@ impl RawWorld {
         Ok(place(done))
     }
 
-    /// Spawns an entity. Returns the process, the region and the last tick before it.
+    /// Spawns an entity. Returns the process, the region and the last tick before the spawn.
     #[pyo3(signature = (entity, *, position, velocity, kind, timeout))]
     fn spawn(
         &self,
@@ -205,7 +205,7 @@ impl RawWorld {
         Ok(place(done))
     }
 
-    /// Removes an entity. Returns the process, the region and the last tick before it.
+    /// Removes an entity. Returns the process, the region and the last tick before the removal.
     #[pyo3(signature = (entity, *, timeout))]
     fn despawn(&self, py: Python<'_>, entity: u64, timeout: f64) -> PyResult<(u64, u64, u64)> {
         let within = self::timeout(Some(timeout))?.unwrap_or_default();

@@ -20,9 +20,9 @@ pub struct Goal {
 /// The least or greatest value of a figure, absolute or relative to another row.
 #[derive(Clone, Copy, Debug)]
 pub enum Threshold {
-    /// At least this much.
+    /// The figure is at least this value.
     AtLeast(f64),
-    /// At most this much.
+    /// The figure is at most this value.
     AtMost(f64),
     /// At least this many times another row of the same run.
     TimesAtLeast(f64, RowPattern),
@@ -37,7 +37,7 @@ pub struct GoalVerdict {
     pub measured: f64,
     /// The other row's figure, if the threshold refers to another row.
     pub other: Option<f64>,
-    /// Ours divided by the other.
+    /// Our figure divided by the other row's figure.
     pub ratio: Option<f64>,
     /// Whether the goal is met; `None` if it cannot be judged.
     pub met: Option<bool>,
@@ -111,13 +111,13 @@ impl ClaimedFigure {
 pub struct PeerFigure {
     /// Pattern of the peer's row.
     pub peer: RowPattern,
-    /// Its known figure.
+    /// The peer's known figure.
     pub figure: f64,
     /// Pattern of the floor's row.
     pub floor: RowPattern,
-    /// Figure of the floor at that time.
+    /// Figure of the floor at the time of the peer's known figure.
     pub floor_figure: f64,
-    /// Whether a higher floor requires more of the peer, which is so if bytes take the time.
+    /// Whether a higher floor requires more of the peer, as if most of the time is spent on bytes.
     pub rises_with_the_floor: bool,
 }
 

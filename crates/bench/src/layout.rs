@@ -1,4 +1,4 @@
-//! Columns of each case's table: those of the document, where it has the case.
+//! Columns of each case's table: those of the benchmark document, if it has the case.
 
 use crate::metric;
 use crate::point::target;
@@ -32,7 +32,7 @@ pub enum ColumnValue {
 
 use ColumnValue::{Metric, Param, Range, Share};
 
-/// Layouts of suite `spot`, after the document's tables.
+/// Layouts of suite `spot`, after the SPOT document's tables.
 pub const SPOT: &[CaseLayout] = &[
     CaseLayout {
         case: "throughput",
@@ -111,7 +111,7 @@ const SCENARIO: &[(&str, ColumnValue)] = &[
     ("CPU clients", Metric("client_cpu_s")),
 ];
 
-/// Layouts of suite `feed`: the document's columns, then ours.
+/// Layouts of suite `feed`: the MDD-Sim document's columns, then ours.
 pub const FEED: &[CaseLayout] = &[
     CaseLayout { case: "baseline_1x1_10k", title: "Baseline (10k target)", columns: SCENARIO },
     CaseLayout { case: "fanout_1x100_1k", title: "Fan-out (1k target, 100 clients)", columns: SCENARIO },

@@ -25,18 +25,18 @@ impl TopicNames {
         self.0.iter().map(String::as_str)
     }
 
-    /// This many names, drawn uniformly.
+    /// Returns `count` names, drawn uniformly.
     pub fn random(&self, count: usize, draws: &mut RandomNumbers) -> Vec<String> {
         (0..count).map(|_| self.0[draws.below(self.0.len())].clone()).collect()
     }
 }
 
-/// Repetitions of the document's 10,000 look-ups, each with other names. One pass takes less than a
-/// millisecond, and an interrupt would be a tenth of it.
+/// Repetitions of the SPOT document's 10,000 look-ups, each with other names. One pass takes less than a millisecond,
+/// and an interrupt would be a tenth of it.
 const PASSES: u64 = 10;
 
-/// Times a registry of `topics` names: filling the registry with `create`, then finding names in random
-/// order. Returns the document's columns: times and rates of both.
+/// Times a registry of `topics` names: filling the registry with `create`, then finding names in random order. Returns
+/// the SPOT document's columns: times and rates of both.
 pub fn time_registry<R>(
     topics: usize,
     lookups: usize,

@@ -41,19 +41,19 @@ pub struct RawOptions {
 /// The validated options of `dunlin bench`.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// Only these cases; all if empty.
+    /// The cases to run; all if empty.
     pub cases: Vec<String>,
     /// Only points with one of these values for each name.
     pub params: Vec<(String, Vec<ParamValue>)>,
     /// Measured rounds.
     pub runs: u32,
-    /// Unmeasured rounds before them.
+    /// Unmeasured rounds before the measured ones.
     pub warmup: u32,
     /// Length of a sustained run.
     pub time: Duration,
     /// A running node to measure.
     pub url: Option<String>,
-    /// TLS files for that node.
+    /// TLS files for the running node.
     pub tls: TlsOptions,
     /// Whether runs are fewer and shorter; the report refuses such runs.
     pub quick: bool,

@@ -75,7 +75,7 @@ impl ReadExtent {
         }
     }
 
-    /// Checks that this is the payload for `seq`.
+    /// Checks that the payload is the one for `seq`.
     #[inline]
     pub fn check(self, payload: &[u8], seq: u64) -> bool {
         match self {

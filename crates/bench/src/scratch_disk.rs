@@ -12,7 +12,7 @@ use crate::point::Unavailable;
 pub struct ScratchDisk(tempfile::TempDir);
 
 impl ScratchDisk {
-    /// Creates one in the temporary or the working directory, whichever is not in memory.
+    /// Creates a directory in the temporary or the working directory, whichever is not in memory.
     pub fn new() -> Result<Self> {
         for parent in [std::env::temp_dir(), std::env::current_dir()?] {
             if !RealDisk.in_memory(&parent)? {

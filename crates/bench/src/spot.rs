@@ -11,20 +11,20 @@ use crate::layout;
 use crate::options::BenchOptions;
 use crate::point::{PointGroup, Suite};
 
-/// Message sizes of the document's throughput table.
+/// Message sizes of the SPOT document's throughput table.
 pub const THROUGHPUT_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
-/// Message sizes of its latency table.
+/// Message sizes of the SPOT document's latency table.
 pub const LATENCY_BYTES: [usize; 3] = [64, 1024, 8192];
-/// Registry sizes of its look-up table.
+/// Registry sizes of the SPOT document's look-up table.
 pub const TOPIC_COUNTS: [usize; 4] = [100, 1_000, 10_000, 100_000];
 /// Look-ups at each size.
 pub const LOOKUPS: usize = 10_000;
 /// Round trips in a latency run, and in a quick one.
 pub const ROUND_TRIPS: (u64, u64) = (10_000, 100);
 
-/// Subscriber counts of its fan-out table, and up to 100,000.
+/// Subscriber counts of the SPOT document's fan-out table, and up to 100,000.
 pub const FANOUT: [usize; 5] = [10, 100, 1_000, 10_000, 100_000];
-/// Topic counts of its table of concurrent publishing.
+/// Topic counts of the SPOT document's table of concurrent publishing.
 pub const MULTI_TOPIC: [usize; 3] = [10, 50, 100];
 
 /// Suite `spot`.

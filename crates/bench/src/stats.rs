@@ -73,7 +73,7 @@ impl Latencies {
         self.0.len()
     }
 
-    /// Adds another's latencies.
+    /// Adds the latencies of another recorder.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("both histograms have the same bounds");
     }

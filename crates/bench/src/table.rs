@@ -6,7 +6,7 @@ use std::fmt::Write;
 /// How a terminal highlights a line of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStyle {
-    /// None.
+    /// No highlighting.
     Plain,
     /// A success.
     Good,

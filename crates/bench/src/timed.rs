@@ -1,8 +1,8 @@
 //! Timed transfers, and the two points of every throughput measurement.
 //!
-//! The document's counts (100,000 messages of 64 B) take a few ms here, too short for ratios. Each transfer
-//! is therefore measured twice: with the document's count for its table, and *sustained*, with as many
-//! messages as take about `--time`, for ratios.
+//! The SPOT document's counts (100,000 messages of 64 B) take a few ms here, too short for ratios. Each transfer is
+//! therefore measured twice: with the document's count for its table, and *sustained*, with as many messages as take
+//! about `--time`, for ratios.
 
 use std::rc::Rc;
 
@@ -37,7 +37,7 @@ impl TimedTransfer {
         self.end_ns.saturating_sub(self.start_ns).max(1)
     }
 
-    /// The document's columns, and the read share of each payload.
+    /// The SPOT document's columns, and the read share of each payload.
     pub fn sample(&self) -> RunSample {
         RunSample::new()
             .with("messages", self.messages as f64)
@@ -48,7 +48,7 @@ impl TimedTransfer {
     }
 }
 
-/// The document's message count for a size; less if quick.
+/// The SPOT document's message count for a size; less if quick.
 pub fn document_count(bytes: usize, quick: bool) -> u64 {
     let (full, ci) = match bytes {
         0..=64 => (100_000, 1_000),

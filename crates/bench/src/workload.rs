@@ -217,7 +217,7 @@ pub fn rounds(iterations: u64) -> u64 {
     iterations + iterations / 10
 }
 
-/// Sends back this many records as they arrive.
+/// Sends back `rounds` records as they arrive.
 pub fn answer_all(publisher: &mut impl Publish, subscriber: &mut impl Subscribe, rounds: u64) -> Result<()> {
     for _ in 0..rounds {
         with_next(subscriber, |payload| publisher.send(payload))??;

@@ -13,7 +13,7 @@ use crate::timed::TimedTransfer;
 pub enum ZmqPattern {
     /// XPUB with NODROP, and SUB.
     Pub,
-    /// ROUTER and ROUTER: the document's Core column.
+    /// ROUTER and ROUTER: the SPOT document's Core column.
     Router,
     /// PAIR and PAIR.
     Pair,

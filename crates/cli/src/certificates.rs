@@ -103,7 +103,7 @@ fn params(names: &[&str], subject: &str) -> Result<CertificateParams> {
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names)?;
     let now = OffsetDateTime::now_utc();
-    // Other machines' clocks may be late.
+    // Other machines' clocks may be behind this one's.
     (params.not_before, params.not_after) = (now - Duration::DAY, now + Duration::days(VALID_DAYS));
     params.distinguished_name.push(DnType::CommonName, subject);
     Ok(params)

@@ -62,7 +62,7 @@ pub struct NodeConfig {
     pub log_as_json: bool,
     /// The OpenTelemetry collector.
     pub otlp_endpoint: Option<String>,
-    /// How long a NATS client may take over one operation.
+    /// Time limit for one incomplete operation of a NATS client.
     pub nats_publish: Duration,
     /// Interval of pings to NATS clients.
     pub nats_ping: Duration,

@@ -53,7 +53,7 @@ struct NoRoomClock {
     patience: Option<Duration>,
     since: Option<Instant>,
     pause: Duration,
-    /// The number of records acknowledged at that time.
+    /// The number of records acknowledged before the last refusal.
     acknowledged: u64,
 }
 

@@ -109,7 +109,7 @@ pub(crate) enum Endpoint {
 }
 
 impl Address {
-    /// The host of each node that is reached by TLS, `None` for the others.
+    /// The host of each node that is reached by TLS, `None` for the other nodes.
     pub(crate) fn tls_hosts(&self) -> Vec<Option<&str>> {
         match self {
             Address::Any(all) => all.iter().flat_map(Address::tls_hosts).collect(),

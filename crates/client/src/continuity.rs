@@ -6,7 +6,7 @@ use dunlin_topic::Position;
 /// How a batch continues the position of its channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchContinuity {
-    /// The batch follows. Records in between were filtered out or had expired.
+    /// The batch continues at the position. Records in between were filtered out or had expired.
     Follows,
     /// The subscriber has all of the batch, or a replaced owner sent it.
     Stale,

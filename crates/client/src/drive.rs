@@ -82,7 +82,7 @@ impl SharedClient {
         let mut spins = wait == Wait::Spin || !budget.is_zero();
         let mut interrupt = Interrupt::of_this_thread();
         loop {
-            // Block for at most one tick, because the connection also needs checks of the clock.
+            // Block for at most one tick, because the connection also has to check the clock.
             let patience = match (spins, until) {
                 (true, _) if wait == Wait::Spin => PumpWait::Spin,
                 (true, _) => PumpWait::Now,

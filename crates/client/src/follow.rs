@@ -96,7 +96,7 @@ impl Followers {
         self.armed.store(true, Ordering::SeqCst);
     }
 
-    /// Wakes the other tasks after a leading task has left, unless the reactor will.
+    /// Wakes the other tasks after a leading task has left, unless the reactor wakes them.
     pub(crate) fn task_left(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
         self.threads.wake_one();

@@ -46,8 +46,8 @@ pub struct GroupOptions {
     pub dead_letter: String,
     /// For `share` groups that a node joins on a client's behalf: the group ends with its last member.
     pub ends_with_last: bool,
-    /// For the same groups: records that were not [reported as consumed](Member::consume) go to other members
-    /// when this member is dropped.
+    /// For `share` groups that a node joins on a client's behalf: records that were not [reported as
+    /// consumed](Member::consume) go to other members when this member is dropped.
     pub gives_back: bool,
 }
 

@@ -55,7 +55,7 @@ impl InboxBatch {
 pub(crate) struct SubscriberInbox {
     pub(crate) waiting: HandleWaker,
     unread_bytes_max: u64,
-    /// Refunded credit above which the client reports it to the node without a read.
+    /// If more credit than this is refunded, the client reports it to the node even if the subscriber reads nothing.
     refund_max: u64,
     state: Mutex<InboxState>,
 }

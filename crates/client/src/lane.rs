@@ -157,7 +157,7 @@ impl PublishLane {
     /// duplicates.
     fn settle_unknown(&mut self, send: &mut impl FnMut(&[u8])) {
         for sent in std::mem::take(&mut self.aside) {
-            // After a certain refusal, the owner has appended nothing.
+            // After a refusal with a known outcome, the owner has appended nothing.
             if !sent.unknown || sent.first != self.next_seq {
                 break;
             }

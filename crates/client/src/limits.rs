@@ -25,7 +25,7 @@ pub struct ClientLimits {
     pub connect_ms_max: u64,
     /// The span of the first random wait before reconnecting, in ms; it doubles with each attempt.
     pub backoff_base_ms: u64,
-    /// The largest such span, in ms.
+    /// The largest span, in ms.
     pub backoff_max_ms: u64,
     /// Heartbeats without a message after which a wait fails; the next call tries again.
     pub patience_heartbeats: u32,
@@ -55,14 +55,14 @@ impl Default for ClientLimits {
 }
 
 impl ClientLimits {
-    /// The most bytes that a subscription keeps from a node that exceeds its credit: twice the credit,
-    /// because nodes check it at intervals, and one message.
+    /// Maximum number of bytes that a subscription keeps from a node that exceeds its credit: twice the credit, because
+    /// nodes check it at intervals, and one message.
     pub(crate) fn unread_bytes_max(&self) -> u64 {
         2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
 
-    /// The most refunded credit that waits for a read before the client reports it. At least 1 byte, so that the
-    /// client never reports an empty refund.
+    /// Maximum refunded credit that waits for a read before the client reports it. At least 1 byte, so that the client
+    /// never reports an empty refund.
     pub(crate) fn refund_bytes_max(&self) -> u64 {
         (self.credit_bytes as u64 / 2).max(1)
     }

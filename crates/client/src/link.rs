@@ -46,9 +46,9 @@ pub(crate) struct Link {
     dry: bool,
     /// Whether the next read would find no bytes.
     skip: bool,
-    /// Since when nothing arrived while a caller listened.
+    /// Time since which nothing arrived while a caller listened.
     silent_since: Option<Instant>,
-    /// When a caller last listened without result.
+    /// Time at which a caller last listened without result.
     listened_at: Instant,
     heartbeat: Duration,
     /// Whether a node has accepted this client before.
@@ -79,13 +79,13 @@ pub(crate) enum PumpOutcome {
     Closed,
 }
 
-/// The duration of one call of [`Link::pump`].
+/// How long one call of [`Link::pump`] may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PumpWait {
     Now,
     /// A few looks at the socket.
     Spin,
-    /// About this long.
+    /// Blocks for about this duration.
     Block(Duration),
 }
 
@@ -148,7 +148,7 @@ impl Link {
     fn pump_up(&mut self, shared: &SharedClient, socket: &Arc<Socket>, patience: PumpWait) -> PumpOutcome {
         let flushed = shared.outbox.flush();
         let blocking = match patience {
-            // Skip only one look: a caller that never waits must look at its next call.
+            // Skip only one check of the socket: a caller that never waits must check it in its next call.
             PumpWait::Now if std::mem::take(&mut self.skip) => return PumpOutcome::Quiet,
             PumpWait::Now => false,
             PumpWait::Spin => return self.spin(shared, socket),

@@ -203,7 +203,7 @@ impl PublisherShared {
         if code == ErrorCode::StateLost
             && let Some(lane) = state.lanes.get_mut(refused.partition as usize)
         {
-            // The next record has no record before it.
+            // The new state has no record before the next one.
             let had = lane.acknowledged_at.take().is_some();
             state.new_epoch |= had;
         }

@@ -24,7 +24,7 @@ use crate::why::DisconnectReason;
 pub(crate) struct Reactor {
     socket: Option<AsyncFd<Arc<Socket>>>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Since when a task has waited for a connection.
+    /// Time since which a task has waited for a connection.
     away_since: Option<Instant>,
 }
 

@@ -75,7 +75,7 @@ impl WorkerLaunch {
     pub fn wait_for_work(&self, stop: &AtomicBool) -> io::Result<bool> {
         let is_over = || stop.load(Ordering::Acquire) || self.is_orphaned.load(Ordering::Acquire);
         if self.is_warm {
-            // This number of bytes arrives in one write.
+            // The node receives all bytes of this constant in one write.
             rustix::io::write(io::stdin(), PREPARED)?;
             while !self.is_called.load(Ordering::Acquire) && !is_over() {
                 thread::sleep(LOOK);

@@ -39,7 +39,7 @@ pub struct Subscriber {
     at: usize,
     /// The sequence number of that frame.
     seq: u64,
-    /// The sequence number before it.
+    /// The sequence number of the frame before it.
     prev_seq: u64,
     /// Credit of read items that was not returned yet.
     spent: u64,

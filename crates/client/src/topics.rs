@@ -38,7 +38,7 @@ pub enum CallError {
 /// A topic in a list of topics, with its counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSummary {
-    /// Its name.
+    /// The topic's name.
     pub name: String,
     /// The subjects it owns.
     pub pattern: String,
@@ -59,7 +59,7 @@ pub struct TopicSummary {
 /// The configuration, partitions, subscriptions and groups of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicDescription {
-    /// Its name.
+    /// The topic's name.
     pub name: String,
     /// The configuration.
     pub config: TopicConfig,
@@ -106,14 +106,14 @@ pub struct SubscriptionDescription {
     pub lag: u64,
     /// The number of missed records.
     pub missed: u64,
-    /// Whether publishers wait for it.
+    /// Whether publishers wait for the subscriber.
     pub registered: bool,
 }
 
 /// A group of a topic, with the number of its members, and of its waiting and claimed records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescription {
-    /// Its name.
+    /// The group's name.
     pub name: String,
     /// Whether claims have to be settled.
     pub work: bool,
@@ -309,7 +309,8 @@ impl SharedClient {
         Err(CallError::Refused(RefusedError { code: ErrorCode::Version, numbers, text }))
     }
 
-    /// Sends a request and waits for its response. Returns its bytes; empty for a plain "done".
+    /// Sends a request and waits for its response. Returns the response's bytes, which are empty if the response is
+    /// only "done".
     pub(crate) fn ask<'a>(
         self: &Arc<SharedClient>,
         request: impl FnOnce(u32) -> FromClient<'a>,

@@ -12,12 +12,12 @@ choice! {
     pub enum ControlCommand<'a> {
         /// Writes a key.
         Put { /// The key.
-            key: &'a [u8], /// Its value.
+            key: &'a [u8], /// The key's value.
             value: &'a [u8], /// The lease with which the key ends.
             lease: u64 } = 1,
         /// Writes a key if revision `expect` last wrote it; 0 if the key must not exist.
         PutIf { /// The key.
-            key: &'a [u8], /// Its value.
+            key: &'a [u8], /// The key's value.
             value: &'a [u8], /// The lease with which the key ends.
             lease: u64, /// The revision.
             expect: u64 } = 2,
@@ -35,10 +35,10 @@ choice! {
         /// Runs `then` if all comparisons hold, else `otherwise`, in one revision.
         Transaction { /// The comparisons.
             compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
-            then: Vec<KeyOperation<'a>>, /// Operations otherwise.
+            then: Vec<KeyOperation<'a>>, /// Operations if a comparison fails.
             otherwise: Vec<KeyOperation<'a>> } = 6,
         /// Grants a lease that ends `ttl_ms` after its last renewal.
-        Grant { /// Its time to live, ms.
+        Grant { /// The lease's time to live, ms.
             ttl_ms: u64 } = 7,
         /// Renews leases.
         KeepAlive { /// The leases.
@@ -47,17 +47,17 @@ choice! {
         Revoke { /// The lease.
             lease: u64 } = 9,
         /// Takes a lock under a lease, or waits for it. The holder and waiting leases may repeat it.
-        Acquire { /// Its name.
+        Acquire { /// The lock's name.
             name: &'a [u8], /// The holder.
             lease: u64, /// The holder's value, such as the address of an elected leader.
             value: &'a [u8], /// Whether to wait if another lease holds the lock; otherwise the command is refused.
             wait: bool } = 10,
         /// Releases a lock to the lease that waits longest, or leaves its queue.
-        Release { /// Its name.
-            name: &'a [u8], /// The lease that holds it or waits.
+        Release { /// The lock's name.
+            name: &'a [u8], /// The lease that holds the lock or waits.
             lease: u64 } = 11,
         /// Changes the value of a lock's holder.
-        Proclaim { /// Its name.
+        Proclaim { /// The lock's name.
             name: &'a [u8], /// The holder.
             lease: u64, /// The new value.
             value: &'a [u8] } = 12,
@@ -70,7 +70,7 @@ choice! {
         /// A transaction on system keys except locks. Only nodes may propose it.
         System { /// The comparisons.
             compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
-            then: Vec<KeyOperation<'a>>, /// Operations otherwise.
+            then: Vec<KeyOperation<'a>>, /// Operations if a comparison fails.
             otherwise: Vec<KeyOperation<'a>> } = 15,
         /// Begins a later epoch after a restore. Revisions, fencing tokens and numbers of leases continue `skipped` later: clients
         /// may know some that the restored state lacks.
@@ -78,24 +78,24 @@ choice! {
             epoch: u32, /// How many numbers are skipped.
             skipped: u64 } = 16,
         /// Makes a node a member while its lease lasts.
-        Enlist { /// Its number.
-            node: u64, /// Its lease.
-            lease: u64, /// Its value, which others read.
+        Enlist { /// The node's number.
+            node: u64, /// The node's lease.
+            lease: u64, /// The node's value, which other nodes read.
             value: &'a [u8] } = 20,
         /// Ensures that a topic has a living owner; creates the topic if there is none.
         Place { /// The request.
             wanted: OwnerRequest<'a> } = 21,
         /// Moves a topic to a member. If that member already owns the topic, a later epoch begins.
-        Move { /// Its name.
+        Move { /// The topic's name.
             topic: &'a [u8], /// The node.
-            node: u64, /// The lowest epoch that it may begin.
+            node: u64, /// The lowest epoch that the node may begin.
             epoch: u32 } = 22,
         /// Deletes a topic.
-        Remove { /// Its name.
+        Remove { /// The topic's name.
             topic: &'a [u8] } = 23,
         /// A client's command bound to its user, who owns the leases that it grants and may use no others.
         ByUser { /// The user's name; empty where nodes have no users.
-            user: &'a [u8], /// Whether it may use the leases of all users. It never may use those of nodes.
+            user: &'a [u8], /// Whether the command may use the leases of all users. It never may use those of nodes.
             all_leases: bool, /// The encoded command, which is not bound itself.
             command: &'a [u8] } = 24,
         /// A client's command bound to its user's tenant, whose share includes the bytes that the command
@@ -147,10 +147,10 @@ choice! {
         /// The revision that last wrote it.
         Modified { /// The expected value.
             revision: u64 } = 3,
-        /// Its lease.
+        /// The key's lease.
         Lease { /// The expected value.
             lease: u64 } = 4,
-        /// Its value.
+        /// The key's value.
         Value { /// The expected value.
             value: &'a [u8] } = 5,
     }
@@ -162,7 +162,7 @@ choice! {
     pub enum KeyOperation<'a> {
         /// Writes a key.
         Put { /// The key.
-            key: &'a [u8], /// Its value.
+            key: &'a [u8], /// The key's value.
             value: &'a [u8], /// The lease with which the key ends.
             lease: u64 } = 1,
         /// Deletes a key, if it exists.

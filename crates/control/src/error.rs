@@ -38,12 +38,12 @@ choice! {
         EmptyKey = 1,
         /// A key is longer than `key_bytes_max`.
         #[error("a key of {bytes} bytes is longer than key_bytes_max = {bytes_max}")]
-        KeyTooLong { /// Its length.
+        KeyTooLong { /// The key's length.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 2,
         /// A value is longer than `value_bytes_max`.
         #[error("a value of {bytes} bytes is longer than value_bytes_max = {bytes_max}")]
-        ValueTooLong { /// Its length.
+        ValueTooLong { /// The value's length.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 3,
         /// The key is reserved for the system.
@@ -51,7 +51,7 @@ choice! {
         Reserved = 4,
         /// There are more comparisons and operations than `operations_max`.
         #[error("{count} comparisons and operations are more than operations_max = {count_max}")]
-        TooManyOperations { /// Their number.
+        TooManyOperations { /// The number of operations.
             count: u64, /// The limit.
             count_max: u64 } = 5,
         /// Another revision last wrote the key.

@@ -17,9 +17,9 @@ use crate::reply::ControlReply;
 use crate::revision_builder::RevisionBuilder;
 use crate::state::ControlState;
 
-/// A user may hold at most one in this many of the free leases.
+/// A user may hold at most a third of the free leases.
 const FREE_SHARE: u64 = 3;
-/// One in this many leases is reserved for nodes.
+/// One in a hundred leases is reserved for nodes.
 const NODES_SHARE: u64 = 100;
 
 #[derive(Debug, Clone)]

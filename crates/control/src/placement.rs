@@ -27,8 +27,8 @@ pub const NODES: &[u8] = b"$node/";
 /// The key with the lowest epoch of new topics.
 const EPOCHS: &[u8] = b"$epoch";
 
-/// A new topic is created at the requesting node, unless another node's number of topics is lower by more
-/// than a quarter and this many.
+/// A new topic is created at the requesting node, unless another node has fewer topics by more than a quarter and by
+/// more than this number.
 const UNEVEN_TOPICS: u64 = 4;
 
 choice! {

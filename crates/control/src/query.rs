@@ -45,10 +45,10 @@ choice! {
             leases: Vec<LeaseState>, /// Whether more follow.
             more: bool } = 2,
         /// Figures of the state.
-        Status { /// The epoch of its revisions.
+        Status { /// The epoch of the revisions.
             epoch: u32, /// The last revision.
             revision: u64, /// Number of keys, system keys included; [`NOT_SHOWN`] here and below for a user who may not see all.
-            keys: u64, /// Their bytes.
+            keys: u64, /// Approximate bytes of the keys.
             bytes: u64, /// Number of leases.
             leases: u64, /// The cluster's time: ms since it began, as counted by its leaders.
             now_ms: u64 } = 3,

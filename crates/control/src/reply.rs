@@ -19,22 +19,22 @@ choice! {
             results: Vec<OperationOutcome> } = 2,
         /// A lease was granted.
         Granted { /// The lease.
-            lease: u64, /// Its time to live, ms.
+            lease: u64, /// The lease's time to live, ms.
             ttl_ms: u64 } = 3,
-        /// Leases were renewed, except these.
+        /// Leases were renewed, except the ended ones.
         KeptAlive { /// Leases that have ended.
             ended: Vec<u64> } = 4,
         /// The lease holds the lock.
         Held { /// The fencing token, which grows with each holder. Other services refuse older ones.
             token: u64 } = 5,
         /// The lease waits for the lock.
-        Waiting { /// Number of leases before it.
+        Waiting { /// Number of leases that wait before this one.
             before: u64 } = 6,
         /// Done.
         Done = 7,
         /// The topic has an owner.
         Placed { /// The node.
-            owner: u64, /// Its fencing token.
+            owner: u64, /// The node's fencing token.
             epoch: u32, /// Whether the topic was created.
             made: bool } = 20,
     }
@@ -70,7 +70,7 @@ layout! {
     pub struct KeyWithItem {
         /// The key.
         pub key: Key,
-        /// Its value and properties.
+        /// The key's value and properties.
         pub item: KeyItem,
     }
 }

@@ -15,7 +15,7 @@ use crate::lock;
 use crate::reply::ControlReply;
 use crate::state::{CommandSource, ControlState, is_reserved};
 
-/// A tenant may use this many times the free bytes.
+/// A tenant may use three times the free bytes.
 const SHARE: u64 = 3;
 
 /// The growth of the state by a write, in total and for the writer's tenant; 0 if it shrinks.

@@ -105,7 +105,7 @@ impl Frozen {
         &self.0
     }
 
-    /// Its revision.
+    /// The state's last revision.
     pub fn revision(&self) -> u64 {
         self.0.revision
     }

@@ -79,11 +79,11 @@ impl Default for NodeLimits {
     }
 }
 
-/// Keys take at most one part in this many of the memory by default; tasks the same.
+/// By default, keys take at most a quarter of the memory, and tasks another quarter.
 const SHARE_OF_MEMORY: u64 = 4;
 
 impl NodeLimits {
-    /// Limits of a node with this much memory, bytes.
+    /// Limits of a node with `memory_bytes_max` bytes of memory.
     pub fn with_memory(memory_bytes_max: u64) -> NodeLimits {
         let state_bytes_max = memory_bytes_max / SHARE_OF_MEMORY;
         NodeLimits {
@@ -95,12 +95,12 @@ impl NodeLimits {
             groups_max: 10_000,
             deleted_age_max: Duration::from_secs(60),
             group_idle_max: Duration::from_secs(3_600),
-            // A remote client may take long to acknowledge, and records may be small.
+            // The limit is high, because a remote client may acknowledge late and records may be small.
             topic: dunlin_topic::LogLimits {
                 share_in_flight_max: 65_536,
                 ..dunlin_topic::LogLimits::default()
             },
-            // The pending buffer of a nats-server client.
+            // As large as the pending buffer of a nats-server client.
             pending_bytes_max: 64 << 20,
             unstored_bytes_max: 16 << 20,
             loaded_bytes_max: 32 << 20,

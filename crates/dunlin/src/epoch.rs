@@ -24,7 +24,7 @@ pub(crate) struct Epochs {
 struct DeletedNames {
     /// The lowest next epoch of each name.
     next: HashMap<String, u32>,
-    /// When past entries were last removed.
+    /// Time at which past entries were last removed.
     pruned: u32,
 }
 

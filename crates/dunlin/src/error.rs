@@ -56,7 +56,7 @@ pub enum TopicError {
     Limit {
         /// The limit's name.
         limit: &'static str,
-        /// Its value.
+        /// The limit's value.
         value: u64,
     },
     /// The user lacks a permission.

@@ -54,7 +54,7 @@ use share::ConsumptionMode;
 pub use share::ShareMember;
 pub use work::{ClaimedRecord, WorkEvent, WorkMember};
 
-/// A user may create at most one in this many of the groups.
+/// A user may create at most a quarter of the groups.
 const USER_SHARE: usize = 4;
 /// The groups that one tenant has created may number at most this multiple of the free ones.
 const TENANT_SHARE: usize = 3;
@@ -96,11 +96,11 @@ impl GroupCreator {
 /// A group's members, and the number of its waiting and claimed records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupInfo {
-    /// Its name.
+    /// The group's name.
     pub name: String,
-    /// Its kind.
+    /// The group's kind.
     pub kind: GroupKind,
-    /// Its members' names.
+    /// The names of the group's members.
     pub members: Vec<String>,
     /// Upper bound of unsettled records: some after the oldest may be settled.
     pub waiting: u64,
@@ -281,7 +281,7 @@ impl Node {
         let key = (topic.name().to_owned(), name.to_owned());
         let is_known = |made: &&GroupEntry| Arc::ptr_eq(made.group.topic(), &topic);
         if groups.lock().get(&key).filter(is_known).is_none() {
-            // Not under the lock, because the call may create a topic.
+            // The lock is not held, because the call may create a topic.
             new.check(self, &topic)?;
         }
         let mut by_name = groups.lock();

@@ -100,7 +100,7 @@ impl Inbox {
         self.pattern.trim_end_matches('>').to_owned()
     }
 
-    /// The pattern of its subjects.
+    /// The pattern of the inbox's subjects.
     pub fn pattern(&self) -> String {
         self.pattern.clone()
     }

@@ -310,8 +310,7 @@ impl Node {
         }
         let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
         waiting::check();
-        // Without the lock, so that other callers do not wait for this disk operation when they look up
-        // topics.
+        // The lock is not held, so that other callers do not wait for this disk operation when they look up topics.
         let _one_at_a_time = self.storing();
         self.0.registry.check(name, &pattern)?;
         let charge = charge()?;

@@ -180,7 +180,7 @@ pub struct Ownership {
     /// Held while the registry is updated to the agreed state.
     settling: Mutex<()>,
     private_mirrors: Arc<AtomicUsize>,
-    /// When the cluster last did not respond to a request for an owner, by the node's clock.
+    /// Time at which the cluster last did not respond to a request for an owner, by the node's clock.
     asked_in_vain_ns: AtomicU64,
     /// Threads that wait for mirrors, by their owners.
     placing: Mutex<BTreeMap<u64, Waiters>>,

@@ -159,7 +159,8 @@ impl Registry {
         Some(look(&entry.topic, entry.replies.as_ref()?))
     }
 
-    /// Adds the topic that `make` creates, with its charge. Fails if its name exists or its pattern overlaps another.
+    /// Adds the topic that `make` creates, with its charge. Fails if its name exists or its pattern overlaps another
+    /// topic's.
     pub(crate) fn add<T: Into<Arc<Topic>>>(
         &self,
         name: &str,
@@ -228,7 +229,7 @@ impl Registry {
         Some(Arc::clone(&entry.topic))
     }
 
-    /// Removes the topic if it never had a record and has no other user. Returns whether it did.
+    /// Removes the topic if it never had a record and has no other user. Returns whether the topic was removed.
     pub(crate) fn remove_unused(&self, topic: &Arc<Topic>) -> bool {
         let mut state = self.write();
         let name = topic.name();

@@ -86,12 +86,12 @@ struct StoredTopic {
     logs: Vec<Arc<DiskLog>>,
 }
 
-/// When a topic was created.
+/// Whether a topic was created just now or before this start.
 #[derive(Debug, Clone, Copy)]
 enum Begun {
-    /// Just now, in this epoch.
+    /// The topic was created just now, in this epoch.
     Now(u32),
-    /// Before this start, in this epoch. Older builds did not store the epoch.
+    /// The topic was created before this start, in this epoch. Older builds did not store the epoch.
     Before(Option<u32>),
 }
 
@@ -156,7 +156,7 @@ impl Storage {
         budget: &Arc<Budget>,
         epoch: u32,
     ) -> Result<Topic, TopicError> {
-        // Not under the lock, so that other callers do not wait for the disk.
+        // The lock is not held, so that other callers do not wait for the disk.
         let id = self.topics().id_last + 1;
         let failed = |error: StorageError| TopicError::Disk(error.to_string());
         let made = self.open_topic(id, name, config, budget, Begun::Now(epoch), |_| epoch);
@@ -176,7 +176,7 @@ impl Storage {
         let Some(kept) = self.topics().by_name.remove(topic.name()) else { return Ok(()) };
         let (disk, dir) = (Arc::clone(&self.place.disk), self.place.dir.clone());
         let marked = catalogue::mark_deleted(&*disk, &dir, kept.id);
-        // Even after an error: the name is free already, and publishers are refused.
+        // The topic is removed even after an error: the name is free already, and publishers are refused.
         let logs = kept.logs.into_iter().zip(topic.logs().iter().cloned()).collect();
         self.worker.remove(Removal { disk, dir, id: kept.id, logs });
         marked.map_err(|error| TopicError::Disk(error.to_string()))

@@ -34,11 +34,11 @@ pub struct TopicTotals {
 pub struct TopicSurvey {
     /// The topic.
     pub topic: Arc<Topic>,
-    /// Sums over all its logs.
+    /// Sums over all logs of the topic.
     pub totals: TopicTotals,
     /// Retained records.
     pub retained_records: u64,
-    /// Memory of its history, bytes.
+    /// Memory of the topic's history, bytes.
     pub retained_bytes: u64,
     /// Time of the last append, ns since the Unix epoch; 0 for never.
     pub last_append_ns: u64,
@@ -68,7 +68,7 @@ pub struct StoredSurvey {
 pub struct SubscriptionInfo {
     /// The topic that the subscription reads.
     pub topic: Arc<Topic>,
-    /// Its progress.
+    /// The subscriber's progress.
     pub subscriber: SubscriberInfo,
 }
 

@@ -91,7 +91,7 @@ struct State {
 }
 
 impl Waiters {
-    /// A pool of at most this many threads.
+    /// A pool of at most `threads_max` threads.
     pub(crate) fn of(threads_max: usize) -> Waiters {
         Waiters { work: Arc::default(), threads_max }
     }

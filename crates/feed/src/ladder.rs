@@ -60,7 +60,7 @@ struct Step {
 #[derive(Debug, Clone)]
 struct Page<L> {
     len: usize,
-    /// The last record that changed one of its levels.
+    /// The last record that changed a level of the page.
     changed: u64,
     keys: [i64; PAGE_LEVELS],
     levels: [Dated<L>; PAGE_LEVELS],

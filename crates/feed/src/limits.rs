@@ -33,7 +33,7 @@ impl Default for FeedLimits {
 }
 
 impl FeedLimits {
-    /// Removals that a state with this many entries remembers.
+    /// Removals that a state with `entries` entries remembers.
     #[inline(always)]
     pub(crate) fn removals(&self, entries: usize) -> usize {
         entries.min(self.removals_max as usize).max(self.removals_min as usize)

@@ -94,7 +94,7 @@ pub enum RecordingItem<'a> {
     },
     /// A record to publish.
     Record {
-        /// Number of its book.
+        /// Number of the record's book.
         book: usize,
         /// Event time: when the record took effect at the exchange.
         event_time_ns: u64,

@@ -19,7 +19,7 @@ pub enum BidAskRelation {
     Open,
     /// The bid is below the ask, the normal case.
     Apart,
-    /// Both have the same price.
+    /// The best bid and the best ask have the same price.
     Locked,
     /// The bid is above the ask.
     Crossed,

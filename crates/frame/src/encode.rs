@@ -6,9 +6,9 @@ use crate::frame::*;
 /// The fields of a record besides its payload: key, times, reply subject and headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Meta<'a> {
-    /// When the event happened, ns since the Unix epoch.
+    /// Time at which the event happened, ns since the Unix epoch.
     pub event_time_ns: Option<u64>,
-    /// When the record expires, ns since the Unix epoch; subscribers skip it from then on.
+    /// Time at which the record expires, ns since the Unix epoch; subscribers skip it from then on.
     pub expires_ns: Option<u64>,
     /// The part of the subject after the topic's literal prefix.
     pub subject_tail: &'a str,

@@ -42,7 +42,7 @@ pub enum FrameError {
     FieldTooLong {
         /// Name of the field.
         field: &'static str,
-        /// Its size.
+        /// The field's size.
         bytes: usize,
         /// The largest size that the layout allows, bytes.
         bytes_max: usize,

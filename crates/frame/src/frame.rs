@@ -91,19 +91,19 @@ impl<'a> Frame<'a> {
         self.flags
     }
 
-    /// When the owner appended the record, ns since the Unix epoch.
+    /// Time at which the owner appended the record, ns since the Unix epoch.
     #[inline(always)]
     pub fn append_time_ns(&self) -> u64 {
         read_u64(self.meta, 0)
     }
 
-    /// When the event happened according to the publisher, ns since the Unix epoch.
+    /// Time at which the event happened according to the publisher, ns since the Unix epoch.
     #[inline]
     pub fn event_time_ns(&self) -> Option<u64> {
         (self.flags & FLAG_EVENT_TIME != 0).then(|| read_u64(self.meta, META_BYTES_MIN))
     }
 
-    /// When the record expires, ns since the Unix epoch.
+    /// Time at which the record expires, ns since the Unix epoch.
     #[inline]
     pub fn expires_ns(&self) -> Option<u64> {
         let at = META_BYTES_MIN + 8 * usize::from(self.flags & FLAG_EVENT_TIME != 0);

@@ -59,7 +59,7 @@ pub enum OpenError {
     Newer {
         /// The file.
         file: PathBuf,
-        /// Its format version.
+        /// The file's format version.
         version: u32,
         /// The newest version that this build reads.
         reads: u32,
@@ -70,7 +70,7 @@ pub enum OpenError {
     /// The log's name is too long or empty.
     #[error("a log's name is 1 to {bytes_max} bytes, not {bytes}")]
     Name {
-        /// Its length, bytes.
+        /// The name's length, bytes.
         bytes: usize,
         /// The limit.
         bytes_max: usize,
@@ -108,7 +108,7 @@ pub enum AppendError {
     Order {
         /// The given value.
         got: Position,
-        /// The position that would have continued it.
+        /// The position at which the log would have continued.
         expected: Position,
     },
     /// The log was not closed properly, and continues only in a higher epoch.
@@ -116,13 +116,13 @@ pub enum AppendError {
     Epoch {
         /// The given value.
         got: u32,
-        /// The least allowed epoch.
+        /// The lowest allowed epoch.
         least: u32,
     },
     /// The batch is larger than a block may be.
     #[error("a batch of {bytes} bytes exceeds the limit of {bytes_max} bytes")]
     TooLarge {
-        /// Its size, bytes.
+        /// The batch's size, bytes.
         bytes: u64,
         /// The limit.
         bytes_max: u64,

@@ -34,7 +34,7 @@ pub(crate) struct LogFiles {
     pub durable: Option<Position>,
 }
 
-/// One file.
+/// One file of a log.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub name: FileName,
@@ -146,7 +146,7 @@ pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) ->
             identity: listed.name.identity,
             previous: 0,
             first: listed.name.first,
-            // Not earlier than the previous file's time, so that a search by time is possible.
+            // The time is not earlier than the previous file's, so that a search by time is possible.
             first_time_ns: time_ns,
             name: log_name.to_owned(),
         });

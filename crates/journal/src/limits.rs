@@ -5,11 +5,11 @@
 pub struct JournalLimits;
 
 impl JournalLimits {
-    /// The most frame bytes of a block: the largest record and a little more.
+    /// Maximum number of frame bytes in a block: the largest record and a little more.
     pub const BLOCK_BYTES_MAX: u32 = 65 << 20;
     /// Maximum size of a log's name, bytes.
     pub const NAME_BYTES_MAX: usize = 448;
-    /// The most bytes of a file before its last block: offsets have 35 bits.
+    /// Maximum number of bytes in a file before its last block: offsets have 35 bits.
     pub const FILE_BYTES_MAX: u64 = 8 << 30;
     /// Bytes of the smallest file.
     pub const FILE_BYTES_MIN: u64 = 4 << 10;
@@ -30,8 +30,8 @@ impl JournalLimits {
 pub struct JournalConfig {
     /// The size at which a new file follows, bytes.
     pub file_bytes: u64,
-    /// The most zeros written ahead of the records, bytes. Commits then overwrite allocated blocks, and a full disk
-    /// is noticed before a record is numbered.
+    /// Maximum number of zero bytes written ahead of the records. Commits then overwrite allocated blocks, and a full
+    /// disk is noticed before a record is numbered.
     pub ahead_bytes: u64,
     /// The largest size of the log, bytes; the oldest files beyond the limit are dropped. `None`: no limit.
     pub retain_bytes: Option<u64>,

@@ -3,7 +3,7 @@
 /// A record's position in a log. Positions are ordered by epoch, then by sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
-    /// Grows whenever the log cannot vouch for the records before.
+    /// The epoch grows whenever the log cannot guarantee that earlier records are complete.
     pub epoch: u32,
     /// The record's number within the epoch; 0 is before the first record.
     pub seq: u64,
@@ -22,7 +22,7 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// A range of lost records: they were in the log, and can no longer be read.
+/// A range of lost records: they were in the log, but can no longer be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hole {
     /// The first missing record.

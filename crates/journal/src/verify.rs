@@ -29,9 +29,9 @@ pub struct VerifyReport {
     pub records: u64,
     /// Bytes of all files.
     pub bytes: u64,
-    /// The first record.
+    /// The first record of the log.
     pub first: Option<Position>,
-    /// The last record.
+    /// The last record of the log.
     pub last: Option<Position>,
     /// The position of the newest snapshot.
     pub snapshot: Option<Position>,

@@ -68,7 +68,7 @@ struct Current {
 struct Tail {
     last: Option<Position>,
     last_time_ns: u64,
-    /// The least next epoch.
+    /// The lowest epoch that may be next.
     epoch_least: u32,
 }
 

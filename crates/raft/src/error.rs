@@ -29,7 +29,7 @@ pub enum RaftGroupError {
     /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]
     TooLarge {
-        /// Its length, bytes.
+        /// The command's length, bytes.
         bytes: usize,
         /// The limit, bytes.
         bytes_max: usize,

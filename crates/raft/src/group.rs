@@ -42,9 +42,9 @@ type OurRaft = Raft<Types, Machines>;
 const LOOK: Duration = Duration::from_millis(200);
 /// Longest interval, on a disk with little room.
 const LOOK_LOW_MAX: Duration = Duration::from_secs(5);
-/// One part in this many of the maximum log is kept behind a snapshot.
+/// A quarter of the maximum log is kept behind a snapshot.
 const KEPT_SHARE: usize = 4;
-/// The log may grow to one part in this many of the last snapshot, if that exceeds the log's maximum.
+/// The log may grow to an eighth of the last snapshot if that is more than the log's usual maximum.
 const SNAPSHOT_SHARE: u64 = 8;
 /// Pauses between requests to a node that does not respond.
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
@@ -465,7 +465,7 @@ async fn shorten(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usi
         // Each attempt costs time. The pauses therefore grow while the disk has little room.
         pause = if is_low { (pause * 2).min(LOOK_LOW_MAX) } else { LOOK };
         machines.fill_reserve().await;
-        // Only once: without newly applied entries, another snapshot would be the same.
+        // A snapshot is made only once: without newly applied entries, another snapshot would be the same.
         let is_long = log.bytes_after(snapshot) > if is_low { 0 } else { bytes_max };
         if is_long && applied > snapshot && asked_at != Some(applied) {
             asked_at = Some(applied);

@@ -30,9 +30,9 @@ pub struct RaftLimits {
     pub append_bytes_max: usize,
     /// Maximum number of requests with entries in flight to one node at once.
     pub appends_in_flight_max: usize,
-    /// Maximum time for a node to sync a request with entries, ms. The request is repeated afterwards.
+    /// Time limit for a node to store and sync a request with log entries, ms. Afterwards the request is repeated.
     pub append_ms_max: u64,
-    /// Maximum number of bytes of a snapshot that this node accepts from another.
+    /// Maximum number of bytes of a snapshot that this node accepts from another node.
     pub snapshot_bytes_max: usize,
     /// Maximum time for a node to take one block of a snapshot, ms.
     pub block_ms_max: u64,
@@ -62,8 +62,8 @@ impl Default for RaftLimits {
 }
 
 impl RaftLimits {
-    /// If a follower receives no heartbeat for [`election_ms_max`](RaftLimits::election_ms_max), and then for a
-    /// random time between that and this, it starts an election, ms.
+    /// A follower that receives no heartbeat for [`election_ms_max`](RaftLimits::election_ms_max) waits for a random
+    /// time between this value and that one, ms. Then it starts an election.
     pub fn election_ms_min(&self) -> u64 {
         self.heartbeat_ms * 6 / 5
     }

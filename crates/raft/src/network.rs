@@ -37,7 +37,7 @@ use crate::vocabulary::{LogEntry, LogId, RaftSnapshot, Types, Vote};
 pub struct RaftMember {
     /// The node's number, never given to another node.
     pub id: u64,
-    /// Its address for other nodes.
+    /// The member's address for other nodes.
     pub address: String,
 }
 

@@ -15,9 +15,8 @@ use crate::network::RaftMember;
 use crate::snapshots::SnapshotRecord;
 use crate::vocabulary::Membership;
 
-/// Returns the voters and learners of the newest membership in a group's directory, which need not be
-/// committed. Without a membership, it returns none. The function only reads. Another process may therefore
-/// use the directory.
+/// Returns the voters and learners of the newest membership in a group's directory. The membership need not be
+/// committed. Without one, the list is empty. The function only reads. Another process may therefore use the directory.
 pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<RaftMember>> {
     let mut newest: Option<(u64, Membership)> = None;
     let mut note = |index: u64, membership: Membership| {

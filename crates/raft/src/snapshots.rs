@@ -165,7 +165,7 @@ impl Snapshots {
         Ok(Some((meta.clone(), Blocks(blocks))))
     }
 
-    /// The last entry in that snapshot.
+    /// The last entry in the last complete snapshot.
     pub(crate) fn last(&self) -> Option<LogId> {
         self.last.as_ref().and_then(|(meta, _)| meta.last_log_id)
     }

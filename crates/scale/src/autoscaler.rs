@@ -24,7 +24,7 @@ pub struct Autoscaler<P> {
     /// Interval between two decisions, ms.
     sample_ms: u64,
     next_ms: u64,
-    /// After `stop`: the instances that still exist. The scaler decides nothing any more.
+    /// After `stop`: the instances that still exist. The scaler makes no further decisions.
     leaving: Option<BTreeSet<Instance>>,
     actions: Vec<ProviderAction>,
     events: Vec<ProviderEvent>,
@@ -40,7 +40,7 @@ pub struct SchedulerSnapshot {
 }
 
 impl<P: Provider> Autoscaler<P> {
-    /// Creates one without instances. `sample_ms` is the interval between two decisions.
+    /// Creates an autoscaler without instances. `sample_ms` is the interval between two decisions.
     ///
     /// # Errors
     /// [`PolicyError`] if the policy is invalid.

@@ -75,7 +75,7 @@ impl Fleet {
         self.members.get(&instance)
     }
 
-    /// All, the oldest first.
+    /// Iterates over all instances, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (Instance, &FleetMember)> {
         self.members.iter().map(|(instance, member)| (*instance, member))
     }

@@ -3,7 +3,7 @@
 /// Limits of one [`Scaler`](crate::Scaler): workers, history and decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScalerLimits {
-    /// The most workers of any policy.
+    /// Maximum number of workers of any policy.
     pub workers_max: u32,
     /// Maximum number of buckets of history for forecasts.
     pub buckets_max: usize,

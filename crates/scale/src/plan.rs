@@ -14,7 +14,7 @@ pub struct Demand {
     pub peak_per_s: f64,
     /// Mean run time of a task, ms.
     pub task_ms: f64,
-    /// The most waiting tasks.
+    /// Peak number of waiting tasks.
     pub queued: u64,
     /// Payload bytes of each task.
     pub payload_bytes: u64,

@@ -9,9 +9,9 @@ use crate::windows::WeeklyWindow;
 /// The rules by which a scaler adds and removes workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// The least number of workers.
+    /// Minimum number of workers.
     pub workers_min: u32,
-    /// The most workers.
+    /// Maximum number of workers.
     pub workers_max: u32,
     /// Thresholds that trigger scaling.
     pub triggers: ScaleThresholds,
@@ -36,7 +36,7 @@ pub struct ScaleThresholds {
     pub cpu_target: f64,
     /// Scaling in happens only below this load.
     pub cpu_low: f64,
-    /// The most tasks that wait although they could start.
+    /// Maximum number of tasks that wait although they could start.
     pub queue_max: u64,
     /// The highest P99 of the time from submission to start, ms.
     pub latency_ms_max: u64,
@@ -51,10 +51,10 @@ pub struct ScaleOutPolicy {
     pub detect_ms: u64,
     /// Observation time after that and before the decision, ms: for processors, queue, latency and forecast.
     pub decide_ms: [u64; 4],
-    /// The most workers added within `step_ms`, in percent of the present workers. If `step_workers` is larger,
-    /// that limit applies.
+    /// Maximum number of workers added within `step_ms`, in percent of the present workers. If `step_workers` is
+    /// larger, that limit applies.
     pub step_percent: u32,
-    /// The most workers added within `step_ms`, if that is more than `step_percent` allows.
+    /// Maximum number of workers added within `step_ms`, if that is more than `step_percent` allows.
     pub step_workers: u32,
     /// The time in which `step_percent` and `step_workers` limit the added workers, ms.
     pub step_ms: u64,
@@ -65,11 +65,11 @@ pub struct ScaleOutPolicy {
 pub struct ScaleInPolicy {
     /// How long fewer workers must suffice without interruption, ms.
     pub cooldown_ms: u64,
-    /// Observation time after that and before the decision, ms.
+    /// Observation time between the cooldown and the decision, ms.
     pub decide_ms: u64,
-    /// The least time to drain a worker, ms; the longest timeout of a held task applies if it is longer.
+    /// Minimum time to drain a worker, ms; the longest timeout of a held task applies if it is longer.
     pub drain_ms: u64,
-    /// The most workers removed at a time, in percent of the present ones; at least one.
+    /// Maximum number of workers removed at a time, in percent of the present ones; at least one.
     pub step_percent: u32,
     /// The smallest reduction that the scaler makes, percent.
     pub tolerance_percent: u32,
@@ -141,7 +141,7 @@ pub enum PolicyError {
         what: &'static str,
         /// The number.
         value: f64,
-        /// The value must be greater than this.
+        /// The bound that the value must exceed.
         above: f64,
         /// The greatest allowed value.
         most: f64,
@@ -153,15 +153,15 @@ pub enum PolicyError {
         what: &'static str,
         /// The time, ms.
         value_ms: u64,
-        /// The least allowed value, ms.
+        /// The smallest allowed value, ms.
         least_ms: u64,
     },
-    /// There are too many of something.
+    /// The number of the named items exceeds the limit.
     #[error("{count} {what} exceed the limit of {most}")]
     TooMany {
         /// Name of the things.
         what: &'static str,
-        /// Their number.
+        /// The number of items.
         count: usize,
         /// The limit.
         most: usize,

@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// The built-in table.
 pub const PRICES_TOML: &str = include_str!("prices.toml");
 
-/// The most machines in a table.
+/// Maximum number of machines in a table.
 const MACHINES_MAX: usize = 1_000;
 
 /// A table of machine prices.
@@ -27,7 +27,7 @@ pub struct Prices {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineType {
-    /// Its name.
+    /// The machine's name.
     pub name: String,
     /// Processors.
     pub cpus: u32,
@@ -51,7 +51,7 @@ pub enum PricesError {
         /// Name of the number.
         what: String,
     },
-    /// There is no machine, too many, or one twice.
+    /// The table has no machine, too many machines, or the same machine twice.
     #[error("the table of prices has {count} machines: it must list 1 to {most} machines, each only once")]
     Machines {
         /// Number of machines.

@@ -23,7 +23,7 @@ pub enum ProviderAction {
     Launch {
         /// The instance.
         instance: Instance,
-        /// How it is paid for.
+        /// How the instance is paid for.
         market: InstanceMarket,
         /// Whether the instance starts for the warm pool.
         is_warm: bool,
@@ -80,7 +80,7 @@ pub enum ProviderEvent {
         /// Time until the interruption, ms.
         notice_ms: u64,
     },
-    /// The instance holds no task any more.
+    /// The instance's last task has ended.
     Drained {
         /// The instance.
         instance: Instance,

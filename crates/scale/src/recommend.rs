@@ -10,11 +10,11 @@ use crate::sizing::{MachineFit, WorkerNeed};
 pub struct Recommendation {
     /// Number of coordinator nodes.
     pub coordinators: u32,
-    /// Their machine type.
+    /// The coordinators' machine type.
     pub coordinator: MachineType,
     /// Number of groups over which tenants are sharded.
     pub shards: u32,
-    /// The least number of workers.
+    /// Minimum number of workers.
     pub workers_min: u32,
     /// The recommended number of workers.
     pub workers: u32,
@@ -58,7 +58,7 @@ pub fn recommend(
     let coordinator =
         prices.machines.iter().filter(will_do).min_by(|a, b| a.per_hour.total_cmp(&b.per_hour))?.clone();
     let coordinators = if workers_max > 50 { 5 } else { 3 };
-    // As in documents, half of the minimum is always on demand.
+    // As in Dunlin's requirements, half of the minimum is always on demand.
     let base = workers_min / 2;
     let spots = f64::from(workers - base.min(workers)) * f64::from(spot_percent.min(100)) / 100.0;
     let on_demand = f64::from(workers) - spots;

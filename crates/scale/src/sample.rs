@@ -10,7 +10,7 @@ pub struct SchedulerSample {
     /// Tasks that one more worker could start now. Tasks that wait for a quota, a limit, another task or a time do
     /// not count.
     pub startable: u64,
-    /// Waiting time of the oldest of these tasks, ms.
+    /// Waiting time of the oldest startable task, ms.
     pub oldest_ms: u64,
     /// Load of the workers since the last sample, 0 to 1.
     pub cpu: f64,

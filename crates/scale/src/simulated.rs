@@ -8,11 +8,11 @@ use crate::random::Random;
 /// The delays and failure rates of a simulated provider of machines.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProviderDelays {
-    /// From launch to ready, ms.
+    /// Time from launch to ready, ms.
     pub ready_ms: u64,
-    /// From the warm pool to ready, ms.
+    /// Time from the warm pool to ready, ms.
     pub wake_ms: u64,
-    /// From termination to gone, ms.
+    /// Time from termination to gone, ms.
     pub terminate_ms: u64,
     /// Failed launches per thousand. A failure is noticed at the time when the instance should be ready.
     pub cold_failures_permille: f64,
@@ -22,7 +22,7 @@ pub struct ProviderDelays {
     pub interruptions_per_hour: f64,
     /// Notice before an interruption, ms.
     pub notice_ms: u64,
-    /// The most spot instances at once; `None` for no limit.
+    /// Maximum number of spot instances at once; `None` for no limit.
     pub spot_max: Option<u32>,
 }
 
@@ -98,7 +98,7 @@ impl SimulatedProvider {
         }
     }
 
-    /// Its delays.
+    /// The provider's delays.
     pub fn delays(&self) -> &ProviderDelays {
         &self.delays
     }
@@ -112,7 +112,7 @@ impl SimulatedProvider {
         }
     }
 
-    /// Reports that a draining instance holds no task any more.
+    /// Reports that the last task of a draining instance has ended.
     pub fn drained(&mut self, instance: Instance) {
         if self.machines.get(&instance).is_some_and(|machine| machine.state == State::Draining) {
             self.queued.push(ProviderEvent::Drained { instance });

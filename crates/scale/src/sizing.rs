@@ -7,7 +7,7 @@ const ROOM: f64 = 0.15;
 /// Memory of a machine reserved for the system: a least amount in GiB, and a share.
 const SYSTEM_GIB: f64 = 0.5;
 const SYSTEM_SHARE: f64 = 0.05;
-/// The least number of measurements.
+/// Minimum number of measurements.
 const MEASURED_MIN: usize = 20;
 
 /// The processors and memory that a worker needs at its peak.
@@ -83,7 +83,7 @@ impl WorkerNeed {
         })
     }
 
-    /// The machine with the lowest price per worker for large fleets; of equal ones the smallest.
+    /// The machine with the lowest price per worker for large fleets; of equally cheap machines the smallest.
     pub fn cheapest(&self, prices: &Prices) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {

@@ -13,7 +13,7 @@ pub struct WeeklyWindow {
     pub from_minute: u32,
     /// End, a minute of the day (exclusive). An end not after the start belongs to the next day.
     pub to_minute: u32,
-    /// The least number of workers.
+    /// Minimum number of workers.
     pub workers_min: u32,
 }
 

@@ -27,8 +27,8 @@ pub(crate) struct AppendRequest<'a> {
     pub(crate) partition: usize,
     pub(crate) mark: Option<ProducerMark>,
     pub(crate) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record of the partition, if the request has one. A lost state is
-    /// reported then.
+    /// The publisher's last acknowledged record of the partition, if the request has one. With such a record, a lost
+    /// state is reported.
     pub(crate) after: Option<Position>,
     /// The node with the publisher's permissions, and the record's subject after the topic's prefix.
     pub(crate) node: &'a Node,

@@ -66,9 +66,9 @@ struct OwnedFigures {
 /// A topic's figures from all nodes.
 #[derive(Debug, Clone)]
 pub(crate) struct TopicFigures {
-    /// Its logs and groups at its owner; `None` while the owner is away.
+    /// The topic's logs and groups at its owner; `None` while the owner is away.
     pub(crate) held: Option<OwnerFigures>,
-    /// Its subscribers and publishers; `None` if a node did not respond.
+    /// The topic's subscribers and publishers; `None` if a node did not respond.
     pub(crate) users: Option<TopicClients>,
 }
 
@@ -127,7 +127,7 @@ impl OwnerFigures {
         self.logs.iter().map(|(_, info)| info.appended_bytes).sum()
     }
 
-    /// When the last record was appended, ns since the Unix epoch; 0 for never.
+    /// Time at which the last record was appended, ns since the Unix epoch; 0 for never.
     pub(crate) fn last_append_ns(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.last_append_ns).max().unwrap_or(0)
     }

@@ -32,7 +32,7 @@ impl Protocol {
         }
     }
 
-    /// The scheme of its URLs without TLS.
+    /// The scheme of the protocol's URLs without TLS.
     pub fn scheme(self) -> &'static str {
         match self {
             Protocol::Tcp => "dunlin",
@@ -42,7 +42,7 @@ impl Protocol {
         }
     }
 
-    /// The scheme of its URLs with TLS.
+    /// The scheme of the protocol's URLs with TLS.
     pub fn tls_scheme(self) -> &'static str {
         match self {
             Protocol::Tcp | Protocol::Nats => "tls",

@@ -12,7 +12,7 @@ use dunlin::{Node, Refused, TaskRule};
 /// The result of tasks that were submitted together.
 #[derive(Debug)]
 pub(crate) struct Submitted {
-    /// In the order of the request.
+    /// The tasks, in the order of the request.
     pub(crate) tasks: Vec<SubmittedTask>,
     /// Set if many tasks wait: the pause before the next submission, ms.
     pub(crate) slow_down_ms: u32,

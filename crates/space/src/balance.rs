@@ -116,7 +116,7 @@ impl Partition {
         }
     }
 
-    /// Decodes a partition of a world with this many dimensions.
+    /// Decodes a partition of a world with `dimensions` dimensions.
     pub fn decode(dimensions: usize, bytes: &[u8]) -> Result<Partition, PartitionError> {
         let read = || -> Result<(u64, Vec<(u64, RegionId)>), SpaceDecodeError> {
             let mut fields = Fields::versioned(bytes)?;

@@ -36,8 +36,8 @@ pub trait Behaviour<const D: usize> {
     fn step(&self, own: &OwnEntity<D>, around: &impl NearbyEntities<D>, moment: &TickContext<D>)
     -> Motion<D>;
 
-    /// Does the same for [`LANES`] entities at once, with results equal to [`Behaviour::step`] to the bit.
-    /// The default returns `None`; `step` is then called for each entity.
+    /// Moves [`LANES`] entities at once, with results equal to [`Behaviour::step`] to the bit. The default returns
+    /// `None`; `step` is then called for each entity.
     #[inline(always)]
     fn step_lanes(
         &self,
@@ -78,7 +78,7 @@ pub struct OtherEntity<const D: usize> {
     pub kind: u32,
     /// Vector from the moved entity to this one.
     pub offset: Point<D>,
-    /// Square of the distance between both.
+    /// Square of the distance between the two entities.
     pub distance_sq: f32,
     /// Velocity, units a second.
     pub velocity: Point<D>,

@@ -66,8 +66,8 @@ impl<const D: usize> Ghosts<D> {
         Ok(batch)
     }
 
-    /// Stores a batch that arrived after this own tick. Returns whether it is newer than the stored one and
-    /// not of a replaced owner.
+    /// Stores a batch that arrived after `tick`, the region's own tick. Returns whether the batch is newer than the
+    /// stored one and from the present owner.
     pub(crate) fn take(&mut self, mut batch: GhostBatch<D>, epoch_known: u64, tick: u64) -> bool {
         let newer = self.neighbours.get(&batch.from).is_none_or(|held| batch.stamp() > held.batch.stamp());
         if !newer || batch.epoch < epoch_known {

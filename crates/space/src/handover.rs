@@ -328,7 +328,7 @@ impl Handover {
         self.go_on(effects);
     }
 
-    /// Records that the standby knows this many entries.
+    /// Records that the standby knows `entries` entries.
     pub fn standby_acknowledged(&mut self, entries: u64, now: u64, effects: &mut Vec<HandoverEffect>) {
         self.see(now);
         self.known = self.known.max(entries.min(self.written));

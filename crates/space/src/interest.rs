@@ -135,7 +135,7 @@ impl<const D: usize> Interests<D> {
         self.send_updates_with_neighbours(store, &HashMap::new(), tick, tell);
     }
 
-    /// Does the same with centers that may belong to neighbours.
+    /// Like [`Interests::tell`], but the centers may belong to neighbours.
     pub(crate) fn send_updates_with_neighbours(
         &mut self,
         store: &EntityStore<D>,

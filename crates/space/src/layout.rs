@@ -107,7 +107,7 @@ impl<'a> Fields<'a> {
         self.take(len as usize)
     }
 
-    /// Reads a count of items that have at least this many bytes each.
+    /// Reads a count of items that have at least `item_bytes` bytes each.
     pub(crate) fn count(&mut self, item_bytes: usize) -> Result<usize, SpaceDecodeError> {
         let count = self.u32()? as usize;
         if count.saturating_mul(item_bytes) > self.rest.len() {
@@ -117,7 +117,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Reads a list of items that have at least this many bytes each.
+    /// Reads a list of items that have at least `item_bytes` bytes each.
     pub(crate) fn list<T>(
         &mut self,
         item_bytes: usize,

@@ -28,7 +28,7 @@ pub struct Lockstep<const D: usize, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
-    /// Creates this many regions of the same setup, each with about the same space.
+    /// Creates `regions` regions of the same setup, each with about the same space.
     pub fn new(setup: &RegionSetup<D>, behaviour: &B, regions: u32) -> Lockstep<D, B> {
         let ids: Vec<RegionId> = (1..=regions.max(1)).map(RegionId).collect();
         let partition = Partition::even(D, &ids);

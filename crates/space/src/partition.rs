@@ -52,7 +52,7 @@ pub enum PartitionError {
 }
 
 impl Partition {
-    /// Divides a world with this many dimensions evenly among regions.
+    /// Divides a world with `dimensions` dimensions evenly among regions.
     pub fn even(dimensions: usize, regions: &[RegionId]) -> Partition {
         let (end, count) = (Morton::end(dimensions), regions.len() as u128);
         let cut = |at: usize| (u128::from(end) * at as u128 / count) as u64;

@@ -231,7 +231,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Sets the lease after it was granted, renewed or lost.
     pub fn set_authority(&mut self, authority: Option<RegionAuthority>) {
-        // A lease of another epoch belongs to another owner, which takes over from a state.
+        // A lease of another epoch belongs to another owner, which starts from a copied state.
         let own = self.state.handover().epoch();
         self.authority = authority.filter(|given| given.epoch == own);
     }

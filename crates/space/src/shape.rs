@@ -33,7 +33,7 @@ impl<const D: usize> Aabb<D> {
     /// The empty box.
     pub const EMPTY: Aabb<D> = Aabb { min: [f32::INFINITY; D], max: [f32::NEG_INFINITY; D] };
 
-    /// The smallest box around both.
+    /// The smallest box around both boxes.
     #[inline(always)]
     pub fn join(&self, other: &Aabb<D>) -> Aabb<D> {
         Aabb {

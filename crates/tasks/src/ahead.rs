@@ -161,7 +161,8 @@ impl SchedulerState {
         self.set_ahead(worker_at, TasksAhead { ends_ms, ..ahead });
     }
 
-    /// Updates the prediction error after a task with this charge; the worker now starts its next task.
+    /// Updates the prediction error after a task that was charged `charged_us`, and predicts the end of the worker's
+    /// next task.
     pub(crate) fn record_prediction_error(&mut self, worker_at: u32, charged_us: u32, spent: AttemptCost) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let off_us = u32::try_from(spent.cost_us()).unwrap_or(u32::MAX).abs_diff(charged_us);

@@ -160,7 +160,7 @@ impl<'a> TenantSettings<'a> {
 }
 
 layout! {
-    /// A limit on a tenant's tasks with the same value under a key: how many run at once, or start in a period.
+    /// A limit on a tenant's tasks with the same value under a key: how many run at once, or a period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.
@@ -292,7 +292,7 @@ choice! {
 }
 
 impl<'a> ExtendedCommand<'a> {
-    /// Converts a command that uses such a field.
+    /// Converts a command that uses a field that was added later.
     fn of(command: &TaskCommand<'a>) -> Option<ExtendedCommand<'a>> {
         match command {
             TaskCommand::Submit { tenant, tasks } if tasks.iter().any(Later::has_later_fields) => {
@@ -398,7 +398,7 @@ impl<'a> TaskCommand<'a> {
         }
     }
 
-    /// Whether it makes the state larger.
+    /// Whether the command makes the state larger.
     pub fn grows(&self) -> bool {
         matches!(
             self,

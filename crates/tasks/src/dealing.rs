@@ -8,7 +8,7 @@
 //! the workers whose slots move.
 //!
 //! Each node allocates the slots of its attached workers, with its knowledge of all shards. Workers that
-//! serve the same are allocated together. A worker that states its processors or memory is allocated to a
+//! serve the same tasks are allocated together. A worker that states its processors or memory is allocated to a
 //! single shard: two shards cannot both count on the same memory.
 //!
 //! Invariants:
@@ -83,7 +83,7 @@ struct DealtWorker {
     pending: Option<u32>,
 }
 
-/// Last allocation among workers that serve the same.
+/// Last allocation among workers that serve the same tasks.
 #[derive(Debug, Clone, Default)]
 struct LastAllocation {
     dealer: SlotApportioner,
@@ -97,7 +97,7 @@ impl SlotAllocator {
         self.workers.insert(worker, DealtWorker { slots, ahead, pending: None });
     }
 
-    /// Keeps only these workers.
+    /// Keeps only the workers for which `is_there` is true.
     pub fn keep(&mut self, is_there: impl Fn(u64) -> bool) {
         self.workers.retain(|worker, _| is_there(*worker));
     }

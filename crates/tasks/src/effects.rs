@@ -37,10 +37,10 @@ pub enum WorkerOrder {
         worker: u64,
         /// Id of the task.
         task: u64,
-        /// Token of its start.
+        /// Token of the task's last start.
         token: u64,
     },
-    /// The drained worker holds no task any more and may end.
+    /// The drained worker holds no task and may end.
     Drained {
         /// Id of the worker.
         worker: u64,
@@ -84,7 +84,7 @@ layout! {
 /// A task's payload to publish, and its destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPublication {
-    /// Id of the task; repeated publications have the same.
+    /// Id of the task; repeated publications have the same id.
     pub task: u64,
     /// Where to publish: a [`Destination`](crate::Destination).
     pub subject: Arc<[u8]>,
@@ -100,7 +100,7 @@ layout! {
         pub task: u64,
         /// Number of the tenant, for [`SchedulerState::tenant_name`](crate::SchedulerState::tenant_name).
         pub tenant: u32,
-        /// When the event happened, on the cluster's clock.
+        /// Time at which the event happened, on the cluster's clock.
         pub at_ms: u64,
         /// The kind of the event.
         pub what: TaskEventKind,

@@ -76,7 +76,7 @@ impl TaskGroup {
         self.places < limit.running_max && self.has_token(limit, now_ms)
     }
 
-    /// Whether one more task may become ready in place of another.
+    /// Whether one more task may become ready in place of another task.
     pub(crate) fn has_place_of_another(&self, limit: &StoredKeyLimit, now_ms: u64) -> bool {
         let is_covered = |rate| u64::from(self.ready) <= self.bucket.tokens(&rate, now_ms);
         self.places <= limit.running_max && limit.rate.is_none_or(is_covered)

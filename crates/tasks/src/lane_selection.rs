@@ -25,7 +25,7 @@ impl SchedulerState {
         self.own(serves, class).min()
     }
 
-    /// The lanes behind it, at most `most`.
+    /// The lanes after the foremost one, at most `most`.
     pub(crate) fn behind_foremost(
         &self,
         serves: &ServedSet,

@@ -184,7 +184,7 @@ impl<'a, T: Layout<'a>> Layout<'a> for Option<T> {
 
 /// Fields that were added to a layout later, outside its own bytes.
 pub(crate) trait Later<'a>: Layout<'a> {
-    /// Whether any of them is used.
+    /// Whether any of the later fields is used.
     fn has_later_fields(&self) -> bool;
     fn read_more(&mut self, fields: &mut Fields<'a>) -> Result<(), TaskDecodeError>;
     fn write_more(&self, out: &mut Vec<u8>);

@@ -9,8 +9,8 @@ use imbl::shared_ptr::DefaultSharedPtr;
 
 use crate::pages::Pages;
 
-/// Numbers by name, in a hash map: an ordered map would compare a dozen scattered names for each look-up. The
-/// hash has no seed and its order is never used, so that all nodes do the same.
+/// Numbers by name, in a hash map: an ordered map would compare a dozen scattered names for each look-up. The hash has
+/// no seed and its order is never used, so that all nodes come to the same results.
 pub(crate) type ByName =
     imbl::GenericHashMap<Arc<[u8]>, u32, BuildHasherDefault<DefaultHasher>, DefaultSharedPtr>;
 

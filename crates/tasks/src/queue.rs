@@ -128,7 +128,7 @@ impl SchedulerState {
         }
         self.make_ready(at, is_back);
         if !groups.is_empty() && !self.is_served(&self.member(at).0) {
-            // A task that a worker could run may wait for the place since before it was free.
+            // A task that a worker could run may have waited for the place since before it was free.
             gave_way.extend(groups);
         }
         gave_way.iter().for_each(|key| self.wake_group(key));
@@ -397,7 +397,7 @@ impl SchedulerState {
         }
     }
 
-    /// Whether this much is free besides capacity reserved for other tenants.
+    /// Whether the amounts are free besides capacity reserved for other tenants.
     pub(crate) fn is_spare(&self, tenant: u32, need: &Amounts) -> bool {
         let own = self.tenants[tenant as usize].kept_free();
         (0..3).all(|at| {

@@ -38,7 +38,7 @@ impl Quota {
             && (self.hard > 0 || self.burst == 0)
     }
 
-    /// The most that may ever be used; `None` without a limit.
+    /// The highest amount that may ever be used; `None` without a limit.
     pub fn most(&self) -> Option<u64> {
         (self.hard > 0).then(|| self.hard.saturating_add(self.burst))
     }
@@ -75,8 +75,7 @@ impl ResourceUse {
         }
     }
 
-    /// Whether this much more may be used. `self` must be settled; a burst that has just ended counts as
-    /// continuing.
+    /// Whether `need` more may be used. `self` must be settled; a burst that has just ended counts as continuing.
     pub(crate) fn allows(&self, quota: &Quota, need: u64) -> bool {
         let after = self.now.saturating_add(need);
         need == 0

@@ -37,7 +37,7 @@ impl Rate {
         self.count > 0 && self.per_ms > 0 && self.burst > 0
     }
 
-    /// The most that can be missing from a bucket.
+    /// The highest amount that can be missing from a bucket.
     fn most(&self) -> u64 {
         u64::from(self.burst) * u64::from(self.per_ms)
     }
@@ -73,7 +73,7 @@ impl Bucket {
         };
     }
 
-    /// Time at which the bucket holds this many tokens, if none is taken until then.
+    /// Time at which the bucket holds `tokens` tokens, if none is taken until then.
     pub(crate) fn due_ms(&self, rate: &Rate, tokens: u64) -> u64 {
         let wanted = tokens.saturating_mul(u64::from(rate.per_ms)).saturating_add(self.missing);
         let passing = wanted.saturating_sub(rate.most()).div_ceil(u64::from(rate.count));

@@ -16,7 +16,7 @@ choice! {
         /// The worker was added.
         Joined { /// Id of the worker.
             worker: u64 } = 3,
-        /// Workers of the command that do not exist any more.
+        /// Workers of the command that no longer exist.
         Beaten { /// Ids of the workers.
             gone: Vec<u64> } = 4,
         /// Tasks were changed.

@@ -16,7 +16,8 @@ use crate::task::TaskStage;
 const RESERVED_MAX: usize = 16;
 
 impl SchedulerState {
-    /// If a worker is reserved, the lane and the task for which it is reserved, once the task fits.
+    /// The outer option is `None` if the worker is not reserved. The inner one has the lane and the task of the
+    /// reservation, once the task fits.
     pub(crate) fn kept_for(&mut self, worker: u32) -> Option<Option<(u32, u32)>> {
         let id = *self.reserved.get(&worker)?;
         let task = self.tasks.find(id).filter(|&at| self.tasks[at].stage == TaskStage::Ready);

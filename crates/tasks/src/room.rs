@@ -10,7 +10,7 @@ use crate::command::NewTask;
 use crate::error::TaskRefusal;
 use crate::state::SchedulerState;
 
-/// A tenant may have at most this many times the free memory.
+/// A tenant may have at most three times the free memory.
 const SHARE: u64 = 3;
 /// Length to which errors and notes of tasks are cut when memory is full.
 const TEXT_BYTES_FULL: usize = 256;

@@ -11,7 +11,7 @@ use crate::shard::{mark_of, shard_of_id, shard_of_tenant};
 /// The shards of the task scheduler that receive a command or query: one, or all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShardRoute {
-    /// This shard.
+    /// Only this shard.
     One(u8),
     /// All shards; [`TaskCommandOutcome::join`] and [`TaskQueryResult::join`] join their results.
     All,

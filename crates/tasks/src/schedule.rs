@@ -76,7 +76,7 @@ impl SchedulerState {
         let count = u64::from(self.schedules.len()) + u64::from(known.is_none());
         Limit::Schedules.check(count, u64::from(self.limits.schedules_max))?;
         let own_max = SchedulerLimits::SCHEDULES_OF_TENANT_MAX.into();
-        // With fewer schedules in all, no tenant has more.
+        // Without more schedules in all than one tenant may have, no tenant exceeds its limit.
         if count > own_max {
             let first = (tenant, Arc::<[u8]>::default());
             let own = self.schedule_at.range(first..).take_while(|(key, _)| key.0 == tenant).count() as u64;

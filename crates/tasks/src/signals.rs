@@ -21,7 +21,7 @@ layout! {
         /// Tasks that an additional worker could start now: ready, within their tenant's quota, and small
         /// enough. Tasks that wait for a limit, another task or their time do not count.
         pub startable: u64,
-        /// Longest waiting time of such a task, ms.
+        /// Longest waiting time of a startable task, ms.
         pub oldest_ms: u64,
         /// Tasks that workers hold.
         pub held: u64,

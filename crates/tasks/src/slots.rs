@@ -129,7 +129,7 @@ impl WorkerSlots {
         u64::from(self.pending) + self.allotted.iter().map(|has| u64::from(*has)).sum::<u64>()
     }
 
-    /// Slots of no shard that no task uses any more.
+    /// Slots that are allocated to no shard and used by no task.
     fn free(&self) -> u32 {
         let allotted: u32 = self.allotted.iter().sum();
         let beyond =

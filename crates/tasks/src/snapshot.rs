@@ -188,7 +188,7 @@ impl Frozen {
         write_all(AHEAD, ahead, &mut take)?;
         write_all(NEEDS, self::needs(state), &mut take)?;
         write_all(TRAITS, self::traits(state), &mut take)?;
-        // All workers, so that none can be missing.
+        // Includes every worker, because a missing one would look as if it had ended.
         let workers = state.workers.iter_from(0).filter(|_| state.shard > 0);
         let enlisted = workers.map(|(at, _)| EnlistedEntry { worker: at, id: state.worker_id(at) });
         write_all(ENLISTED, enlisted, &mut take)

@@ -73,7 +73,7 @@ pub struct SchedulerState {
     pub(crate) schedules: Slab<Schedule>,
     pub(crate) schedule_at: OrdMap<(u32, Arc<[u8]>), u32>,
     pub(crate) virtual_time: u64,
-    /// The last token.
+    /// The last token of a start.
     pub(crate) token: u64,
     /// Completed and cancelled tasks that are still known, the oldest first.
     pub(crate) finished: TaskList,

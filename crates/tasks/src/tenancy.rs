@@ -111,7 +111,8 @@ impl SchedulerState {
         self.groups_from(tenant_at).iter().for_each(|key| self.settle_group(key));
     }
 
-    /// Frees all places; recent starts still count if a rate with the same key remains.
+    /// Removes all groups of the tenant's limits. Starts of the recent past still count under a new rate with the same
+    /// key.
     fn reset_groups(&mut self, tenant_at: u32, limits: Vec<StoredKeyLimit>) {
         let before = self.tenants[tenant_at as usize].limits.clone();
         let now_ms = self.now_ms;

@@ -154,7 +154,7 @@ impl Tenant {
         (cost_us.saturating_mul(TAG_PER_US) / u64::from(self.weight)).max(1)
     }
 
-    /// Tier in which the tenant may use this much more; `None` if its quotas do not allow it.
+    /// Tier in which the tenant may use the additional amounts; `None` if its quotas do not allow it.
     pub(crate) fn tier(&self, need: &Amounts) -> Option<u8> {
         let mut parts = self.quotas.iter().zip(&self.used).zip(need);
         if !parts.clone().all(|((quota, used), &need)| used.allows(quota, need)) {
@@ -168,7 +168,7 @@ impl Tenant {
         Some(if is_over { 2 } else { 1 })
     }
 
-    /// Whether this much more is within the tenant's reserved quota.
+    /// Whether the additional amounts are within the tenant's reserved quota.
     fn is_reserved(&self, need: &Amounts) -> bool {
         let mut parts =
             self.quotas.iter().zip(&self.used).zip(need).filter(|((quota, _), _)| quota.reserved > 0);

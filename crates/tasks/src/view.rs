@@ -60,7 +60,7 @@ layout! {
         pub amounts: [u64; 2],
         /// Timeout of an attempt, ms.
         pub timeout_ms: u32,
-        /// Earliest start, or time of the next retry, while the task waits for that.
+        /// Earliest start, or time of the next retry, while the task waits for that time.
         pub not_before_ms: Option<u64>,
         /// Retry policy; `None` once the task has ended.
         pub retry: Option<RetryPolicy>,

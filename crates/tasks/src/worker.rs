@@ -1,4 +1,4 @@
-//! Workers, and pools of workers that serve the same.
+//! Workers, and pools of workers that serve the same tasks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Worker {
     }
 }
 
-/// Workers that serve the same kinds and queues.
+/// Workers that serve the same kinds, queues and tenants.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkerPool {
     pub(crate) serves: Arc<ServedSet>,

@@ -75,7 +75,7 @@ impl Default for Retention {
 /// The options of a reliable topic, whose publishers wait for subscribers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reliable {
-    /// The most subscribers that may register.
+    /// Maximum number of subscribers that may register.
     pub subscribers_max: u16,
     /// How long a publisher waits for the slowest subscriber if the history is full.
     pub wait_max: Duration,

@@ -67,14 +67,14 @@ pub struct Cursor {
     next: Position,
     /// The start position, if the subscriber named none and another process may own the log.
     unasked: Option<Position>,
-    /// Number of records skipped just before it and not reported yet.
+    /// Number of records skipped just before the next one and not reported yet.
     skipped: u64,
     /// Offset of `next` in the hint's segment.
     offset: u32,
     on_gap: OnGap,
     consumption: ConsumeMode,
     warned: bool,
-    /// Its entry among the log's sleepers.
+    /// The cursor's entry among the log's sleepers.
     armed: Option<SleeperId>,
     ended: bool,
     /// Whether to read only records that this process holds, even in a mirror.

@@ -52,7 +52,7 @@ pub struct LogName {
 /// A record that a subscriber reads, borrowed from a segment or a receive buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
-    /// Its position.
+    /// The record's position.
     pub position: Position,
     /// Nothing between this sequence and the record's own is missing: records between them were filtered, had
     /// expired, or are merged into this record. A subscriber has lost records if its last record was before
@@ -125,9 +125,9 @@ pub struct EpochChanged {
     pub log: Arc<LogName>,
     /// The epoch that ended.
     pub old: u32,
-    /// Sequence of its last record that this subscriber received.
+    /// Sequence of the ended epoch's last record that this subscriber received.
     pub last_seen: u64,
-    /// Sequence of its last record, if that is known.
+    /// Sequence of the ended epoch's last record, if that is known.
     pub known_through: Option<u64>,
     /// Position of the first record of the new epoch for this subscriber.
     pub new_first: Position,
@@ -172,9 +172,10 @@ pub struct Publishers {
     pub log: Arc<LogName>,
     /// Whether at least one publisher is connected.
     pub connected: bool,
-    /// Since when, ns since the Unix epoch. Without any publisher so far: since the owner opened the log.
+    /// Time since which `connected` has had its value, ns since the Unix epoch. Without any publisher so far: the time
+    /// at which the owner opened the log.
     pub since_ns: u64,
-    /// When the newest record was appended, ns since the Unix epoch; `None` without records.
+    /// Time at which the newest record was appended, ns since the Unix epoch; `None` without records.
     pub last_append_ns: Option<u64>,
 }
 

@@ -41,16 +41,16 @@ impl<F: FnMut() -> Option<SourceItem>> RecordSource for F {
 pub enum SourceItem {
     /// A record.
     Record {
-        /// Its sequence. Records between it and the previous one do not concern the group.
+        /// Sequence of the record. Records between this record and the previous one do not concern the group.
         seq: u64,
-        /// The hash of its key. Keys with the same hash share one order.
+        /// The hash of the record's key. Keys with the same hash share one order.
         key: Option<u64>,
     },
     /// Records that the log dropped before the group read them.
     LostRecords {
-        /// The first.
+        /// The first lost record.
         first: u64,
-        /// The last.
+        /// The last lost record.
         last: u64,
     },
 }

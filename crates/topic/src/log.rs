@@ -71,7 +71,7 @@ pub struct Log {
     number: u64,
     pub(crate) clock: Clock,
     config: Arc<TopicConfig>,
-    /// The most history in memory, bytes.
+    /// Maximum memory for the history, bytes.
     memory_bytes: u64,
     is_durable: bool,
     budget: Arc<Budget>,
@@ -109,7 +109,7 @@ pub struct LogInfo {
     pub waiting: usize,
     /// Number of registered subscribers.
     pub registered: usize,
-    /// When the last record was appended, ns since the Unix epoch.
+    /// Time at which the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
     /// Storage figures of a durable topic.
     pub stored: Option<StoredInfo>,
@@ -122,7 +122,7 @@ pub struct LossCounters {
     pub warnings: u64,
     /// Gaps.
     pub gaps: u64,
-    /// Records lost in those gaps.
+    /// Records lost in the gaps.
     pub records: u64,
 }
 

@@ -35,9 +35,9 @@ pub(crate) enum DuplicateVerdict {
 pub(crate) struct Producers {
     by_id: HashMap<u64, u32>,
     slots: Vec<Producer>,
-    /// The most recently used.
+    /// The most recently used producer.
     newest: u32,
-    /// The least recently used.
+    /// The least recently used producer.
     oldest: u32,
     producers_max: u32,
     outcomes_max: u32,

@@ -168,7 +168,7 @@ pub enum PublishError {
     /// The record is larger than the topic allows.
     #[error("record of {bytes} bytes exceeds the topic's record_bytes_max of {bytes_max} bytes")]
     RecordTooLarge {
-        /// Its size with meta and padding, bytes.
+        /// The record's size with meta and padding, bytes.
         bytes: usize,
         /// The topic's limit.
         bytes_max: usize,
@@ -293,7 +293,7 @@ pub enum PublishError {
         record: u64,
         /// Number of further records refused since.
         more: u64,
-        /// Why the first one was refused.
+        /// Why the first record was refused.
         why: Box<PublishError>,
     },
     /// A permission is missing or was revoked.

@@ -62,7 +62,7 @@ pub struct SubscriberInfo {
     pub missed_ns: u64,
     /// The listener of the subscription; empty in process.
     pub protocol: &'static str,
-    /// Whether publishers wait for it.
+    /// Whether publishers wait for the subscriber.
     pub registered: bool,
 }
 

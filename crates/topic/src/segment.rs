@@ -172,7 +172,7 @@ impl Segment {
 
 impl SegmentMemory {
     /// # Safety
-    /// No thread reads or writes the buffer any more.
+    /// No thread still reads or writes the buffer.
     unsafe fn free(&mut self, base: *mut u8, remains: &mut Vec<Bytes>) {
         let Some(buffer) = self.buffer.take() else { return };
         for at in std::mem::take(&mut self.by_ref_at) {
@@ -349,7 +349,7 @@ impl SegmentWriter {
     }
 }
 
-/// A segment with a read in progress. Its bytes stay in place until this is dropped.
+/// A segment with a read in progress. Its bytes stay in place until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct PinnedSegment {
     segment: Arc<Segment>,
@@ -427,7 +427,7 @@ pub(crate) struct SegmentFrames<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SegmentFrame<'a> {
     pub(crate) frame: Frame<'a>,
-    /// Its bytes in the segment, padding included.
+    /// The frame's bytes in the segment, padding included.
     pub(crate) bytes: &'a [u8],
     /// The payload, if it is stored by reference.
     pub(crate) by_ref: Option<&'a Bytes>,
@@ -458,7 +458,7 @@ impl<'a> SegmentFrames<'a> {
     /// # Panics
     /// If its payload is by reference.
     pub(crate) fn of_one(bytes: &'a [u8]) -> SegmentFrames<'a> {
-        // Only a segment can hold such a frame.
+        // Only frames inside a segment may refer to their payload.
         assert!(bytes.get(5).is_none_or(|flags| flags & FLAG_BY_REF == 0));
         SegmentFrames { rest: bytes }
     }

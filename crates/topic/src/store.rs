@@ -38,7 +38,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 /// The records on disk at a position, or the fact that they are lost.
 #[derive(Debug)]
 pub enum DiskContent {
-    /// These records.
+    /// The loaded records.
     Segment(LoadedSegment),
     /// No readable record up to `through`.
     Lost {
@@ -97,7 +97,7 @@ impl LoadedSegment {
 pub struct EpochStart {
     /// The epoch.
     pub epoch: u32,
-    /// Sequence of its first record, which may not exist yet.
+    /// Sequence of the epoch's first record, which may not exist yet.
     pub first_seq: u64,
     /// Whether the end of the previous epoch is unknown, because records were lost.
     pub after_loss: bool,
@@ -112,7 +112,7 @@ pub struct Recovered {
     pub oldest_seq: u64,
     /// Sequence of the next record.
     pub next_seq: u64,
-    /// When the last record was appended, ns since the Unix epoch.
+    /// Time at which the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
     /// Bytes that may be appended before the disk grants more.
     pub granted_bytes: u64,

@@ -32,10 +32,10 @@ pub enum SubjectError {
         /// The character.
         character: char,
     },
-    /// Longer than [`SUBJECT_BYTES_MAX`].
+    /// The text is longer than [`SUBJECT_BYTES_MAX`].
     #[error("subject of {bytes} bytes exceeds the limit of {SUBJECT_BYTES_MAX} bytes")]
     TooLong {
-        /// Its length.
+        /// The subject's length, bytes.
         bytes: usize,
     },
 }
@@ -54,7 +54,7 @@ impl<'a> Subject<'a> {
         Ok(Subject(text))
     }
 
-    /// Its text.
+    /// The subject's text.
     pub fn as_str(&self) -> &'a str {
         self.0
     }

@@ -19,7 +19,7 @@ pub enum Start {
     After(Position),
     /// At the first record appended at or after this time, ns since the Unix epoch.
     Time(u64),
-    /// With the current state, then the records after it. Only for state topics. A topic that is created later starts
+    /// With the current state, followed by later records. Only for state topics. A topic that is created later starts
     /// with its state at the first read.
     Snapshot,
 }
@@ -32,7 +32,7 @@ pub enum OnGap {
     Oldest,
     /// At the next record to be published.
     Newest,
-    /// With the current state, then the records after it. Only for state topics.
+    /// With the current state, followed by later records. Only for state topics.
     Snapshot,
     /// Nowhere: after the gap, the subscription ends with [`SubscribeError::Lost`].
     Fail,
@@ -70,8 +70,8 @@ pub struct SubscribeOptions {
     /// A slow subscriber thus never has a backlog. Where merging is impossible, or a snapshot is shorter, the read
     /// returns a snapshot.
     pub conflate: bool,
-    /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of
-    /// this. A topic can set a default.
+    /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of this
+    /// number. A topic can set a default.
     pub test_loss_every: Option<NonZeroU32>,
     /// Reads only what this process holds, also if the log is a mirror. Nodes use this among each other.
     pub here: bool,
@@ -199,7 +199,7 @@ pub enum SubscribeError {
     ManyLogs {
         /// The pattern.
         pattern: String,
-        /// The least number of logs it spans; later topics may add more.
+        /// Minimum number of logs that the pattern spans; later topics may add more.
         logs: usize,
     },
     /// The start position is after the log's end.
@@ -215,7 +215,7 @@ pub enum SubscribeError {
     NoState {
         /// The topic.
         topic: String,
-        /// Why not.
+        /// Why the topic cannot provide the state.
         why: &'static str,
     },
     /// Records were lost, and the subscription asked to end in that case.
@@ -226,7 +226,7 @@ pub enum SubscribeError {
     Limit {
         /// The limit's name.
         limit: &'static str,
-        /// Its value.
+        /// The limit's value.
         value: u64,
     },
     /// All subscribed topics were deleted, or the node is shutting down.

@@ -17,7 +17,7 @@ use crate::log::Log;
 pub(crate) struct LogSubscribers {
     /// Cursors without a filter; the upper half counts those that feed mirrors.
     all: AtomicU64,
-    /// The filters of the others. Most logs have none.
+    /// The filters of the other cursors. Most logs have none.
     some: OnceLock<Box<Mutex<Vec<Filter>>>>,
 }
 

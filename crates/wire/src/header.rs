@@ -22,7 +22,7 @@ pub struct KindRow {
     pub kind: MessageKind,
     /// The kind's name.
     pub name: &'static str,
-    /// Whether the client sends it.
+    /// Whether the client sends messages of this kind.
     pub from_client: bool,
 }
 

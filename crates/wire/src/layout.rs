@@ -96,7 +96,7 @@ impl<'a> Layout<'a> for &'a str {
         std::str::from_utf8(bytes).map_err(|_| fields.unsound("text"))
     }
 
-    /// Truncates like bytes, but never within a character.
+    /// Truncates a text as bytes are truncated, but never within a character.
     fn write(&self, out: &mut Vec<u8>) {
         (&self.as_bytes()[..self.floor_char_boundary(usize::from(u16::MAX))]).write(out);
     }

@@ -245,7 +245,7 @@ layout! {
         pub partition: u32,
         /// The producer's sequence number of its first record.
         pub producer_seq: u64,
-        /// Number of its records.
+        /// Number of the batch's records.
         pub count: u32,
         /// The refusal.
         pub refusal: Refusal<'a>,

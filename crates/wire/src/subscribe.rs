@@ -207,9 +207,9 @@ layout! {
         pub channel: u32,
         /// The epoch that ended.
         pub old: u32,
-        /// The last record of that epoch that the subscriber received.
+        /// The last record of the ended epoch that the subscriber received.
         pub last_seen: u64,
-        /// The last record of that epoch that is known to have existed; `None` if unknown.
+        /// The last record of the ended epoch that is known to have existed; `None` if unknown.
         pub known_through: Option<u64>,
         /// Position before the subscriber's first record of the new epoch.
         pub new_first: Position,

@@ -38,7 +38,7 @@ layout! {
         pub reliable_subscribers_max: u32,
         /// How long a publisher waits for registered subscribers, ms.
         pub wait_ms_max: u32,
-        /// The policy after that time.
+        /// The policy after the wait.
         pub when_full: WhenFull,
     }
 }
@@ -148,7 +148,7 @@ layout! {
     pub struct Topics<'a> {
         /// The request.
         pub request: u32,
-        /// There are more topics after the last of these.
+        /// Whether there are more topics after the last one of this answer.
         pub more: bool,
         /// The topics.
         pub topics: List<'a, TopicLine<'a>>,

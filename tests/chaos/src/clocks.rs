@@ -27,7 +27,7 @@ impl Clocks {
         vec!["env".to_owned(), library, file, program.to_owned()]
     }
 
-    /// Sets a node's clock off by this many seconds.
+    /// Sets a node's clock off by `off_s` seconds.
     pub fn set(&self, id: u64, off_s: i64) -> io::Result<()> {
         // Written in place, because the process has mapped the file, and in one write.
         let file =

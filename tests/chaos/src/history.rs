@@ -35,11 +35,11 @@ pub enum KeyRequest {
     Range,
     /// Writes a key.
     Put(usize, String),
-    /// Writes a key if its revision is this.
+    /// Writes a key if the key has this revision.
     Cas(usize, String, u64),
     /// Deletes a key.
     Delete(usize),
-    /// Writes both keys if the revision of the first is this, else reads both.
+    /// Writes both keys if the first key has this revision, otherwise reads both.
     Move(usize, usize, String, u64),
 }
 

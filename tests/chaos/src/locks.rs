@@ -49,9 +49,9 @@ pub struct GuardedWrite {
 /// The history of a client.
 #[derive(Debug, Clone, Default)]
 pub struct LockHistory {
-    /// The times in which it held locks.
+    /// The times in which the client held locks.
     pub held: Vec<LockHold>,
-    /// Its writes.
+    /// The client's writes as a holder.
     pub guarded: Vec<GuardedWrite>,
 }
 

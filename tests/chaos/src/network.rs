@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::toxiproxy::{ProxyDirection, Toxiproxy};
 
-/// From one node to another.
+/// The direction from one node to another.
 pub type NodePair = (u64, u64);
 
 /// The proxies of a cluster.

@@ -47,7 +47,7 @@ pub enum Fault {
     CloseListener(FaultTarget),
     /// Clients do not receive a node's responses.
     MuteListener(FaultTarget),
-    /// Every sync of every node takes this long, in ms.
+    /// Every sync of every node takes the given number of ms.
     SlowDisks(u64),
     /// A node's clock is wrong by this many seconds, until the faults end.
     SetClock(FaultTarget, i64),
@@ -62,7 +62,7 @@ pub enum Fault {
 pub struct Step {
     /// The faults.
     pub faults: Vec<Fault>,
-    /// Their duration in ms.
+    /// The duration of the faults in ms.
     pub hold_ms: u64,
     /// The pause in ms.
     pub rest_ms: u64,
@@ -86,7 +86,7 @@ impl Fault {
     }
 }
 
-/// Makes a plan with this many steps.
+/// Makes a plan with `steps` steps.
 pub fn plan(seed: u64, steps: u64) -> Plan {
     let mut seed = Seed::new(seed);
     let nodes = if seed.between(0, 2) == 0 { 5 } else { 3 };
@@ -138,7 +138,7 @@ fn set_clock(seed: &mut Seed, who: FaultTarget) -> Fault {
     Fault::SetClock(who, if seed.between(0, 1) == 0 { off_s } else { -off_s })
 }
 
-/// A fault that may happen together with another.
+/// A fault that may happen together with another fault.
 fn beside(seed: &mut Seed) -> Fault {
     let who = who(seed);
     match seed.between(0, 4) {

@@ -162,18 +162,18 @@ impl Process {
         self.errors.lock().expect("the lock is not poisoned").clone()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.wait();
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }

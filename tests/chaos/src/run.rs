@@ -98,7 +98,7 @@ struct Clients {
     watchers: Vec<JoinHandle<WatchTrace>>,
 }
 
-/// Runs a seed.
+/// Runs the simulation of a seed.
 pub fn run(stage: &RunSetup, seed: u64) -> Result<Report> {
     let dir = stage.dir.join(format!("seed-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);

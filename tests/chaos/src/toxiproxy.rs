@@ -13,7 +13,7 @@ use crate::process::{PATIENCE, Process};
 /// The time limit of a request.
 const REQUEST: Duration = Duration::from_secs(20);
 
-/// A running server, which is killed when this is dropped.
+/// A running server, which is killed when the value is dropped.
 #[derive(Debug)]
 pub struct Toxiproxy {
     _process: Process,

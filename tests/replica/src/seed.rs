@@ -17,7 +17,7 @@ impl Seed {
         now.map_or(1, |now| now.as_micros() as u64) ^ u64::from(std::process::id()) << 44
     }
 
-    /// The next number.
+    /// The next random number.
     pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

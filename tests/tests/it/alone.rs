@@ -181,7 +181,7 @@ fn subscriber_overtaken_while_idle_gets_an_exact_gap() {
     let (reading, writing) = (connect(&node), connect(&node));
     let mut subscriber = reading.subscribe("t", earliest()).unwrap();
     let mut publisher = writing.publisher("t").unwrap();
-    // Much more than the credit of 1 MiB, the sockets' buffers and 64 KiB of retention.
+    // Together, the records are much larger than the credit of 1 MiB, the sockets' buffers and 64 KiB of retention.
     let filler = [b'.'; 1_000];
     for n in 0..20_000u32 {
         publisher.send([&n.to_le_bytes()[..], &filler].concat().as_slice()).unwrap();

@@ -197,7 +197,7 @@ fn node_of_another_cluster_is_refused_with_advice() {
     let through = one.members[0].address.clone();
     let refused = start(&node.dir, &node.address, Some((&through, &token))).err().expect("refused");
     assert!(refused.contains("but the join token is for another cluster"), "{refused}");
-    // The address of a running node.
+    // A start at the address of a running node fails.
     other.restart(&node);
     let taken = &one.members[0].address;
     let refused = start(&dir, taken, Some((&through, &token))).err().expect("refused");

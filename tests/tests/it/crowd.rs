@@ -63,7 +63,7 @@ fn publish(publisher: &mut Publisher, n: u64) {
     publisher.publish(Content { writer: 1, n, last: false }.encode(100).as_slice()).unwrap();
 }
 
-/// Waits until the node has exactly this many subscriptions of the topic.
+/// Waits until the node has exactly `readers` subscriptions of the topic.
 fn await_readers(client: &Client, readers: u64) {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {

@@ -156,7 +156,7 @@ impl Readers {
         self.told.get_mut(name).expect("a name that was given").push(TraceLine::parse(rest));
     }
 
-    /// Waits until all have received the last record. Returns the traces.
+    /// Waits until all subscribers have received the last record. Returns the traces.
     pub fn finish(mut self) -> BTreeMap<String, Vec<TraceLine>> {
         while self.told.values().any(|told| !told.contains(&TraceLine::Done)) {
             let Some(line) = self.process.line_within(PATIENCE) else { break };

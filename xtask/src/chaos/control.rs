@@ -13,7 +13,7 @@ use crate::workspace;
 
 /// Seeds of `cargo xtask test`.
 const SEEDS_IN_TEST: u64 = 3;
-/// The first of these seeds; the last seed changes a clock.
+/// The first seed of `cargo xtask test`; the last seed changes a clock.
 const FIRST_IN_TEST: u64 = 3;
 /// The library that is loaded into replicas.
 const CLOCK: &str = "clock.so";

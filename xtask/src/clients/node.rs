@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// A node that ends when this is dropped.
+/// A node that ends when the value is dropped.
 pub struct Node {
     child: Child,
     grpc: String,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Busy threads, which end when this is dropped.
+/// Busy threads, which end when the value is dropped.
 pub struct BusyThreads(Arc<AtomicBool>);
 
 impl BusyThreads {

@@ -47,7 +47,7 @@ impl Display {
         Ok(())
     }
 
-    /// Shows the progress of all.
+    /// Shows all progress lines.
     pub fn show(&mut self, lines: &[ProgressLine]) -> Result<()> {
         match self {
             Display::Bars { all, bars } => show_bars(all, bars, lines),

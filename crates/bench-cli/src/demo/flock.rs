@@ -268,7 +268,7 @@ impl ClusterDemoResult {
         }
     }
 
-    /// Three sentences, about lines, books and nodes, each with whether it holds.
+    /// Three closing sentences, about lines, books and nodes, each with whether it is good.
     pub fn sentences(&self) -> [(bool, String); 3] {
         let (lines, books) = (self.lines.different(), self.books.different());
         let healed = self.strikes.iter().map(NodeKill::healed).max().unwrap_or_default();
@@ -304,7 +304,7 @@ fn delete(client: &Client, topic: &str) -> Result<()> {
     }
 }
 
-/// Waits for a condition. Fails if nothing of `moves` changes for too long.
+/// Waits for a condition. Fails if the value of `moves` stays the same for too long.
 fn wait_for(what: &str, stop: &StopFlag, is_so: impl Fn() -> bool, moves: impl Fn() -> u64) -> Result<()> {
     let (mut last, mut since) = (moves(), Instant::now());
     while !is_so() && !stop.is_set() {

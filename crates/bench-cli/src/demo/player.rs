@@ -108,7 +108,7 @@ mod tests {
         let mut ledger = LineLedger::default();
         ["whole", "short"].iter().for_each(|topic| ledger.open(topic, &recordings[0]));
 
-        // A subscriber that reads only after the last record, so that the short retention loses records.
+        // These subscribers read only after the last record, so that the topic with short retention loses records.
         let subscribers = [&whole, &short].map(subscriber);
         let plan = schedule(&recordings, Speed::Max);
         let ends =

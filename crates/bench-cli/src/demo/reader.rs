@@ -46,7 +46,7 @@ impl DemoReader {
             .all(|(topic, last)| accounts.get(topic).is_some_and(|account| account.through >= *last))
     }
 
-    /// Runs until stopped. An earlier end is a fault of `topics`.
+    /// Reads until stopped. If the subscription ends earlier, notes that as an error of `topics`.
     pub fn read(&self, mut subscriber: impl Subscribe, topics: &[String]) {
         while !self.stop.load(Ordering::Relaxed) {
             match self.step(&mut subscriber) {

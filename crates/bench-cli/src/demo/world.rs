@@ -42,7 +42,7 @@ const SPAN: Duration = Duration::from_secs(4);
 /// The last output lines of all processes, for error messages.
 type RecentOutput = Arc<Mutex<VecDeque<String>>>;
 
-/// A process of the world, which ends when this is dropped.
+/// A process of the world, which ends when the value is dropped.
 struct Member {
     child: Child,
     /// The process's number in the world.

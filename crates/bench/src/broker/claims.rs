@@ -29,7 +29,7 @@ const fn internal(what: &'static str, figure: f64, metric: &'static str) -> Clai
 
 const INTERNAL: Pairs = &[("transport", "inproc"), ("pattern", "one_in_flight")];
 
-/// Figures of the document.
+/// Figures of the Ratatoskr document.
 pub const CLAIMS: &[ClaimedFigure] = &[
     claim("small scale, 100K × 100 × 10", 196_850.0, SMALL, "msgs_per_s"),
     claim("small scale, memory", 71e6, SMALL, "rss_bytes"),

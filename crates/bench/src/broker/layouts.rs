@@ -1,4 +1,4 @@
-//! Tables of suite `broker`: the document's columns, then ours.
+//! Tables of suite `broker`: the Ratatoskr document's columns, then ours.
 
 use crate::layout::CaseLayout;
 use crate::layout::ColumnValue::{Metric, Param, Range, Share};

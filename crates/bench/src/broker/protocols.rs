@@ -1,8 +1,8 @@
 //! *Internal against listeners*: the same work in process and through each listener.
 //!
-//! `one_in_flight` publishes records one after another and waits for each response, as the document does. All
-//! records are read back and checked. `stream` publishes as fast as a subscriber of the same protocol reads,
-//! without loss.
+//! `one_in_flight` publishes records one after another and waits for each response, as the Ratatoskr document does. All
+//! records are read back and checked. `stream` publishes as fast as a subscriber of the same protocol reads, without
+//! loss.
 
 use std::thread;
 

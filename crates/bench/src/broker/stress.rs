@@ -1,4 +1,4 @@
-//! The document's stress test: many messages over many topics to many subscribers in one process.
+//! The Ratatoskr document's stress test: many messages over many topics to many subscribers in one process.
 //!
 //! The publisher fills all topics in turn, with a few records for each in a round; the document fills one
 //! topic after another. Two threads on separate cores read: a free thread takes the next few subscribers and
@@ -30,7 +30,7 @@ use crate::role::{RoleArgs, say};
 use crate::stats::Latencies;
 use crate::workload::note;
 
-/// Messages, topics and subscribers: the document's five, then its two older ones. The document's first row
+/// Messages, topics and subscribers: the Ratatoskr document's five, then its two older ones. The document's first row
 /// has only 1,000 messages, too few to be timed.
 const SHAPES: [(u64, u64, u64); 7] = [
     (100_000, 100, 10),
@@ -194,7 +194,8 @@ struct Work {
     chunks: Vec<Mutex<Vec<Reader>>>,
     /// Number of published rounds.
     published: AtomicU64,
-    /// Number of taken tickets; a ticket is one chunk's reading of one round, chunk by chunk, round by round.
+    /// Number of tickets that threads have taken. A ticket stands for one round of one chunk; the tickets of a round
+    /// come before those of the next.
     taken: AtomicU64,
     done: AtomicU64,
     failed: AtomicBool,

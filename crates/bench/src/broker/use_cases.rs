@@ -1,4 +1,4 @@
-//! The document's use cases, end to end in open loop: records are published when due, however long earlier
+//! The Ratatoskr document's use cases, end to end in open loop: records are published when due, however long earlier
 //! ones took. Latency counts from the due time until the record is read and checked.
 
 use std::num::NonZeroU64;
@@ -23,7 +23,7 @@ const CASE: &str = "use_cases";
 const HISTORY_BYTES: u64 = 256 << 20;
 /// Fewest records for a 99th percentile.
 const RECORDS_MIN: u64 = 1_500;
-/// One in this many records comes first and is not counted.
+/// A fifth of the records is published first and not counted.
 const UNMEASURED: u64 = 5;
 
 /// One use case to measure: its rate of records, and the latency limit that it must keep.
@@ -43,7 +43,7 @@ const fn case(name: &'static str, per_s: u64, limit_us: u64) -> UseCase {
     UseCase { name, per_s, limit: Duration::from_micros(limit_us), durable: false }
 }
 
-/// The table, with its third line once more on disk.
+/// The use cases of the table. The third is measured a second time with a durable topic.
 pub const USE_CASES: [UseCase; 7] = [
     case("chat", 1_000, 5_000),
     case("iot", 5_000, 10_000),
@@ -95,8 +95,7 @@ fn measure(ends: RouteEnds, case: &UseCase, count: u64) -> Result<RunSample> {
     run(source, sink, case, count, || drop(node))
 }
 
-/// Publishes and reads this many records, after a few that do not count. `give_up` must end the publisher's
-/// waits.
+/// Publishes and reads `count` records, after a few that do not count. `give_up` must end the publisher's waits.
 pub fn run(
     mut source: Box<dyn Source>,
     mut sink: Box<dyn Sink>,

@@ -54,7 +54,7 @@ pub struct DiskWatch {
     stop: Sender<()>,
 }
 
-/// Time, and bytes written to the device by then.
+/// A time, and the number of bytes written to the device up to that time.
 type DiskSample = (u64, u64);
 
 impl DiskWatch {

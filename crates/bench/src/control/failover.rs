@@ -38,7 +38,7 @@ pub enum ProbeReply {
     Elections(Vec<u64>),
 }
 
-/// Kills this many leaders, one after another.
+/// Kills `kills` leaders, one after another.
 pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, whose, nodes)?;
     let mut clients = cluster.clients(bench, &ControlWork::probe())?;

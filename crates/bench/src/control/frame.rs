@@ -27,7 +27,7 @@ const HEAD_BYTES: usize = 9;
 pub struct RequestFrame {
     /// Id of the request.
     pub id: u64,
-    /// One of the constants.
+    /// Kind of the request: one of the constants of this module.
     pub kind: u8,
     /// Content.
     pub body: Bytes,

@@ -173,7 +173,7 @@ const fn claim(what: &'static str, figure: f64, ours: RowPattern) -> ClaimedFigu
     ClaimedFigure { what, figure, ours }
 }
 
-/// The document's consensus, network and storage tables.
+/// The Grey document's consensus, network and storage tables.
 pub const CLAIMS: &[ClaimedFigure] = &[
     claim("Election Time (avg), 3 Nodes", 125.0 * MS, ours("failover", N3, "election_avg_ns")),
     claim("Election Time (avg), 5 Nodes", 180.0 * MS, ours("failover", N5, "election_avg_ns")),

@@ -13,8 +13,8 @@ use crate::point::{Bench, RunSample, target};
 /// Longest time to load ten million keys.
 const FILL_MAX: Duration = Duration::from_secs(300);
 
-/// Kills a node with this many keys; measures the time from the next process' start to the first linearizable
-/// response, and the memory. Reads and compares every thousandth key.
+/// Kills a node with the keys that `work` puts; measures the time from the next process' start to the first
+/// linearizable response, and the memory. Reads and compares every thousandth key.
 pub fn restart(bench: &Bench, work: &ControlWork) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target::DUNLIN, 1)?;
     let mut filling = cluster.clients(bench, &ControlWork { case: "fill".to_owned(), ..work.clone() })?;

@@ -1,4 +1,4 @@
-//! The document's network rows without load: requests over one gRPC connection, and the cost of encoding and
+//! The Grey document's network rows without load: requests over one gRPC connection, and the cost of encoding and
 //! decoding a put.
 
 use std::hint::black_box;

@@ -34,8 +34,7 @@ impl OwnCluster {
         Self::sharded(bench, count, 1)
     }
 
-    /// Starts nodes with this many tasks' shards: the first founds a cluster, the others join and become
-    /// voters.
+    /// Starts nodes with `shards` shards of tasks: the first founds a cluster, the others join and become voters.
     pub fn sharded(bench: &Bench, count: usize, shards: u8) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let reserved = reserve_ports(3 * count)?;

@@ -43,7 +43,7 @@ pub async fn answer(nodes: Vec<StoreConnection>) -> Result<()> {
                 say(&ProbeReply::AnsweredNs(told.context("no write succeeded")??))?;
             }
             ProbeCommand::Elections(_) => {
-                // The last election that the present leader won, which this death caused.
+                // The last election that the present leader won: the killed node's death caused it.
                 let mut won = Vec::new();
                 for (nth, node) in nodes.iter().enumerate() {
                     let Ok(seen) = node.seen().await else { continue };

@@ -17,7 +17,7 @@ use crate::stats::Latencies;
 pub struct ControlWork {
     /// Name of the target.
     pub store: String,
-    /// Addresses of its nodes.
+    /// Addresses of the cluster's nodes.
     pub endpoints: Vec<String>,
     /// `put`, `get`, `cas`, `batch` or `range`.
     pub case: String,
@@ -57,7 +57,7 @@ pub struct ControlReport {
     pub ops: u64,
     /// Failed requests.
     pub errors: u64,
-    /// Length of the time.
+    /// Length of the counted time, ns.
     pub elapsed_ns: u64,
     /// Latencies: in an open loop from the due time, in a closed one from the send time. Average.
     pub avg_ns: Option<f64>,
@@ -76,7 +76,7 @@ pub struct ControlReport {
     /// For commands: log entries a second.
     #[serde(default)]
     pub entries_per_s: f64,
-    /// Time of the first response, or its duration.
+    /// Time at which the first response arrived, or the duration until it arrived.
     #[serde(default)]
     pub first_ns: u64,
     /// Events that watchers read.

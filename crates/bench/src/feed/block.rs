@@ -1,4 +1,4 @@
-//! The document's output block of each scenario, field for field; our fields follow its last one.
+//! The MDD-Sim document's output block of each scenario, field for field; our fields follow its last one.
 
 use std::fmt::Write;
 

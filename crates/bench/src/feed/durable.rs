@@ -24,7 +24,7 @@ use crate::scratch_disk::ScratchDisk;
 pub const BYTES: usize = 256;
 /// Records that wait for the disk at once.
 pub const IN_FLIGHT: u64 = 64;
-/// More than a run writes.
+/// A history that is larger than a run.
 const HISTORY_BYTES: u64 = 4 << 30;
 
 /// Measures the journal alone.

@@ -23,7 +23,7 @@ struct Notes {
     intended: Latencies,
 }
 
-/// Reads with this many subscribers for the requested time.
+/// Reads with `clients` subscribers for the requested time.
 pub fn measure(options: &BenchOptions, clients: usize) -> Result<RunSample> {
     let url = options.url.as_deref().context("--url is missing")?;
     let feed = &options.feed;

@@ -35,7 +35,7 @@ const TCP_CONFLATED: Pairs = &[("transport", "tcp"), ("conflate", "yes")];
 const INPROC_CONFLATED: Pairs = &[("transport", "inproc"), ("conflate", "yes")];
 
 const MIB: f64 = 1_048_576.0;
-/// Relative to the slow client's real time: a sleep of 5 ms takes longer.
+/// The age is relative to the slow client's real processing time, because a sleep of 5 ms takes longer.
 const STALE_BY_PROCESSING_MAX: f64 = 2.2;
 
 /// The goals. All updates must be delivered at the rate of publication; the last may be some ms later than

@@ -27,7 +27,7 @@ const TIME: Duration = Duration::from_secs(2);
 const TOPIC: &str = "md.DEEP";
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Measures this many joining subscribers; with 0 the comparison.
+/// Measures `readers` joining subscribers; 0 measures the comparison.
 pub fn measure(bench: &Bench, readers: usize) -> Result<RunSample> {
     let scenario = scenario(readers);
     let mut node = FeedNode::start(bench, &scenario)?;

@@ -15,20 +15,20 @@ use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, PointGroup, target};
 
-/// Time that the document's slow client spends on each message.
+/// Time that the MDD-Sim document's slow client spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
-/// Number of records that a server keeps for a client that falls behind: the document's server, and Dunlin
+/// Number of records that a server keeps for a client that falls behind: the MDD-Sim document's server, and Dunlin
 /// without conflation.
 const SLOW_HISTORY_RECORDS: u64 = 256;
 const SLOW_HISTORY_BYTES: u64 = 32 << 10;
-/// Loss simulation of the document.
+/// Loss simulation of the MDD-Sim document.
 const LOSS_EVERY: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
-/// Default history of a topic: seconds at the document's rates.
+/// Default history of a topic: seconds at the MDD-Sim document's rates.
 const HISTORY_BYTES: u64 = 4 << 20;
-/// Updates a second of each of a hundred instruments: the document's rate, and higher ones up to failure.
+/// Updates a second of each of a hundred instruments: the MDD-Sim document's rate, and higher ones up to failure.
 const MULTI_RATES: [u32; 5] = [500, 750, 1_000, 2_000, 4_000];
 
-/// The document's five scenarios, or with `--config` one of the user's own.
+/// The MDD-Sim document's five scenarios, or with `--config` one of the user's own.
 pub fn scenarios(options: &BenchOptions) -> Vec<PointGroup> {
     if let Some(config) = &options.feed.config {
         let base = scenario(config.clone(), options.feed.clients.unwrap_or(10), options);

@@ -48,7 +48,7 @@ struct Notes {
 }
 
 impl<S: Subscribe> FeedSubscriber<S> {
-    /// Creates one with this subscriber.
+    /// Creates a reader with this subscriber.
     pub fn new(subscriber: S, scenario: &FeedScenario, instruments: &Instruments) -> Self {
         let interval = |rate: u32| 1_000_000_000 / u64::from(rate.max(1));
         let each = instruments.list().iter();

@@ -16,7 +16,7 @@ const NAME: &str = "md.BTC-USD";
 /// Records of a block: about a commit of a busy feed.
 const BLOCK_RECORDS: u32 = 512;
 
-/// Writes a recording with this many updates, and replays it.
+/// Writes a recording with `updates` updates, and replays it.
 pub fn measure(_: &Bench, updates: u64) -> Result<RunSample> {
     let folder = fresh_path("replay");
     let measured = write(&folder, updates).and_then(|sum| replay(&folder, updates, sum));

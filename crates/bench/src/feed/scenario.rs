@@ -77,7 +77,7 @@ pub struct FeedScenario {
     pub clients: usize,
     /// Instruments that are subscribed to; all if empty.
     pub instruments: Vec<String>,
-    /// Levels of a view. The document states the value, but no result depends on it.
+    /// Levels of a view. The MDD-Sim document states the value, but no result depends on it.
     pub depth: usize,
     /// Uncounted start of the run.
     pub warmup: Duration,

@@ -38,7 +38,7 @@ pub struct SourceTotals {
     pub slip_ns_last: u64,
     /// From the start of the counted part to the last publication, ns.
     pub elapsed_ns: u64,
-    /// Processor time of the whole process in that time, ns.
+    /// Processor time of the whole process during `elapsed_ns`, ns.
     pub processor_ns: u64,
     /// Time of a publish, 99th percentile, ns.
     pub publish_ns_p99: Option<u64>,

@@ -15,8 +15,8 @@ pub struct DeliveryTally {
     pub applied: u64,
     /// Latency of each applied update from its publication.
     pub sent: Latencies,
-    /// The latencies without lost updates and without those that revealed a loss, which are applied after a
-    /// repair. The document counts only these.
+    /// The latencies without lost updates and without those that revealed a loss, which are applied after a repair. The
+    /// MDD-Sim document counts only these.
     pub direct: Latencies,
     /// Latency of each applied update from the intended time of publication.
     pub intended: Latencies,
@@ -30,7 +30,7 @@ pub struct DeliveryTally {
     pub holes: u64,
     /// Losses that the node reported to subscribers.
     pub gaps: u64,
-    /// Requests for repair, and states that arrived in place of records.
+    /// Requests for missing data, and states that were received in place of records.
     pub resyncs: u64,
     /// Losses that were repaired.
     pub healed: u64,
@@ -38,7 +38,7 @@ pub struct DeliveryTally {
     pub divergent: u64,
     /// Events that must not happen.
     pub errors: u64,
-    /// Time of the first counted update; `None` before it.
+    /// Time of the first counted update; `None` before that update.
     pub first_ns: Option<u64>,
     /// Time of the last counted update.
     pub last_ns: u64,
@@ -47,7 +47,7 @@ pub struct DeliveryTally {
 }
 
 impl DeliveryTally {
-    /// Adds another's results.
+    /// Adds another subscriber's results.
     pub fn add(&mut self, other: &Self) {
         let counts = [
             (&mut self.delivered, other.delivered),
@@ -104,10 +104,10 @@ mod tests {
 
     #[test]
     fn rate_of_a_slow_client_covers_its_reading_time() {
-        // Published at 1,000 a second for a second, read at 200 a second.
+        // 1,000 records a second were published for one second, and read at 200 a second.
         let mut tally = read_at((0..1_000).map(|nth| nth * S / 200));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 200.0);
-        // Another subscriber that is as slow, a second later.
+        // A second later, another subscriber reads equally slowly.
         tally.add(&read_at((0..1_000).map(|nth| S + nth * S / 200)));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 334.0);
     }

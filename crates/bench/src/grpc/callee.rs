@@ -27,7 +27,7 @@ pub enum Callee {
 }
 
 impl Callee {
-    /// Both, in the order in which they are measured.
+    /// All callees, in the order in which they are measured.
     pub const ALL: [Callee; 2] = [Callee::Node, Callee::Echo];
 
     /// Target of the rows.

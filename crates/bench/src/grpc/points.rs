@@ -11,7 +11,7 @@ use crate::params::Params;
 use crate::point::{MeasuringPoint, PointGroup, Suite, target};
 use crate::row::RowPattern;
 
-/// Batches of the document's table.
+/// Batches of the Ratatoskr document's table.
 const BATCHES: [usize; 5] = [1, 5, 10, 20, 50];
 /// Connections, and calls in flight on each.
 const CONCURRENT: [(usize, usize); 3] = [(1, 64), (16, 1), (64, 1)];

@@ -17,7 +17,7 @@ use crate::payload::ReadExtent;
 use crate::point::Bench;
 use crate::timed::TimedTransfer;
 
-/// Receives this many records of a size.
+/// Receives `records` records of `bytes` bytes.
 pub fn measure(bench: &Bench, callee: Callee, bytes: usize, records: u64) -> Result<TimedTransfer> {
     let (start_ns, end_ns) = match callee {
         Callee::Node => from_node(bench, bytes, records)?,

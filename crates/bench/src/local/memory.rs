@@ -23,7 +23,7 @@ struct Grown {
     bytes: u64,
 }
 
-/// Lets another process create `count` of them.
+/// Lets another process create `count` objects of this kind, and measures the memory of each.
 pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<RunSample> {
     let mut child =
         bench.child.start("local-memory", &[("of", of.to_owned()), ("count", count.to_string())])?;
@@ -31,7 +31,7 @@ pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<RunSample> {
     Ok(RunSample::new().with("rss_bytes", grown.bytes as f64 / count as f64))
 }
 
-/// Main function of that process.
+/// Main function of the process that is measured.
 pub(crate) fn grow(args: &RoleArgs) -> Result<()> {
     let count: usize = args.get("count")?;
     let stand = LocalNode::start()?;

@@ -15,7 +15,7 @@ use crate::workload::describe;
 
 const HISTORY_BYTES: u64 = 256 << 10;
 
-/// Publishes this many records of `bytes` to every topic; the subscriber checks them in each topic's order.
+/// Publishes `messages` records of `bytes` to every topic; the subscriber checks them in each topic's order.
 pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<TimedTransfer> {
     let stand = LocalNode::start()?;
     for nth in 0..topics {
@@ -70,7 +70,7 @@ fn receive(subscriber: &mut Subscriber, topics: usize, messages: u64) -> Result<
     Ok(monotonic_ns())
 }
 
-/// Whether this is the next record of its topic, complete.
+/// Whether the record is complete and the next one of its topic.
 fn is_next(record: &dunlin::topic::Record<'_>, next: &mut [u64]) -> bool {
     let topic = record.log.topic.strip_prefix("bench.").and_then(|nth| nth.parse::<usize>().ok());
     let Some(next) = topic.and_then(|nth| next.get_mut(nth)) else { return false };

@@ -24,7 +24,7 @@ const BYTES: usize = 64;
 /// Time after the last read in which the subscriber falls asleep.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Publishes `records` records to this many sleeping subscribers.
+/// Publishes `records` records to `subscribers` sleeping subscribers.
 pub fn measure(subscribers: usize, records: u64) -> Result<RunSample> {
     let stand = LocalNode::start()?;
     let topic = stand.volatile("bench", HISTORY_BYTES)?;

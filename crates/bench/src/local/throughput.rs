@@ -27,7 +27,7 @@ pub fn measure(manner: PublishMode, bytes: usize, count: u64) -> Result<TimedTra
         send_all(&mut publisher, manner, bytes, count)
     });
     let received = Pin::Apart.side(0).and_then(|_pinned| receive_all(&mut subscriber, manner, 1, count));
-    // Without its subscriber, the publisher waits no more.
+    // Without a subscriber, the publisher stops waiting.
     drop(subscriber);
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
     Ok(TimedTransfer {

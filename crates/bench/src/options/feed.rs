@@ -32,7 +32,7 @@ pub struct FeedOptions {
     pub config: Option<InstrumentsText>,
     /// Number of clients, instead of each scenario's own.
     pub clients: Option<usize>,
-    /// Only these instruments; all if empty.
+    /// The instruments to use; all if empty.
     pub instruments: Vec<String>,
     /// Levels of a view.
     pub depth: usize,

@@ -26,7 +26,7 @@ const READERS_MAX: u16 = 10_000;
 /// The settings of a measured node: its listeners, topics and users.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeSetup {
-    /// Whether its threads spin and never park.
+    /// Whether the node's threads spin and never park.
     pub spin: bool,
     /// Names of the open listeners.
     pub protocols: Vec<String>,

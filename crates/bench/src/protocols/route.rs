@@ -22,7 +22,7 @@ pub const TOPIC: &str = "bench";
 pub enum ProtocolRoute {
     /// In the node's process.
     Inproc,
-    /// Through one of its listeners.
+    /// Through one of the node's listeners.
     Protocol(Protocol),
     /// Through nats-server, for comparison.
     NatsServer,

@@ -148,7 +148,7 @@ fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Op
     Ok(Some((BrokerFrame::Message { reply: reply_end - reply..reply_end, payload }, end)))
 }
 
-/// Place of a payload of `size` at `after`, and the position after its line's end.
+/// Returns the range of a payload of `size` bytes that starts at `after`, and the position after its line's end.
 #[inline]
 fn sized(size: usize, bytes: &[u8], after: usize, at: usize) -> Result<Option<(Range<usize>, usize)>> {
     let end = after + size + 2;

@@ -30,7 +30,7 @@ pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> 
     Ok(TimedTransfer { start_ns, end_ns, messages: count * subscribers as u64, bytes, touched: bytes })
 }
 
-/// Reads until each has `count` messages; returns the time of the last check.
+/// Reads until each subscriber has `count` messages; returns the time of the last check.
 pub fn receive(lanes: &mut [SubscribedConnection], count: u64) -> Result<u64> {
     let mut shared = vec![0; SHARED_BYTES];
     let mut unfinished = lanes.len();

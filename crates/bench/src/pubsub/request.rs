@@ -27,7 +27,7 @@ pub struct RequestTimes {
     pub requests: u64,
 }
 
-/// Sends `requests` requests, and a tenth more at first, with this many in flight.
+/// Sends `requests` requests, and a tenth more at first, with `in_flight` of them in flight.
 pub fn measure(
     broker: Broker,
     pin: Pin,
@@ -126,7 +126,7 @@ impl Asking {
     }
 }
 
-/// Answers this many requests. Requests that arrived together get their answers in one write.
+/// Answers `requests` requests. Requests that arrived together get their answers in one write.
 fn answer(answerer: &mut RawClient, requests: u64) -> Result<()> {
     let (mut write, mut answered) = (Vec::new(), 0);
     while answered < requests {

@@ -20,7 +20,7 @@ use crate::sockets;
 /// The address of a broker, its protocol, and the token to log in with.
 #[derive(Clone, Copy, Debug)]
 pub struct BrokerEndpoint {
-    /// Its address.
+    /// The broker's address.
     pub address: SocketAddr,
     /// Protocol.
     pub dialect: Dialect,

@@ -32,11 +32,11 @@ const HISTORY_BYTES: u64 = 4 << 20;
 /// The settings of a node in another process: its transport, its threads, and its task.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteNodeSetup {
-    /// Transport of its listener.
+    /// Transport of the node's listener.
     pub transport: SocketKind,
-    /// Whether its threads spin.
+    /// Whether the node's threads spin.
     pub spin: bool,
-    /// Whether it stays off the first core.
+    /// Whether the node's threads stay off the first core.
     pub pin: Pin,
     /// Task of the node besides serving.
     pub task: NodeTask,

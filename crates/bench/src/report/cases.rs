@@ -85,7 +85,7 @@ fn put_together(
         if !numbers.contains(&number) {
             numbers.push(number);
         }
-        // Points are identified by all of a row's identity except the metric, so no two are alike.
+        // A point is identified by all columns of a row except the metric, so each point appears once.
         let of_point = sets[run].iter().filter(|row| layout::same_point(row, told.row));
         of_point.for_each(|row| drop(rows.push(row.clone())));
     }

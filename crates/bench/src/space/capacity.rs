@@ -52,7 +52,7 @@ fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
 }
 
-/// Memory as a linear function of entities; the document expects linear growth.
+/// Memory as a linear function of entities; the Luciferase document expects linear growth.
 pub fn fit(rows: &RowSet) -> String {
     let number =
         |value: &ParamValue| if let ParamValue::Number(number) = value { Some(*number as f64) } else { None };

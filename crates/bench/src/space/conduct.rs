@@ -26,14 +26,14 @@ pub enum MovementPattern {
     },
     /// Flocks with this sight.
     Flock {
-        /// Distance up to which the members see others.
+        /// Distance up to which the members see other entities.
         sight: f32,
     },
     /// Walk to a position, and stay around it.
     Gather {
         /// The position.
         at: [f32; 3],
-        /// Distance to it.
+        /// Distance to the position.
         radius: f32,
     },
 }
@@ -61,7 +61,7 @@ impl Behaviour<3> for MovementPattern {
             }
             Self::Halves { middle } => {
                 let (mut low, mut high) = (moment.world.min(), moment.world.max());
-                // A selection without a branch, so that the compiler can move eight entities at once.
+                // Selects without a branch, so that the compiler can vectorize over eight entities.
                 let lower = own.position[ACROSS] < middle;
                 low[ACROSS] = if lower { low[ACROSS] } else { middle };
                 high[ACROSS] = if lower { below(middle) } else { high[ACROSS] };

@@ -40,7 +40,7 @@ struct PeerCommand {
     birds: Vec<[f32; 4]>,
 }
 
-/// Its response.
+/// The response of the program in `peers/space`.
 #[derive(Deserialize)]
 struct PeerReply {
     counted_ns: u64,

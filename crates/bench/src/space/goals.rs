@@ -160,7 +160,7 @@ macro_rules! at {
     };
 }
 
-/// The document's tables.
+/// The Luciferase document's tables.
 pub const CLAIMS: &[ClaimedFigure] = &[
     at!("100", 45.3),
     at!("200", 79.9),

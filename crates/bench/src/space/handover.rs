@@ -1,4 +1,4 @@
-//! Handovers between processes: at the rate of a geometry, or as fast as possible.
+//! Handovers between processes: at the rate that follows from a geometry, or as fast as possible.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub fn elapsed_ns(seen: &[WorldReport]) -> u64 {
     end_ns.saturating_sub(start_ns).max(1)
 }
 
-/// Results of all workers, in the document's columns.
+/// Results of all workers, in the Luciferase document's columns.
 pub fn sample(seen: &[WorldReport]) -> RunSample {
     let elapsed_ns = elapsed_ns(seen) as f64;
     let sum = |of: fn(&WorldReport) -> u64| seen.iter().map(of).sum::<u64>() as f64;
@@ -84,7 +84,7 @@ pub fn longest(seen: &[WorldReport], of: impl Fn(&WorldReport) -> Option<u64>) -
     seen.iter().filter_map(of).max()
 }
 
-/// Share of the offered load that counts as reaching a row of the document. Handovers at both ends of a
+/// Share of the offered load that counts as reaching a row of the Luciferase document. Handovers at both ends of a
 /// window may fall on either side.
 pub const OFFERED_SHARE_MIN: f64 = 0.98;
 

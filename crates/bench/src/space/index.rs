@@ -23,7 +23,7 @@ pub fn ours(bench: &Bench, name: &str, setting: WorldSetting) -> Result<RunSampl
         "octree" => measure(bench, Octree::new(world), setting),
         "tetree" => measure(bench, Tetree::new(world), setting),
         _ => {
-            // About four points in a cell.
+            // A cell holds about four points.
             let edge = setting.edge / (setting.entities as f32 / 4.0).cbrt().max(1.0);
             measure(bench, Grid::new(world, edge), setting)
         }

@@ -1,4 +1,4 @@
-//! A worker: a process that runs one region, obeys the parent, and prints the document's markers.
+//! A worker: a process that runs one region, obeys the parent, and prints the markers of the Luciferase document.
 //!
 //! ```text
 //!  READY                     it listens; then a line {"port":…}

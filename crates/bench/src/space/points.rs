@@ -9,9 +9,9 @@ use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
 
-/// The document's geometry: walls at 0 and 100, 0.25 crossings a second for each entity.
+/// The Luciferase document's geometry: walls at 0 and 100, 0.25 crossings a second for each entity.
 pub const DESCRIBED: &str = "described";
-/// The geometry of the document's program. One side reflects at once, which equals walls at 26 and 74 and
+/// The geometry of the Luciferase document's program. One side reflects at once, which equals walls at 26 and 74 and
 /// gives 0.52 crossings a second. The document's table counts these.
 pub const PROGRAM: &str = "program";
 /// Walls close to the border: more than four crossings a second.
@@ -21,11 +21,11 @@ pub const CLOSE: &str = "close";
 /// they are compared with a single region or with systems without standbys.
 pub const STANDBYS: &str = "standbys";
 
-/// The document's counts, and one more.
+/// The Luciferase document's counts, and one more.
 const SCALING: [u64; 11] = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 200_000];
-/// The document's capacities, up to a million.
+/// The Luciferase document's capacities, up to a million.
 const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
-/// A path of the document's geometry takes 8 s.
+/// A path of the Luciferase document's geometry takes 8 s.
 const LONG: Duration = Duration::from_secs(8);
 const SHORT: Duration = Duration::from_secs(2);
 const NO_DELAY: Duration = Duration::ZERO;
@@ -64,7 +64,7 @@ fn paced(geometry: &'static str, entities: u64, at_least: Duration) -> Measuring
     point("handover", params, move |bench| handover::paced(bench, setting, NO_DELAY, at_least))
 }
 
-/// Benchmark 1 of the document.
+/// Benchmark 1 of the Luciferase document.
 fn document(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 200] };
     counts.iter().map(|entities| paced(CLOSE, *entities, SHORT)).collect()
@@ -105,7 +105,7 @@ fn at_once(options: &BenchOptions) -> PointGroup {
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-/// One handover among this many entities, without lock-step, as in users' worlds.
+/// One handover in a world of many entities, without lock-step, as in users' worlds.
 fn latency(options: &BenchOptions) -> PointGroup {
     let entities = options.count(20_000, 200);
     let of = |rtt_ms: u64, standby: bool| {
@@ -123,7 +123,7 @@ fn latency(options: &BenchOptions) -> PointGroup {
     rtts.iter().map(|rtt_ms| of(*rtt_ms, false)).chain([of(0, true)]).collect()
 }
 
-/// Two processes with this many entities each, in their own halves; all changes are published.
+/// Two processes with `per_region` entities each, in their own halves; all changes are published.
 fn halves(per_region: u64, tick_ns: u64) -> WorldSetting {
     let of = WorldSetting::of(
         MovementPattern::Halves { middle: 50.0 },
@@ -181,7 +181,7 @@ fn cpu(options: &BenchOptions) -> PointGroup {
     counts.iter().flat_map(|entities| [of(*entities, false), of(*entities, true)]).collect()
 }
 
-/// A bucket of the document is 100 ms: a tick with movement, handovers, publication and ghosts.
+/// A bucket of the Luciferase document is 100 ms: a tick with movement, handovers, publication and ghosts.
 fn buckets(options: &BenchOptions) -> PointGroup {
     [false, true].map(|standby| bucket(options, standby)).into()
 }
@@ -217,7 +217,7 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
     if options.quick {
         return vec![of(200, 0), of(200, 50)];
     }
-    // At 50 ticks a second: the document's rate of updates; then the bytes for the 500, 200 and 50
+    // At 50 ticks a second: the Luciferase document's rate of updates; then the bytes for the 500, 200 and 50
     // MB/s.
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
@@ -227,7 +227,7 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
 fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
-    // A ball or circle of this radius has 30 others in it.
+    // A ball or circle of this radius holds 30 other entities on average.
     let ball = edge * (neighbours * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let circle = edge * (neighbours / std::f32::consts::PI).sqrt();
     let of = |spread: InitialPositions, sight: f32| {
@@ -236,7 +236,7 @@ fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
     };
     let (space, plane) = (of(InitialPositions::Anywhere, ball), of(InitialPositions::Plane, circle));
     let params = |geometry: &str| Params::new().with("entities", entities).with("geometry", geometry);
-    // One process is the same flock without distribution.
+    // One process runs the same flock without distribution.
     let mut points: PointGroup = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
         .into_iter()
         .map(|(geometry, setting, processes)| {

@@ -55,7 +55,7 @@ pub struct WorldSetting {
 pub const SEED: u64 = 7;
 
 impl WorldSetting {
-    /// Two processes, with the document's world and ticks.
+    /// Two processes, with the Luciferase document's world and ticks.
     pub fn of(conduct: MovementPattern, spread: InitialPositions, entities: u64) -> Self {
         Self {
             processes: 2,
@@ -124,7 +124,7 @@ impl WorldSetting {
         if self.spread == InitialPositions::Plane {
             (place[0], velocity[0]) = (self.edge / 2.0, 0.0);
         }
-        // Four in five walk to the position, if the movement has one.
+        // Four of five entities are of kind 1, which walks to the position if the movement has one.
         Entity { kind: u32::from(!nth.is_multiple_of(5)), velocity, ..Entity::at(nth, place) }
     }
 

@@ -67,7 +67,7 @@ const ROUND_LOCAL: Pairs = &[("transport", "inproc"), ("wait", "spin"), ("bytes"
 const ROUND_TCP: Pairs =
     &[("transport", "tcp"), ("topology", "embedded"), ("wait", "parked"), ("bytes", "64"), ("pin", "apart")];
 
-/// Figures of the document.
+/// Figures of the SPOT document.
 pub const CLAIMS: &[ClaimedFigure] = &[
     claim("throughput, local, 64 B (sample)", 464_411.0, "throughput", LOCAL_64, "msgs_per_s"),
     claim("throughput, local, 64 B (expected)", 280.0 * MIB, "throughput", LOCAL_64, "bytes_per_s"),

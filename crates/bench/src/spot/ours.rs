@@ -141,7 +141,7 @@ fn round_trip(transport: &str, bytes: usize) -> Params {
     Params::new().with("transport", transport).with("bytes", bytes).with("in_flight", 1u64)
 }
 
-/// Creation and look-ups of this many topics.
+/// Creation and look-ups of `topics` topics.
 pub fn topics(topics: usize) -> PointGroup {
     let params = Params::new().with("transport", "inproc").with("topics", topics);
     vec![MeasuringPoint::new("topics", target::DUNLIN, params, move |_| {
@@ -162,7 +162,7 @@ pub fn watch(options: &BenchOptions) -> PointGroup {
     vec![point("one", "bench.0"), point("all", ">")]
 }
 
-/// One publisher, this many subscribers in this process.
+/// One publisher, `subscribers` subscribers in this process.
 pub fn fanout(subscribers: usize) -> PointGroup {
     let params =
         Params::new().with("transport", "inproc").with("bytes", 64u64).with("subscribers", subscribers);
@@ -170,7 +170,7 @@ pub fn fanout(subscribers: usize) -> PointGroup {
     vec![MeasuringPoint::new("fanout", target::DUNLIN, params, measure)]
 }
 
-/// Publishing to this many topics at once.
+/// Publishing to `topics` topics at once.
 pub fn multi_topic(topics: usize, options: &BenchOptions) -> PointGroup {
     let messages = options.count(1_000, 100);
     let params = Params::new().with("transport", "inproc").with("bytes", 1024u64).with("topics", topics);

@@ -35,7 +35,7 @@ const NODES: usize = 3;
 const CALM_TASKS: usize = 200;
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Kills this many processes, one after another.
+/// Kills `kills` processes, one after another.
 pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<RunSample> {
     let mut stage = FailoverSetup::start(bench)?;
     let mut latencies = Latencies::default();

@@ -1,5 +1,5 @@
-//! Reactive, predictive and oracle scaling on the same arrivals: a day in an hour, with the document's
-//! delays.
+//! Reactive, predictive and oracle scaling on the same arrivals: a day in an hour, with the delays of the Grey
+//! document.
 //!
 //! The target of processor use determines the reserve for load that arrives while workers start. With the
 //! document's delays this takes two minutes, a thirtieth of such a day, in which a wave grows by less than a

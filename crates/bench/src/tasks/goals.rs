@@ -237,7 +237,7 @@ macro_rules! saves {
     };
 }
 
-/// The document's tables.
+/// The Grey document's tables.
 pub const CLAIMS: &[ClaimedFigure] = &[
     measured!("10", 850.0),
     measured!("25", 2_100.0),

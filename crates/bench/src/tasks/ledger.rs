@@ -146,7 +146,7 @@ pub struct SubmitterThreads {
 }
 
 impl SubmitterThreads {
-    /// Starts both, with nodes any of which may be killed.
+    /// Starts the submitting and the reading thread. Any of the nodes may be killed.
     pub fn start(url: &str) -> Result<Self> {
         let connect = || Client::connect(url, ClientOptions::default()).context("cannot connect to the node");
         let tasks = connect()?.tasks();

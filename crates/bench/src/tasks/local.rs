@@ -105,7 +105,7 @@ fn policy(phase: &str) -> Policy {
 }
 
 fn is_ready(decided: &ScalingDecisions) -> Option<&ScaleOut> {
-    // The bounds cause the very first worker.
+    // The first worker starts because of the pool's bounds, so it is skipped.
     decided.out.iter().find(|out| out.trigger != Trigger::Bounds && out.missing == 0 && out.ready_ms > 0)
 }
 
@@ -187,7 +187,7 @@ impl LocalSetup {
         Ok(())
     }
 
-    /// Submits this many tasks at once.
+    /// Submits `count` tasks at once.
     fn burst(&mut self, count: u64, trigger: Trigger) -> Result<RunSample> {
         let load_at = Instant::now();
         self.submit(count)?;

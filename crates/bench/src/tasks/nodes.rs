@@ -25,7 +25,7 @@ pub struct ClusterSize {
 }
 
 impl ClusterSize {
-    /// This many nodes, with a single shard.
+    /// A cluster of `nodes` nodes with a single shard.
     pub const fn of(nodes: usize) -> Self {
         Self { nodes, shards: 1 }
     }

@@ -21,7 +21,7 @@ use crate::point::{Bench, RunSample};
 use crate::role::{RoleArgs, say};
 
 const WORKERS: usize = 200;
-/// Submitting ten million tasks one by one takes this long at most.
+/// Maximum time to submit ten million tasks one by one.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Tasks of one command.
 const BATCH: usize = 100;
@@ -57,7 +57,7 @@ struct Scheduler {
     submitted: usize,
 }
 
-/// Main function of that process.
+/// Main function of the process that is measured.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     let (tenants, queued): (usize, usize) = (args.get("tenants")?, args.get("queued")?);
     let dispatches: usize = args.get("dispatches")?;

@@ -1,4 +1,4 @@
-//! The document's tables with the cluster simulator.
+//! The Grey document's tables with the cluster simulator.
 
 use std::cell::RefCell;
 
@@ -11,9 +11,9 @@ use crate::point::RunSample;
 
 /// Values of case `phases`.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "predictive", "in", "cold", "warm"];
-/// How much of the workers the usual work uses, before one tenant submits ten times as much.
+/// Share of the workers that the usual work uses, before one tenant submits ten times as much.
 pub const LOADS: [&str; 2] = ["light", "saturated"];
-/// Values of case `cost`, in the document's order, then all strategies together.
+/// Values of case `cost`, in the Grey document's order, then all strategies together.
 pub const STRATEGIES: [&str; 5] = ["spot", "predictive", "right_sizing", "night", "all"];
 
 /// Starts of the warm pool in which failures are counted.
@@ -43,7 +43,7 @@ pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
         .with("memory_share", row.used.memory))
 }
 
-/// Time that the simulator takes for this much work.
+/// Time that the simulator takes for `tasks` tasks and `workers` workers.
 pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let (start_ns, start_cpu_ns) = (monotonic_ns(), processor_ns());
     let row = row_of(seed, workers, tasks)?;
@@ -96,7 +96,7 @@ fn warm_pool(seed: u64, is_warm: bool) -> Result<RunSample> {
         .with("warm_hours_per_hour", row.warm_hours_per_hour))
 }
 
-/// The document's four tenants, each with more work than its quota.
+/// The Grey document's four tenants, each with more work than its quota.
 pub fn tenants(seed: u64) -> Result<RunSample> {
     let (rows, jain) = sim::tenants(seed);
     ensure!(rows.len() == 4, "unexpected number of tenants: {}", rows.len());
@@ -156,7 +156,7 @@ fn savings(seed: u64) -> Result<Vec<CostRow>> {
     let workload =
         Workload::Diurnal { low_per_s: high_per_s / 7.0, high_per_s, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::document(10, 250).with_forecast(75_000, vec![48]);
-    // The document's workers: about 17 ms of processor a task at 85 in a second, 57 % of 8 GB.
+    // The Grey document's workers: about 17 ms of processor a task at 85 in a second, 57 % of 8 GB.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let rows = sim::savings(seed, &workload, &policy, mean_us, &Prices::default(), (need, "m6i.large"));
     let rows = rows.context("no machine in the table of prices is large enough for a worker")?;

@@ -168,7 +168,7 @@ mod tests {
         assert!(steady.iter().all(|gap| *gap == 100_000));
         let poisson = gaps(Arrivals::poisson(10_000.0, RandomNumbers::default()));
         assert!((98_000.0..102_000.0).contains(&mean(&poisson)), "{}", mean(&poisson));
-        // Of an exponential distribution, e⁻¹ lie above the mean.
+        // In an exponential distribution, a share of e⁻¹ lies above the mean.
         let above = poisson.iter().filter(|gap| **gap > 100_000).count();
         assert!((35_500..38_100).contains(&above), "{above}");
     }

@@ -8,9 +8,9 @@ use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{MeasuringPoint, PointGroup, target};
 
-/// Time of a task in the document: 85 tasks a second of each worker.
+/// Time of a task in the Grey document: 85 tasks a second of each worker.
 const TASK_NS: u64 = 11_760_000;
-/// Its numbers of workers.
+/// The Grey document's numbers of workers.
 const WORKERS: [usize; 7] = [10, 25, 50, 75, 100, 150, 200];
 /// Payload of empty tasks, bytes.
 const BYTES: usize = 16;
@@ -21,7 +21,7 @@ const NOOP_SLOTS: u32 = 1_000;
 /// each core.
 const ASYNQ_WORKERS: usize = 64;
 const CORES: usize = 2;
-/// The document's tenants: tasks a second of each.
+/// The Grey document's tenants: tasks a second of each.
 const USUAL_PER_S: [f64; 4] = [85.0, 120.0, 75.0, 45.0];
 /// Factor of the noisy tenant's submissions.
 const NOISY_TIMES: f64 = 10.0;
@@ -128,7 +128,7 @@ fn noop(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptions) ->
     })
 }
 
-/// The document's numbers of workers; the largest, or for a quick run the smallest, also over several shards.
+/// The Grey document's numbers of workers; the largest, or for a quick run the smallest, also over several shards.
 fn scalings(options: &BenchOptions) -> PointGroup {
     let workers: Vec<usize> =
         WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10).collect();

@@ -58,7 +58,7 @@ pub struct NodeOptions {
 /// A tenant of a task benchmark: its weight, and the rate at which it submits tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TenantWork {
-    /// Weight of its share.
+    /// Weight of the tenant's share.
     pub weight: u32,
     /// Tasks a second at equal intervals; 0 for as many as possible.
     pub per_s: f64,
@@ -67,7 +67,7 @@ pub struct TenantWork {
 /// The number and latencies of tasks that a client process counted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskReport {
-    /// Ended tasks within the time.
+    /// Tasks that ended within the counted time.
     pub ops: u64,
     /// All submitted tasks.
     pub submitted: u64,
@@ -75,7 +75,7 @@ pub struct TaskReport {
     pub completed: u64,
     /// Tasks that were completed twice.
     pub twice: u64,
-    /// Length of the time.
+    /// Length of the counted time, ns.
     pub elapsed_ns: u64,
     /// Time from due to start, median.
     #[serde(default)]
@@ -91,7 +91,7 @@ pub struct TaskReport {
     pub end_p99_ns: Option<u64>,
     /// Workers in a process.
     pub workers_in_a_process: u64,
-    /// Ended tasks of each tenant within the time.
+    /// Tasks of each tenant that ended within the counted time.
     #[serde(default)]
     pub tenants: Vec<u64>,
     /// Processor time of the workers' process.

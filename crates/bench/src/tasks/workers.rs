@@ -33,7 +33,7 @@ pub fn attach(tasks: &Tasks, work: &TaskWork) -> Result<Attachment> {
     Ok(tasks.attach_ahead(options, work.ours.ahead)?)
 }
 
-/// Works until the end; all reports were accepted.
+/// Works until the run ends, and checks that every assigned task has a result.
 pub fn run(attachment: &Attachment, work: &TaskWork, tally: &ClientTally) -> Result<WorkerTotals> {
     sleep_no_longer_than_asked()?;
     let mut done = WorkerTotals::default();

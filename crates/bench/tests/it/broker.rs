@@ -40,7 +40,7 @@ fn every_use_case_is_measured_through_every_listener() {
 
 #[test]
 fn raw_nats_clients_measure_streams_and_fan_out() {
-    // Four sizes and three modes; two fan-outs.
+    // Message rates of four sizes and three modes, and delivery rates of two fan-outs.
     let rows = rows("nats_listener");
     assert_eq!((count(&rows, "nats", "msgs_per_s"), count(&rows, "nats", "deliveries_per_s")), (7, 2));
 }

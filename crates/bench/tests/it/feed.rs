@@ -60,7 +60,7 @@ fn slow_conflated_client_misses_no_update() {
 fn rate_of_a_slow_client_is_limited_by_its_delay() {
     let rows = scenario("slow_client", &["--conflate=no"]);
     let (count, per_s) = (figure(&rows, "deliveries"), figure(&rows, "deliveries_per_s"));
-    // Ten subscribers that take 5 ms for each update. The first update of each is free.
+    // Ten subscribers take 5 ms for each update. The first update of each subscriber is not delayed.
     assert!(count > 10.0, "{rows:?}");
     assert!(per_s <= 10.0 * 200.0 * count / (count - 10.0), "{per_s}/s, {rows:?}");
 }

@@ -8,7 +8,7 @@
 pub struct ConfigKey {
     /// The key's name in the file, with dots.
     pub name: &'static str,
-    /// The name of its value in the help, such as `DURATION`.
+    /// The name of the key's value in the help, such as `DURATION`.
     pub value: &'static str,
     /// The default, as text.
     pub default: &'static str,

@@ -31,7 +31,7 @@ pub struct MemberTask {
     pub program: Option<Program>,
     /// The pause before a record is delivered again after its command failed.
     pub retry_after: Duration,
-    /// The number of attempts after which a record is given up, and its destination then.
+    /// The number of attempts after which a record is given up, and the destination of such a record.
     pub attempts_max: u32,
     pub given_up: String,
 }

@@ -125,7 +125,7 @@ fn continue_trace(span: &Span, headers: &HeaderMap) {
     }
 }
 
-/// Logs once when exporting fails, and once when it works again.
+/// Logs once when exporting fails, and once when exporting works again.
 #[derive(Debug)]
 struct ReportingExporter<E> {
     exporter: E,

@@ -36,7 +36,7 @@ fn each_record_goes_to_one_member_of_the_group() {
     let number = |line: String| line.parse::<u32>().unwrap();
     let first: Vec<u32> = (0..5_000).map(|_| number(seen.recv_timeout(PATIENCE).unwrap())).collect();
     members.iter().for_each(|member| signal("INT", member.id()));
-    // Wait for the end of both.
+    // The output ends when both members have ended.
     let more: Vec<u32> = seen.iter().map(number).collect();
     assert_eq!((first.iter().collect::<BTreeSet<_>>().len(), more), (5_000, vec![]), "each once");
 }

@@ -23,7 +23,7 @@ fn runs(pid: u32) -> bool {
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// Waits for the next holder of the lock. Returns whether the process still ran then.
+/// Waits for the next holder of the lock. Returns whether the process still ran at that time.
 fn next_holder_sees(node: &Node, name: &str, pid: u32) -> bool {
     let look = format!("ps -o stat= -p {pid} | grep -qv Z && echo runs || echo gone");
     node.run(&["lock", name, "--", "sh", "-c", &look]).done() == "runs\n"
@@ -32,7 +32,8 @@ fn next_holder_sees(node: &Node, name: &str, pid: u32) -> bool {
 #[test]
 fn signalled_lock_ends_its_command_before_the_next_holder() {
     let node = Node::start();
-    // After SIGKILL, the lock is free when its lease ends: the time for a busy machine to end the command.
+    // After SIGKILL, the lock is free only when its lease ends. The lease is long enough for a busy machine to end the
+    // command first.
     let ttl = "6s";
     for name in ["TERM", "HUP", "INT", "QUIT", "KILL"] {
         let (mut first, pid) = hold(&node, name, ttl, "echo $$; exec sleep 600");

@@ -14,8 +14,7 @@ use std::sync::Mutex;
 
 use crate::dunlin::{Node, dunlin, run_with};
 
-/// The seconds after which a continuing command is ended; the other value is for commands whose output the
-/// page shows.
+/// After this number of seconds, a command that continues is ended. `READ` is for commands whose output the page shows.
 const LOOK: u32 = 3;
 const READ: u32 = 10;
 /// Blocks that run at the same time.

@@ -133,7 +133,7 @@ impl Lease {
         self.handle.ttl
     }
 
-    /// Returns a handle for others that depend on the lease.
+    /// Returns a handle for other parts of the program that depend on the lease.
     pub fn handle(&self) -> LeaseHandle {
         self.handle.clone()
     }

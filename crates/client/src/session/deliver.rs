@@ -179,7 +179,7 @@ impl ClientSession {
         if new_first.epoch <= channel.at.epoch {
             return channel.refund(cost);
         }
-        // Reports the records that this subscriber received, regardless of the node's assumption.
+        // Reports the last record that this subscriber received, which may differ from the node's assumption.
         let (old, last_seen) = (channel.at.epoch, channel.at.seq);
         let known_through = changed.known_through.filter(|_| changed.old == old);
         let log = Arc::clone(&channel.log);

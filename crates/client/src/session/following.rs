@@ -16,7 +16,7 @@ use crate::session::{Channel, ClientSession};
 pub(super) struct FollowState {
     /// Whether the node will send a state or records that fill a gap.
     pub(super) on_gap: bool,
-    /// The position of the subscriber's state while it waits for them.
+    /// The position of the subscriber's state while it waits for a state or records.
     pub(super) owed_since: Option<Position>,
     /// Whether the log is about to get another channel. Messages on this one are discarded.
     pub(super) gone: bool,

@@ -77,7 +77,7 @@ impl TlsSocket {
         let mut codec = lock(&self.codec);
         let room = into.capacity() - into.len();
         let read = codec.read(came, room, |said| into.extend_from_slice(said));
-        // Sends handshake messages or an alert. The rest leaves before the next data.
+        // Sends handshake messages or an alert. Bytes for which the socket has no room are sent before the next data.
         let flushed = codec.flush(|slices| send_slices(fd, slices));
         read.map_err(|error| io::Error::other(explain(&error)))?;
         flushed?;

@@ -54,7 +54,7 @@ impl ViewerLink {
             match open_link.subscriber.ready() {
                 Ok(true) => {}
                 Ok(false) => break,
-                // The subscription is made again with the connection.
+                // The subscription is made again with the next connection.
                 Err(_) => {
                     self.open_link = None;
                     return Ok(false);

@@ -20,7 +20,7 @@ pub struct TaskUsage {
     pub run: Duration,
     /// The processor time.
     pub cpu: Duration,
-    /// The most memory in bytes.
+    /// Maximum memory, bytes.
     pub memory_bytes: u64,
 }
 

@@ -127,15 +127,15 @@ struct Phase {
     idle: usize,
     /// A thread that waits for a task drives.
     is_driven: bool,
-    /// When the last such thread left with a task.
+    /// Time at which the last waiting thread left with a task.
     left_at: Option<Instant>,
     /// The worker's own thread pauses.
     own_rests: bool,
     /// Threads that wait for another change.
     watching: usize,
-    /// When unsent commands are given up.
+    /// Time at which unsent commands are given up.
     until: Option<Instant>,
-    /// Since when the worker is detached; `None` while attached.
+    /// Time since which the worker is detached; `None` while attached.
     away: Option<Instant>,
 }
 
@@ -325,7 +325,7 @@ impl Attachment {
         })
     }
 
-    /// Waits until the worker is drained, at most `timeout`. Returns whether it is.
+    /// Waits until the worker is drained, at most `timeout`. Returns whether the worker is drained.
     pub fn wait_drained(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         while !self.is_drained() {

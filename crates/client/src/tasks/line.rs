@@ -1,4 +1,4 @@
-//! Messages from the node for one worker, passed from the reading thread to the worker's own.
+//! Messages from the node for one worker, passed from the reading thread to the worker's thread.
 
 use std::sync::Mutex;
 

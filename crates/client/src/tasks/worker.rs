@@ -22,7 +22,7 @@ use crate::follow::thread_waker;
 const LOOK: Duration = Duration::from_millis(100);
 /// How long an ending worker waits for responses to its results.
 const FLUSH: Duration = Duration::from_secs(10);
-/// The most slots of one worker.
+/// Maximum number of slots of one worker.
 const SLOTS_MAX: u32 = 1_024;
 
 type Function = Arc<dyn Fn(&Task, &Runner) -> Result<Vec<u8>, TaskFailure> + Send + Sync>;

@@ -9,7 +9,7 @@ use dunlin_wait::PATIENCE;
 
 use crate::running::{RunningNode, patient};
 
-/// Runs `program` at each place with its own topic, and compares the notes.
+/// Runs `program` in process, over TCP and over a Unix socket, each time with another topic, and compares the notes.
 fn everywhere(config: &TopicConfig, subject: &str, options: &SubscribeOptions, program: impl Program) {
     let running = RunningNode::start();
     let fresh = |place: &str| {

@@ -101,7 +101,7 @@ fn lost_records_of_a_share_group_are_a_gap() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let (_running, client) = start(TopicConfig { retention, ..TopicConfig::default() });
     let mut member = client.join(JOBS, GroupOptions { start: Start::Latest, ..sharing() }).unwrap();
-    // More than the member prefetches, and than the log retains.
+    // The records are more than the member prefetches, and than the log retains.
     publish(&client, 0..50_000);
     let (mut seen, mut lost) = (0, 0);
     while seen + lost < 50_000 {

@@ -65,7 +65,7 @@ fn subscription_resumes_by_position_after_a_lost_connection() {
     node.join().unwrap();
 }
 
-/// Such a refusal must not end the client's handles.
+/// A temporary refusal must not end the client's handles.
 #[test]
 fn subscriber_continues_after_temporary_refusals() {
     const WAIT_MS: u64 = 300;
@@ -365,7 +365,7 @@ fn idle_subscriber_continues_after_a_reconnect() {
         link.until_closed();
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    // Longer than a node may be silent.
+    // The pause is longer than a node may be silent.
     std::thread::sleep(Duration::from_millis(u64::from(BRISK_MS) * 3));
     let deadline = Deadline::new();
     let word = loop {

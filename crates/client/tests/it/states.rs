@@ -269,8 +269,8 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
     });
     source.agrees(&mut replica, "the slow one");
     assert_eq!(stood.len(), READS);
-    // Each read has to return records from after the start of the read before the last. A queue would be as
-    // long as the credit.
+    // Each read has to return records that were published after the start of the read before the last. If records were
+    // queued, they would be older by the whole credit.
     let in_time = stood[2..].iter().zip(&before).filter(|(stood, before)| stood >= before).count();
     assert!(in_time > READS / 2, "{in_time} of {READS} reads gave what was new: {stood:?}, {before:?}");
     assert_eq!(replica.counts().gaps, 0);

@@ -410,7 +410,7 @@ fn unanswered_attempts_end_at_their_timeouts() {
     assert_eq!(attachment.next(PATIENCE).unwrap().unwrap().task(), next);
 }
 
-/// The limit may be the scheduler's, the agreement's, or that of a request.
+/// The limit may belong to the scheduler, to the cluster's log, or to a request.
 #[test]
 fn oversized_result_fails_its_task_and_names_the_limit() {
     let node = start();

@@ -69,7 +69,7 @@ impl RandomCommand {
     }
 }
 
-/// Applies all commands to both, and compares them after each.
+/// Applies all commands to the state and to the model, and compares them after each command.
 pub fn play(deeds: &[RandomCommand]) {
     let limits = ControlStateLimits {
         leases_max: 5,
@@ -254,7 +254,7 @@ impl Oracle {
         }
     }
 
-    /// Ends a change of this many keys.
+    /// Ends a change of `keys` keys.
     fn changed(&mut self, keys: u64) -> Result<ControlReply, ControlRefusal> {
         self.revision += u64::from(keys > 0);
         Ok(ControlReply::Changed { revision: self.revision, keys })

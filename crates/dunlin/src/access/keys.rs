@@ -43,7 +43,7 @@ fn after(key: &[u8]) -> Vec<u8> {
 /// The keys that a user may read and write: allowed patterns, except for denied ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRule {
-    /// At least one of these must cover the keys.
+    /// At least one of these patterns must cover the keys.
     pub allow: Vec<KeyPattern>,
     /// None of these may overlap the keys.
     pub deny: Vec<KeyPattern>,

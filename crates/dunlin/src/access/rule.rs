@@ -16,7 +16,7 @@ pub enum Extent {
 /// The subjects to which a permission applies: allowed patterns, except for denied ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// At least one of these must cover the pattern.
+    /// At least one of these patterns must cover the subject or pattern.
     pub allow: Vec<Pattern>,
     /// None of these may cover the pattern.
     pub deny: Vec<Pattern>,

@@ -27,7 +27,7 @@ pub enum WorkScope {
     /// No tenant.
     #[default]
     None,
-    /// These tenants.
+    /// Only these tenants.
     Of(BTreeSet<String>),
     /// All tenants.
     All,
@@ -65,8 +65,8 @@ impl TaskRule {
         self.manage || tenant_of(task).is_some_and(|tenant| self.owns(&tenant))
     }
 
-    /// The tenants that a worker serves if it requests these. Empty means all, in both. `None` if the user
-    /// may not serve them.
+    /// The tenants that a worker serves if it requests `asked`; `None` if the user may not serve all of them. An empty
+    /// list means all tenants, in the request and in the result.
     pub fn serve(&self, asked: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
         match &self.work {
             WorkScope::Of(tenants) if asked.is_empty() && !self.manage => {

@@ -18,7 +18,7 @@ use super::proposing::{self, PAUSE, RetryDeadline};
 use super::waiting::LockOutcome;
 use super::{Consistency, Control, ControlError};
 
-/// The limit of keys' bytes, divided by this, is the limit of leases, within the bounds below.
+/// One lease is allowed for each KiB of the limit of keys' bytes, within the bounds below.
 const LEASE_BYTES: u64 = 1 << 10;
 const LEASES_MIN: u64 = 10_000;
 const LEASES_MAX: u64 = 1_000_000;
@@ -252,7 +252,7 @@ impl Control {
             return Ok(());
         }
         let state_bytes_max = self.limits.state_bytes_max;
-        // A lease takes less memory than this.
+        // A lease takes less memory than `LEASE_BYTES`.
         let leases_max = (state_bytes_max / LEASE_BYTES).clamp(LEASES_MIN, LEASES_MAX);
         let known = self.view.state().limits();
         let limits = dunlin_control::ControlStateLimits { state_bytes_max, leases_max, ..known };

@@ -15,7 +15,7 @@ pub enum ControlError {
     NoLeader {
         /// Time of all attempts, ms.
         waited_ms: u64,
-        /// The last error.
+        /// The last error of an attempt.
         why: String,
     },
     /// The outcome is unknown: the leader changed, or a response was lost. The command may still be applied.
@@ -33,12 +33,12 @@ pub enum ControlError {
     /// The command is too long.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]
     TooLarge {
-        /// Its length, bytes.
+        /// The command's length, bytes.
         bytes: usize,
         /// The limit, bytes.
         bytes_max: usize,
     },
-    /// The bytes are no valid command, query or response.
+    /// The bytes are not a valid command, query or response.
     #[error("{0}")]
     Malformed(#[from] ControlDecodeError),
     /// The change of members is not possible now.

@@ -1,4 +1,4 @@
-//! A node's lazily started part in its cluster's keys.
+//! Starts a node's part in its cluster's keys when it is first needed.
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

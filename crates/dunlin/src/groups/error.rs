@@ -24,7 +24,7 @@ pub enum JoinError {
     Kind {
         /// The group.
         group: String,
-        /// Its kind.
+        /// The group's kind.
         kind: GroupKind,
     },
     /// The topic owns the subject of its own dead letters. The records would come back.
@@ -42,7 +42,7 @@ pub enum JoinError {
     Limit {
         /// The limit's name.
         limit: &'static str,
-        /// Its value.
+        /// The limit's value.
         value: u64,
     },
 }
@@ -51,7 +51,7 @@ pub enum JoinError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("claim {token} has ended: its deadline passed, or it is already settled")]
 pub struct StaleClaim {
-    /// Its token.
+    /// The claim's token.
     pub token: u64,
 }
 

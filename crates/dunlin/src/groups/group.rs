@@ -187,7 +187,7 @@ impl<M: GroupMachine> Group<M> {
         self.due_ns.load(Ordering::Relaxed)
     }
 
-    /// Since when the group has no members; `None` while it has some.
+    /// Time since which the group has no members; `None` while it has some.
     pub(super) fn idle_since_ns(&self, node: &Node) -> Option<u64> {
         self.with(node, |state, _| state.members.is_empty().then_some(state.idle_since_ns))
     }
@@ -240,7 +240,7 @@ impl<M: GroupMachine> Group<M> {
         let before = sleepers.len();
         sleepers.retain(|sleeper| sleeper.member != member);
         if !sleepers.iter().any(|sleeper| sleeper.wants) {
-            // An armed log then wakes its next subscriber.
+            // If a log is armed, it then wakes its next subscriber.
             self.logs.clear_waker();
         }
         sleepers.len() < before

@@ -81,10 +81,10 @@ pub struct WorkOptions {
 /// The destination of a work group's records whose attempts have all failed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeadLetters {
-    /// To the subject `dead.<topic>`.
+    /// Dead letters go to the subject `dead.<topic>`.
     #[default]
     Default,
-    /// To this subject.
+    /// Dead letters go to this subject.
     Subject(String),
     /// Dead letters are dropped.
     Drop,

@@ -10,7 +10,7 @@ use dunlin_topic::{
 use super::feed::GroupReader;
 use super::machine::GroupMachine;
 
-/// One partition.
+/// One partition of a group.
 #[derive(Debug)]
 pub(super) struct GroupPartition<M> {
     pub(super) cursor: Cursor,

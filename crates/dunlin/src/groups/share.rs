@@ -266,7 +266,7 @@ impl Subscribe for ShareMember {
         }
     }
 
-    /// Members share the records, so no member lags behind another.
+    /// Members share the records, so no member lags behind another member.
     fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
         Err(SubscribeError::Refused("a member of a group has no position of its own in the log".to_owned()))
     }
@@ -288,7 +288,7 @@ impl Subscribe for ShareMember {
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         match &mut self.place {
             MemberLocation::Here(here) => here.wait(timeout),
-            // Only members of this node wait like this.
+            // Blocking waits are for members of this node. A remote member only checks for news.
             MemberLocation::RemoteMember(away) => Ok(away.has_news()),
         }
     }

@@ -15,10 +15,10 @@ use crate::node::Node;
 pub(super) struct MembershipState<M> {
     pub(super) parts: Vec<GroupPartition<M>>,
     pub(super) members: BTreeMap<MemberId, String>,
-    /// When the group was created. Tokens count from this time, so that a token of an earlier group of this
+    /// Time at which the group was created. Tokens count from this time, so that a token of an earlier group of this
     /// name settles nothing, even after a restart.
     pub(super) made_ns: u64,
-    /// When the last member left.
+    /// Time at which the last member left.
     pub(super) idle_since_ns: u64,
     /// Whether publishers of a reliable topic wait for the group.
     registered: bool,

@@ -50,7 +50,7 @@ pub enum WorkEvent {
 pub struct ClaimedRecord {
     /// The token that settles the claim.
     pub token: u64,
-    /// When the claim ends, ns since the Unix epoch.
+    /// Time at which the claim ends, ns since the Unix epoch.
     pub deadline_ns: u64,
     /// The number of this attempt, from 1.
     pub attempt: u32,

@@ -34,7 +34,7 @@ pub struct MirrorFeed {
     pub(super) after: Option<Position>,
     pub(super) stateful: bool,
     pub(super) registered: bool,
-    /// The owner that feeds it.
+    /// The owner that feeds the mirrors.
     pub(super) from: u64,
     pub(super) unread_max: Duration,
     stopped: AtomicBool,
@@ -176,7 +176,7 @@ impl MirrorFeed {
         })
     }
 
-    /// Whether the owner has fed it.
+    /// Whether the owner has accepted the subscription of the feed.
     pub(super) fn stood(&self) -> bool {
         self.stood.load(Ordering::Acquire)
     }
@@ -281,8 +281,8 @@ impl MirrorFeed {
                 }
             }
             Notice::Deleted { .. } => {
-                // Even if this node does not know yet that the topic was deleted: records of another topic of this
-                // name do not belong here.
+                // The check is needed even if this node does not know yet that the topic was deleted: records of
+                // another topic of this name do not belong here.
                 if let Some(route) = self.route.upgrade() {
                     route.end();
                 }

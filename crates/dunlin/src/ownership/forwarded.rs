@@ -74,8 +74,8 @@ pub struct InFlightBatch {
     pub expect_last: Option<u64>,
     /// The publisher's claim on the topic's state, read when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
-    /// The flight in which it was sent. All batches of one flight go over the same relay, so that the owner takes none
-    /// after one that it has refused. Flights of later batches have higher numbers.
+    /// The flight in which the batch was sent. All batches of one flight go over the same relay, so that the owner
+    /// accepts no batch after a refused one. Flights of later batches have higher numbers.
     pub flight: u64,
     pub(super) handed_ns: u64,
     /// Whether a node may have appended the batch without a response.
@@ -117,11 +117,11 @@ impl InFlightBatch {
         }
     }
 
-    /// The publisher's last acknowledged record of the partition, as of now.
+    /// The publisher's last acknowledged record of the partition.
     ///
     /// # Errors
     ///
-    /// The publisher has lost the state: this batch was sent before it learned so.
+    /// The publisher has lost the state: this batch was sent before the publisher learned of the loss.
     pub fn last_acknowledged(&self) -> Result<Option<Position>, PublishError> {
         self.claim.as_ref().map_or(Ok(None), |claim| claim.last(&self.topic))
     }
@@ -152,7 +152,7 @@ impl InFlightBatch {
         }
     }
 
-    /// Reports that the response was lost. A batch with a producer's number is sent again; without one, the
+    /// Reports that the response was lost. A batch with a producer's number is sent again; without such a number, the
     /// outcome is unknown.
     pub fn lost(mut self, why: &str) {
         if self.mark.is_some() {
@@ -221,7 +221,7 @@ impl Tickets {
         lock(&self.state)
     }
 
-    /// Opens a ticket for a batch of this many bytes.
+    /// Opens a ticket for a batch of `bytes` bytes.
     pub(crate) fn open(&self, bytes: u64) -> Result<u64, PublishError> {
         let mut state = self.state();
         if state.bytes > 0 && state.bytes + bytes > self.bytes_max {

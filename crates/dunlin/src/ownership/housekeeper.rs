@@ -40,7 +40,7 @@ enum Job {
 }
 
 impl OwnershipHousekeeper {
-    /// Starts the thread, which ends when this is dropped.
+    /// Starts the thread, which ends when the value is dropped.
     pub(super) fn start(ownership: Weak<Ownership>) -> OwnershipHousekeeper {
         let work = Arc::<Work>::default();
         let of_thread = Arc::clone(&work);

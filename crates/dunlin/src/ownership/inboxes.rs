@@ -31,7 +31,7 @@ use crate::node::make_reducer;
 const INBOXES_MAX: usize = 4_096;
 /// How long the node remembers the other nodes' answers about a reply subject.
 const REPLY_KNOWN_FOR: Duration = Duration::from_secs(5);
-/// History of the topic of such an inbox, which holds no record.
+/// History of the topic for an inbox of another node, which holds no record.
 const HELD_BYTES: u64 = 64 << 10;
 
 /// Inboxes of other nodes to which this node has published.
@@ -67,7 +67,8 @@ pub(super) struct InboxRoute {
     this: Weak<InboxRoute>,
     ownership: Weak<Ownership>,
     name: Arc<str>,
-    /// The pattern of the inbox's subjects, or the name of a reply inbox: its node finds the inbox by this.
+    /// The pattern of the inbox's subjects, or the name of a reply inbox. The inbox's node finds the inbox by this
+    /// text.
     address: Arc<str>,
     /// The node that has the inbox, if no other node can have it.
     only_at: Option<u64>,
@@ -174,7 +175,7 @@ impl Ownership {
         Some(inbox)
     }
 
-    /// The other members.
+    /// The other members of the cluster.
     pub(super) fn others(&self) -> Vec<u64> {
         self.nodes().into_iter().filter(|&node| node != self.id).collect()
     }

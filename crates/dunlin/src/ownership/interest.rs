@@ -182,7 +182,7 @@ impl Ownership {
         self.query_others(pattern, QueryPurpose::Record)
     }
 
-    /// Like the function above, but before a reply inbox takes replies: a member that does not answer counts as
+    /// Like `is_heard_elsewhere`, but before a reply inbox takes replies: a member that does not answer counts as
     /// without subscribers.
     pub(crate) fn is_reply_heard_elsewhere(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, QueryPurpose::Reply)

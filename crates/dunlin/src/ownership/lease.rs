@@ -13,7 +13,7 @@ use crate::clock::steady_ns;
 
 /// Renewals in each time to live.
 const PER_LIFE: u32 = 4;
-/// Tolerated drift between clocks, one part in this many; an owner stops that much earlier.
+/// Clocks may drift by one part in this number; an owner stops that much before its lease ends.
 const DRIFT_PART: u32 = 20;
 /// Topics for which one command begins new epochs.
 const TOGETHER_MAX: usize = 1_024;
@@ -21,8 +21,8 @@ const TOGETHER_MAX: usize = 1_024;
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Ownership {
-    /// Makes the node a member until this is dropped; other nodes read `value`. Call this once everything
-    /// agreed on before is [known](Ownership::settle_all) here.
+    /// Makes the node a member until the value is dropped; other nodes read `value`. Call this once everything agreed
+    /// on before is [known](Ownership::settle_all) here.
     pub fn take_part(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
         let (this, ttl) = (Arc::downgrade(self), self.limits.lease_ttl);
         let run = move || keep_alive(&this, ttl, &value);
@@ -39,8 +39,8 @@ impl Ownership {
         };
         let enlist = ControlCommand::Enlist { node: self.id, lease, value };
         self.peers.ask(&enlist).ok()?;
-        // Topics may have other owners since the previous lease ended. The node knows them once it knows this
-        // lease.
+        // The cluster may have chosen other owners since the previous lease ended. The node knows them once it knows
+        // this lease.
         let until_ns = asked_ns.saturating_add(ttl.as_nanos() as u64);
         while self.enlisted.load(Ordering::Acquire) != lease {
             if steady_ns() >= until_ns {
@@ -60,7 +60,7 @@ impl Ownership {
     /// the previous start. Returns whether all have one.
     fn begin_anew(self: &Arc<Ownership>) -> bool {
         {
-            // Topics assigned from now on are new.
+            // Topics that are assigned to this node from here on are new, and need no new epoch.
             let _not_meanwhile = lock(&self.settling);
             self.is_anew.store(true, Ordering::Release);
         }

@@ -16,7 +16,7 @@ use crate::registry::Stretches;
 
 /// Interval of checks whether the others have all records.
 const LOOK: Duration = Duration::from_millis(5);
-/// The least time that another node has to fetch a topic's records.
+/// Minimum time that another node has to fetch a topic's records.
 const COME_MIN: Duration = Duration::from_millis(200);
 
 impl Ownership {

@@ -67,9 +67,9 @@ struct State {
     presence: Option<Arc<PublisherPresence>>,
     /// The end of the time for publishers of the previous owner to return.
     publishers_until_ns: Option<u64>,
-    /// When the node found the topic's owner down.
+    /// Time at which the node found the topic's owner down.
     gone_since_ns: Option<u64>,
-    /// When a subscriber of new records began to wait for the mirrors, by the wall clock.
+    /// Time at which a subscriber of new records began to wait for the mirrors, by the wall clock.
     read_since_ns: Option<u64>,
     why: String,
 }

@@ -140,7 +140,7 @@ impl Ownership {
         let Some(node) = self.embedded() else { return Ok(()) };
         if let Some(there) = node.registry().get(name) {
             if placement.owner == self.id {
-                // A durable topic of this node's own.
+                // The topic is durable and belongs to this node.
                 return Ok(());
             }
             // The topic was deleted while this node was away, and recreated at another node. The files here belong to

@@ -342,8 +342,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
-    /// Sets whether a region runs without a possible standby. Without a standby, the region's changes count
-    /// as confirmed at once and are lost with this process. With one, the region waits for its standby again.
+    /// Sets whether a region runs without a possible standby. Without a standby, the region's changes count as
+    /// confirmed at once and are lost with this process. With a standby, the region waits for its standby again.
     pub fn set_alone(&mut self, region: RegionId, alone: bool, now_ns: u64) {
         if let Some(running) = self.regions.get_mut(&region) {
             running.alone = alone;

@@ -55,7 +55,7 @@ pub(super) struct Unreadable {
 /// The content of the topics' files.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Catalogue {
-    /// Sorted by number.
+    /// The readable topics, sorted by number.
     pub(super) listed: Vec<Listed>,
     pub(super) unreadable: Vec<Unreadable>,
     /// Topics that are being deleted.

@@ -45,7 +45,7 @@ pub(super) struct DiskLog {
     topic_path: PathBuf,
     /// The file that records how far the log is stored.
     known_path: PathBuf,
-    /// Its topic's pattern.
+    /// The pattern of the log's topic.
     pattern: String,
     /// The stored position from before this start, if the log lacks records up to it.
     lost: Option<StoredPosition>,
@@ -86,7 +86,7 @@ struct Writing {
     /// A state to save when its last record is synced.
     snapshot: Option<Snapshot>,
     full: bool,
-    /// The last record of how far the log is stored, and the file in which it was written.
+    /// The last written position up to which the log is stored, and the file that has the position.
     known: Option<StoredPosition>,
     known_in: Option<dunlin_journal::Position>,
 }
@@ -128,7 +128,7 @@ impl DiskLog {
         if let Some(lost) = &lost {
             lost.amend(&mut report, lost.is_here(&marks));
         }
-        // If records are known to be missing, there is no doubt.
+        // If records are known to be missing, no check for missing records is needed.
         let doubt = match lost {
             Some(_) => None,
             None => Doubt::of(begun, &report, known.as_ref(), changed_ns, &marks),
@@ -208,7 +208,7 @@ impl DiskLog {
         self.doubt
     }
 
-    /// Whether its retention is by age.
+    /// Whether the log's retention is by age.
     pub(super) fn is_aging(&self) -> bool {
         self.aging
     }
@@ -233,7 +233,7 @@ impl DiskLog {
         self.helped.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread is storing it.
+    /// Whether a thread is storing the log.
     pub(super) fn is_being_stored(&self) -> bool {
         matches!(self.writing.try_lock(), Err(TryLockError::WouldBlock))
     }
@@ -272,7 +272,7 @@ impl DiskLog {
         self.queue.note_failure();
     }
 
-    /// Whether the disk failed. The log accepts no more records then.
+    /// Whether the disk failed, so that the log accepts no further records.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }

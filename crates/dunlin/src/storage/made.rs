@@ -74,7 +74,7 @@ fn read(disk: &dyn Disk, mark: &Path) -> Option<Vec<String>> {
     Some(lines.iter().filter(|line| !checksum::is_line(line)).map(|line| (*line).to_owned()).collect())
 }
 
-/// When the lock of each log was changed last.
+/// Time at which the lock of each log was changed last.
 fn locks(disk: &dyn Disk, of: &[PathBuf]) -> Vec<String> {
     let line = |log: PathBuf| {
         let ns = disk.changed_ns(&log.join(stored_position::LOCK_FILE)).ok()?;

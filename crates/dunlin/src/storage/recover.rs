@@ -16,7 +16,7 @@ use super::{Begun, Storage, StoredTopic, catalogue, stored_position};
 /// A topic that was found in the data directory at the start, and whether its logs were intact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveredTopic {
-    /// Its name.
+    /// The topic's name.
     pub name: String,
     /// Records of all partitions.
     pub records: u64,
@@ -25,20 +25,20 @@ pub struct RecoveredTopic {
     pub clean: bool,
     /// Remarks about truncated, damaged or lost records.
     pub remarks: Vec<String>,
-    /// Why it could not be opened; its subjects stay reserved.
+    /// Why the topic could not be opened; its subjects stay reserved.
     pub refused: Option<String>,
 }
 
 /// A topic in the data directory that could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedTopic {
-    /// Its name, or its file's if the name is unknown.
+    /// The topic's name, or its file's if the name is unknown.
     pub name: String,
-    /// Its pattern, if known.
+    /// The topic's pattern, if known.
     pub pattern: String,
     /// The reason.
     pub why: String,
-    /// Its number, if its files need repair or deletion; `None` if another topic has its name or subjects.
+    /// The topic's number, if its files need repair or deletion; `None` if another topic has its name or subjects.
     pub(crate) id: Option<u64>,
 }
 

@@ -39,7 +39,7 @@ pub(super) struct StoredPosition {
     pub(super) first_seq: u64,
     /// The last stored record.
     pub(super) through: u64,
-    /// Whether the log was closed after it.
+    /// Whether the log was closed after its last stored record.
     pub(super) closed: bool,
     /// The topic's pattern; `None` in files of older versions.
     pub(super) pattern: Option<String>,
@@ -54,9 +54,9 @@ pub(super) struct StoredPosition {
 /// Attributes of files that never change, or change only in content. Copies have other values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileOrigin {
-    /// When the topic's file was changed last. It is written once.
+    /// Time at which the topic's file was changed last. It is written once.
     topic_ns: u64,
-    /// When the lock in the log's directory was changed last. It is created with the directory.
+    /// Time at which the lock in the log's directory was changed last. It is created with the directory.
     lock_ns: u64,
     /// The number of the log's newest file; 0 where it has none.
     file: u64,

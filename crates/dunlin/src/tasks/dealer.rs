@@ -26,9 +26,9 @@ use crate::control::block_on;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Interval of looks while slots are unassigned.
 const LOOK: Duration = Duration::from_millis(10);
-/// Interval of looks otherwise.
+/// Interval of looks while all slots are assigned.
 const IDLE: Duration = Duration::from_secs(1);
-/// The pause is [`SHARE`] times the duration of the last division, at most this.
+/// Upper limit of the pause, which is [`SHARE`] times the duration of the last division.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 const SHARE: u32 = 10;
 
@@ -163,7 +163,7 @@ async fn ask(tasks: &Tasks, slots: Vec<SlotChanges>) -> Result<(), TasksError> {
             commands.push_with(|out| TaskCommand::Slots { worker, slots, ahead }.encode(out));
         }
         let proposed = shard.propose_known(commands).await;
-        // Also for proposals with unknown outcome.
+        // Also waits for proposals with an unknown outcome.
         shard.catch_up().await?;
         proposed.map(drop)
     });

@@ -17,7 +17,8 @@ use dunlin_tasks::{SchedulerState, WorkerOrder};
 use dunlin_topic::Waiter;
 use tokio::runtime::Handle;
 
-/// Ended connections are swept when the workers exceed twice the last remainder plus this.
+/// Ended connections are removed when there are more than twice as many workers as after the last removal, plus this
+/// number.
 const SWEPT_MIN: usize = 64;
 
 /// Orders to workers that wait to be sent over one connection.
@@ -38,7 +39,7 @@ impl OrderQueue {
         Arc::new(OrderQueue { orders: Mutex::default(), workers: Mutex::default(), waiter, token })
     }
 
-    /// Passes orders to `each`, oldest first, while it returns that there is room for another.
+    /// Passes orders to `each`, oldest first, until `each` returns `false` because it has no room for another.
     pub fn take(&self, mut each: impl FnMut(&WorkerOrder) -> bool) {
         let mut orders = lock(&self.orders);
         while let Some(first) = orders.front() {
@@ -78,7 +79,8 @@ impl OrderQueue {
         });
     }
 
-    /// The queue's workers that have sent nothing since then, through any connection.
+    /// The queue's workers whose leases are unchanged since the last call of `heard`: they have sent nothing through
+    /// any connection.
     pub(super) fn silent(&self, state: &SchedulerState) -> Vec<u64> {
         let workers = lock(&self.workers);
         let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));

@@ -12,7 +12,7 @@ pub enum TasksError {
     /// The scheduler refused the command; nothing changed.
     #[error("{0}")]
     Refused(#[from] TaskRefusal),
-    /// The bytes are no valid command, query or response.
+    /// The bytes are not a valid command, query or response.
     #[error("{0}")]
     Malformed(#[from] TaskDecodeError),
     /// The cluster could not agree, or the outcome is unknown.

@@ -132,7 +132,7 @@ struct Tenants(HashMap<u32, TenantName>);
 
 struct TenantName {
     quoted: String,
-    /// Subject token of its events.
+    /// Subject token of the tenant's events.
     tail: String,
 }
 

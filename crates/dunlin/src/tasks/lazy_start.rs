@@ -1,4 +1,4 @@
-//! A node's lazily started part in its cluster's tasks.
+//! Starts a node's part in its cluster's tasks when it is first needed.
 
 use std::io;
 use std::path::{Path, PathBuf};

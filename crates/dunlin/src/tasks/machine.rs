@@ -53,7 +53,7 @@ impl TasksMachine {
         &self.state
     }
 
-    /// The epoch of its events.
+    /// The epoch of the shard's events.
     pub(super) fn epoch(&self) -> u32 {
         self.history.epoch_and_count().0
     }

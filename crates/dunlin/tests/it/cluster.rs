@@ -341,7 +341,7 @@ impl TestCluster {
         self.hall.apply(Some(&ControlCommand::Revoke { lease })).unwrap();
     }
 
-    /// Waits until this many more batches were forwarded without a response.
+    /// Waits until `times` further batches were forwarded without a response.
     fn until_unanswered(&self, times: u64) {
         let before = self.hall.unanswered.load(Ordering::Relaxed);
         until("forwarded batches get no response", || {
@@ -645,7 +645,7 @@ fn record_with_an_unconfirmed_owner_is_not_refused() {
     let node = stage.node(2);
     let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
     let publishing = thread::spawn(move || node.publisher("t").unwrap().identified(mark).publish("once"));
-    // Longer than a publisher waits for an owner.
+    // The wait is longer than a publisher waits for an owner.
     let until_ns = now_ns() + 2 * stage.limits.owner_wait_max.as_nanos() as u64;
     while now_ns() < until_ns {
         stage.until_unanswered(1);

@@ -181,7 +181,7 @@ fn compare_with_the_truth(seed: u64) {
         readers[0].read(&node, &truth);
         let mut joined = Reader::new();
         joined.read(&node, &truth);
-        // No record has this position: a new epoch with the number of the previous epoch's last record.
+        // No record has this position: the new epoch continues after the previous epoch's last record.
         assert_eq!(joined.at, Some(Position { epoch: info.epoch, seq: kept }));
         if crash % 2 == 1 {
             readers[1].read(&node, &truth);

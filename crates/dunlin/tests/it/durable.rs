@@ -128,7 +128,7 @@ fn restarts_without_new_records_report_no_loss() {
             let changed = epochs.iter().all(|changed| changed.known_through == Some(records));
             assert!(changed && numbers == [1] && next.seq == records + 1, "{after:?}: {epochs:?}");
         }
-        // A subscriber with more records than were kept learns what it lost.
+        // A subscriber that read more records than were kept receives the range that it lost.
         let (_, epochs) = read(&node, "a", Start::After(Position { epoch: epoch + 1, seq: records + 7 }));
         assert_eq!((epochs[0].last_seen, epochs[0].known_through), (records + 7, None));
     }

@@ -38,7 +38,7 @@ fn claim(member: &mut WorkMember) -> Option<ClaimedRecord> {
     })
 }
 
-/// The next claim.
+/// Waits for the next claim.
 fn await_claim(member: &mut WorkMember) -> ClaimedRecord {
     match member.claim_one(SOON).unwrap() {
         Some(WorkEvent::ClaimedRecord(claimed)) => claimed,

@@ -193,7 +193,7 @@ fn unreadable_topic_is_refused_and_the_others_are_served() {
     let in_its_place = node.create_topic("a", TopicConfig::default(), false).unwrap_err();
     assert!(matches!(&in_its_place, TopicError::Disk(why) if why.contains("could not be opened")));
     assert!(node.publisher("a").is_err());
-    // New topics do not reuse its number.
+    // New topics do not reuse the number of the refused topic.
     node.create_topic("c", durable(), false).unwrap();
     publish(&node, "c", 1..=3);
     node.stop();

@@ -79,7 +79,7 @@ fn backed_up_and(put_back: impl Fn(&Path, &Path)) -> (tempfile::TempDir, Positio
     (folder, last)
 }
 
-/// Checks that a subscriber with all lost records learns so and receives all later ones.
+/// Checks that a subscriber that read the lost records is informed, and receives all later records.
 fn assert_goes_on_anew(dir: &Path, last: Position) {
     let (node, found) = open(dir);
     assert!(found[0].remarks.iter().any(|remark| remark.contains("restored from a backup")), "{found:?}");

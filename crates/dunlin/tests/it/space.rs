@@ -108,7 +108,7 @@ fn exchange(hosts: &mut [Host<3, Walk>; 2], now_ns: u64) {
     }
 }
 
-/// Another region that had the entity meanwhile reported the same entity.
+/// The other region, which had the entity for a while, responds about the same entity.
 #[test]
 fn entity_that_returns_to_its_region_is_no_duplicate() {
     let regions = [RegionId(1), RegionId(2)];

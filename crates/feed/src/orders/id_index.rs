@@ -7,7 +7,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// An empty entry. Others have the place plus one in the lower half, and the hash in the upper.
+/// An empty entry. In other entries, the lower half is the place plus one, and the upper half is the hash.
 const EMPTY: u64 = 0;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const BITS_MIN: u32 = 4;

@@ -235,7 +235,7 @@ impl<F: Reducer> LogReplica<F> {
     ) {
         self.at = Some(to);
         if self.began_anew && to.seq == 0 {
-            // An empty state is not the former state; the first record makes it whole.
+            // An empty state at the start of an epoch is incomplete. The first record completes it.
             (self.awaits, self.has_gap, self.since_ns, self.asked) =
                 (RecoveryNeed::Nothing, true, u64::MAX, 0);
             return;

@@ -9,7 +9,7 @@ use dunlin_topic::{Frame, LogName, Position, Publishers};
 pub struct StateChange<'a, F> {
     /// The log.
     pub log: &'a Arc<LogName>,
-    /// Position before; sequence number 0 of the epoch if there was none.
+    /// Position before the change; sequence number 0 of the epoch if there was none.
     pub from: Position,
     /// Position now.
     pub to: Position,
@@ -119,7 +119,7 @@ pub enum ReplicaReport<'a, F> {
     Deleted {
         /// The log.
         log: &'a Arc<LogName>,
-        /// Its last state.
+        /// The log's last state.
         state: &'a F,
     },
 }

@@ -136,7 +136,7 @@ proptest! {
         every_way_leads_to_the_same_state(|| Box::new(Orders::new(Scale::default())), &records);
     }
 
-    /// Records in one append are accepted or refused as one by one.
+    /// Records in one append are accepted or refused as if each were appended alone.
     #[test]
     fn batch_is_checked_as_if_its_records_came_one_by_one(
         wishes in wishes(4),

@@ -10,7 +10,7 @@ use super::{DirLock, Disk, DiskFile};
 
 /// The file that a writing process locks.
 const LOCK_FILE: &str = "lock";
-/// The most parts of one vectored write on Linux.
+/// Maximum number of parts of one vectored write on Linux.
 const PARTS_MAX: usize = 1024;
 
 /// The machine's file system.
@@ -57,7 +57,7 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
-        // Without this, opening a pipe blocks until its other end is opened.
+        // Without `NONBLOCK`, opening a pipe blocks until its other end is opened.
         let at_once = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let file = OpenOptions::new().read(true).write(write).custom_flags(at_once).open(path)?;
         if !file.metadata()?.is_file() {

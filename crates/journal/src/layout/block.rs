@@ -86,14 +86,14 @@ pub(crate) struct BlockHeader {
     pub kind: BlockKind,
     /// Bytes that follow the header.
     pub bytes: u32,
-    /// Bytes of the writer's note at the end of these bytes.
+    /// Bytes of the writer's note, which ends the block.
     pub note_bytes: u32,
     pub epoch: u32,
     /// Sequence of the first record; in a mark, of the next record.
     pub first_seq: u64,
     /// Number of records; 0 for marks.
     pub count: u32,
-    /// The synced length of the file when this was written.
+    /// The synced length of the file when this block was written.
     pub synced: u64,
     pub first_time_ns: u64,
     pub last_time_ns: u64,

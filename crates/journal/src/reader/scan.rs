@@ -56,9 +56,9 @@ pub struct Records<'a> {
     pub first_seq: u64,
     /// Number of records.
     pub count: u32,
-    /// When the first record was appended, ns since 1970.
+    /// Time at which the first record was appended, ns since 1970.
     pub first_time_ns: u64,
-    /// When the last record was appended, ns since 1970.
+    /// Time at which the last record was appended, ns since 1970.
     pub last_time_ns: u64,
     /// The validated frames; see [`Frame::split`].
     pub frames: &'a [u8],

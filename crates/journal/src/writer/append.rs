@@ -12,15 +12,15 @@ const JOIN_BYTES_MAX: usize = 256 << 10;
 /// Consecutive records to append to a log as one block.
 #[derive(Debug, Clone, Copy)]
 pub struct AppendBatch<'a> {
-    /// Their epoch.
+    /// The records' epoch.
     pub epoch: u32,
     /// Sequence of the first record.
     pub first_seq: u64,
     /// Number of records.
     pub count: u32,
-    /// When the first record was appended, ns since 1970.
+    /// Time at which the first record was appended, ns since 1970.
     pub first_time_ns: u64,
-    /// When the last record was appended, ns since 1970.
+    /// Time at which the last record was appended, ns since 1970.
     pub last_time_ns: u64,
     /// The frames, padded, complete and in order; a frame may span parts.
     pub frames: &'a [&'a [u8]],

@@ -33,7 +33,7 @@ pub struct Recovered {
     pub last_time_ns: u64,
     /// Whether the log was closed properly. The log then continues in the same epoch.
     pub clean: bool,
-    /// The least epoch that [`Journal::append`] accepts: one more than the last, unless the end was clean.
+    /// The lowest epoch that [`Journal::append`] accepts: one more than the last, unless the end was clean.
     pub epoch_least: u32,
     /// Next position: after the last record if the end was clean, otherwise sequence 1 of the least epoch (a new
     /// epoch may also start at another sequence).
@@ -126,8 +126,7 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Removes unfinished files and syncs the directory, because the last process may have failed before
-    /// that.
+    /// Removes unfinished files and syncs the directory, because the last process may have failed before it did so.
     fn remove_unfinished(&self) -> Result<(), DiskError> {
         for name in self.disk.list(self.dir).map_err(DiskError::of("list", self.dir))? {
             if name.ends_with(TEMPORARY_SUFFIX) {
@@ -289,7 +288,7 @@ impl Recovery<'_> {
 
     /// Finishes the repair: the file then ends with a mark.
     fn settle(&mut self, current: &mut Current, found: &FileSurvey, bytes: u64) -> Result<(), DiskError> {
-        // Also after a proper end, because the sync of its mark may have failed.
+        // The mark is written again even after a regular close, because its sync may have failed.
         let again = write_again(&*current.file, found.synced, found.end).and_then(|()| current.file.sync());
         again.map_err(DiskError::of("write", &current.log.path))?;
         let epoch = current.log.name.first.epoch;

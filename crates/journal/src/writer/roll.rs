@@ -13,7 +13,7 @@ use crate::files::LogFile;
 use crate::layout::{BlockKind, FILE_HEADER_BYTES, FileHeader, FileName, TEMPORARY_SUFFIX};
 use crate::position::Position;
 
-/// The least size of a new file: header and room for marks, bytes.
+/// Minimum size of a new file: header and room for marks, bytes.
 pub(super) const FILE_BYTES_LEAST: u64 = 1024;
 
 impl Journal {

@@ -21,7 +21,7 @@ pub(super) struct Margin {
     room: DiskSpace,
     /// Whether the reserve's room was claimed for the journal.
     is_claimed: bool,
-    /// When filling the reserve was last tried.
+    /// Time at which filling the reserve was last tried.
     looked: Instant,
 }
 

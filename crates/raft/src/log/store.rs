@@ -41,9 +41,9 @@ pub(super) struct LogIndex {
 #[derive(Debug)]
 pub(super) struct StoredEntry {
     pub(super) entry: LogEntry,
-    /// The position of its record in the journal.
+    /// The position of the entry's record in the journal.
     pub(super) at: Position,
-    /// Cumulative bytes of commands up to the end of this entry, from some earlier entry.
+    /// Bytes of commands from a fixed earlier entry up to the end of this entry.
     bytes: u64,
 }
 

@@ -21,7 +21,7 @@ use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use dunlin_journal::{Disk, DiskFile, replace_file};
 
 const EXTENSION: &str = "synced";
-/// A write for each sync would cost every eighth command of a single client.
+/// With a write for each sync, a single client would complete an eighth fewer commands.
 const WRITE_EVERY: Duration = Duration::from_millis(20);
 const SECTOR_BYTES: usize = 512;
 const MAGIC: [u8; 8] = *b"dunsync1";
@@ -36,7 +36,7 @@ pub(super) struct SyncedMark {
     /// `None` while the disk has no room for the file.
     file: Option<Box<dyn DiskFile>>,
     seq: u64,
-    /// The number of the last write, and when that was.
+    /// The number of the last write, and the time of that write.
     written: (u64, Instant),
 }
 
@@ -76,7 +76,7 @@ impl SyncedMark {
         Ok(mark)
     }
 
-    /// Notes that the log is synced up to this record, and writes the number if that is due.
+    /// Notes that the log is synced up to this record, and writes the record's number to the file if a write is due.
     pub(super) fn advance(&mut self, seq: u64) {
         self.seq = seq;
         self.write_if_due();

@@ -203,7 +203,7 @@ impl Writing {
         }
         let frames: Vec<&EncodedRecords> = writes.iter().map(|write| &write.frames).collect();
         match self.try_write(&frames, PURGE_BYTES) {
-            // Some of them may find room.
+            // There may be room for some of the writes.
             Err(WriteFailure::Full(_)) => {
                 self.waiting = writes;
                 self.write_waiting(receiver);

@@ -35,7 +35,7 @@ pub const LIMITS: RaftLimits = RaftLimits {
 pub struct CommandLog {
     pub lines: Vec<Bytes>,
     pub now_ms: u64,
-    /// When the machine needs the time, as set by a command.
+    /// Time at which the machine needs the time, as set by a command.
     pub due_ms: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ impl Transport for TestTransport {
             let node = ways.read().unwrap().nodes.get(&to).and_then(Weak::upgrade);
             let node = node.ok_or(io::ErrorKind::ConnectionRefused)?;
             let answer = node.receive(request).await;
-            // Without this, the last reference would end on the node's own thread.
+            // Otherwise the last reference would end on the node's own thread.
             tokio::task::spawn_blocking(move || drop(node));
             if is_cut(&ways, (to, from)) { Err(io::ErrorKind::TimedOut.into()) } else { answer }
         })

@@ -67,7 +67,7 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     let mut stage = TestCluster::of(3, limits).await;
     let away = (1..=3).find(|id| *id != 1).unwrap();
     stage.crash(away).await;
-    // More entries than are kept behind a snapshot, until the entries that the node lacks are purged.
+    // Publishes more entries than are kept behind a snapshot, until the entries that the node lacks are purged.
     let mut number = 0;
     while stage.nodes.values().any(|node| node.status().purged.is_none()) {
         stage.say(&format!("a line of some bytes {number}")).await;

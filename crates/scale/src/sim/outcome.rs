@@ -37,7 +37,7 @@ pub struct SimulationOutcome {
     pub spot_hours: f64,
     /// Hours of instances in the warm pool.
     pub warm_hours: f64,
-    /// The most ready workers at once.
+    /// Peak number of ready workers.
     pub workers_most: u32,
     /// The tenants, as in the scenario.
     pub tenants: Vec<TenantOutcome>,
@@ -75,7 +75,7 @@ pub struct WaitTimes {
 /// The number of tasks and the resources of one tenant in a simulation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TenantOutcome {
-    /// Its name.
+    /// The tenant's name.
     pub name: String,
     /// Submitted tasks.
     pub submitted: u64,
@@ -83,7 +83,7 @@ pub struct TenantOutcome {
     pub completed: u64,
     /// Workers' busy time for the tenant, µs.
     pub busy_us: u64,
-    /// The most milli-processors and bytes of memory that the tenant's tasks held at once.
+    /// Peak milli-processors and bytes of memory held by the tenant's tasks.
     pub held_most: [u64; 2],
     /// Mean milli-processors and bytes of memory.
     pub held_mean: [f64; 2],

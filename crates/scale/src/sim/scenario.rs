@@ -47,7 +47,7 @@ pub struct Service {
 /// A simulated tenant: its weight, its quotas, and when it submits tasks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantLoad {
-    /// Its name.
+    /// The tenant's name.
     pub name: String,
     /// The tenant's weight.
     pub weight: u32,

@@ -20,7 +20,7 @@ pub enum SeriesError {
     NoNumber {
         /// The element.
         text: String,
-        /// Its position, from 1.
+        /// The position of the element in the list, from 1.
         place: usize,
     },
     /// The list is too short or too long.
@@ -33,7 +33,7 @@ pub enum SeriesError {
     },
 }
 
-/// The most values.
+/// Maximum number of values in a series.
 const VALUES_MAX: usize = 1_000_000;
 
 impl Series {

@@ -15,13 +15,13 @@ pub enum Workload {
     },
     /// A wave from `low_per_s` at midnight to `high_per_s` at noon. Days differ a little, by seed.
     Diurnal {
-        /// At midnight.
+        /// Rate at midnight.
         low_per_s: f64,
-        /// At noon.
+        /// Rate at noon.
         high_per_s: f64,
         /// Length of a day, ms.
         day_ms: u64,
-        /// The most by which days differ, a share.
+        /// Maximum difference between days, a share.
         differ: f64,
     },
     /// A burst.

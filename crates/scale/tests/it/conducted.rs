@@ -1,4 +1,4 @@
-//! From a scheduler's signals to a provider's instances, as in a node, in virtual time.
+//! Tests the autoscaler from a scheduler's signals to a provider's instances, as in a node, in virtual time.
 
 use dunlin_scale::{
     Autoscaler, LoadMeter, Phase, Policy, ProviderDelays, ScalerLimits, SchedulerSnapshot, SchedulerTotals,
@@ -17,7 +17,7 @@ fn autoscaler(workers_min: u32, workers_max: u32) -> Autoscaler<SimulatedProvide
     Autoscaler::new(policy, ScalerLimits::default(), SimulatedProvider::new(delays(), 1), 500).unwrap()
 }
 
-/// Workers with one slot each, all busy with this many waiting tasks, or all idle.
+/// Workers with one slot each, all busy with `waiting` waiting tasks, or all idle.
 fn looked(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> SchedulerSnapshot {
     let ready = u64::from(ready);
     // Missing workers are not chosen.

@@ -1,4 +1,4 @@
-//! Scaling in: its time, its workers, and the time that they get.
+//! Scaling in: when it happens, which workers end, and how much time they get.
 
 use dunlin_scale::{Instance, Phase, Policy, SchedulerSample, Warm};
 

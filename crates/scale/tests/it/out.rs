@@ -1,4 +1,4 @@
-//! Scaling out: its time, its reason, and the number of workers.
+//! Scaling out: when it happens, for which reason, and with how many workers.
 
 use dunlin_scale::{Phase, Policy, ProviderAction, SchedulerSample, Trigger, Warm, WeeklyWindow};
 

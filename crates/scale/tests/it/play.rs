@@ -47,7 +47,7 @@ impl Play {
         self.act(actions);
     }
 
-    /// Runs this many seconds. In each second, `of` makes the sample from the ready workers.
+    /// Runs `seconds` seconds. In each second, `of` makes the sample from the ready workers.
     pub fn run(&mut self, seconds: u64, of: impl Fn(u32) -> SchedulerSample) {
         for _ in 0..seconds {
             let sample = of(self.ready());

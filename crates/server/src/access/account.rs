@@ -51,7 +51,7 @@ impl Account {
         &self.tenant
     }
 
-    /// The producer id in topics for the id that the user's client chose. Two users may choose the same id
+    /// Converts the producer id that the user's client chose to the id for topics. Two users may choose the same id
     /// without affecting each other's producers.
     pub(crate) fn producer(&self, id: u64) -> u64 {
         let hash = Sha256::new().chain_update(id.to_le_bytes()).chain_update(&self.name).finalize();
@@ -79,7 +79,7 @@ impl Account {
         *self.permissions.write().unwrap_or_else(PoisonError::into_inner) = permissions;
     }
 
-    /// Whether this amount may be published now. Without limits the check costs two loads.
+    /// Whether the records and bytes may be published now. Without limits the check costs two loads.
     #[inline]
     pub(crate) fn admit_publish(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         if self.is_metered() { self.meter(records, bytes) } else { Ok(()) }

@@ -17,7 +17,7 @@ pub(crate) struct RateMeter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverRate {
     pub(crate) per_s: u64,
-    /// When the amount would pass.
+    /// Time until the amount would pass.
     pub(crate) retry_after: Duration,
 }
 

@@ -126,7 +126,7 @@ impl AccessQuota {
 }
 
 impl Meters {
-    /// Records and bytes of a tenth of a second, at least 1 each.
+    /// Records and bytes that pass in a tenth of a second, at least 1 each.
     pub(super) fn step(&self) -> (u64, u64) {
         let tenth =
             |meter: &Option<RateMeter>| meter.as_ref().map_or(u64::MAX, |meter| meter.per_s() / 10).max(1);

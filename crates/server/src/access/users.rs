@@ -24,7 +24,7 @@ const NAME_BYTES_MAX: usize = 64;
 const TOPIC_IDLE_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 /// The first line of a users file that ends with [`END`].
 const ENDS_WITH: &str = "# This file is complete if it has the line: # end of users";
-/// The last line of such a file, which reveals a truncated file.
+/// The last line of a users file. If it is missing although the first line announces it, the file is truncated.
 const END: &str = "# end of users";
 
 /// The reason why a users file is invalid.
@@ -93,7 +93,7 @@ pub struct UserLimits {
 pub struct TenantLimits {
     /// Connections and publish rates of all users together.
     pub together: UserLimits,
-    /// Existing topics that its users created.
+    /// Existing topics that the tenant's users created.
     pub topics: Option<u64>,
     /// Time after which an automatically created topic is deleted, if nothing was published and no subscriber reads
     /// it.

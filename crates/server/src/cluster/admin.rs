@@ -44,7 +44,7 @@ pub(super) enum AdminRequest {
     Transfer { to: Option<u64> },
     /// Sends the agreed state, keys included, in parts before the reply.
     Backup,
-    /// Sends all tasks of a shard in the same way.
+    /// Sends all tasks of a shard, in parts before the reply.
     BackupShard { shard: u8 },
     /// The node's figures of topics.
     Figures(FiguresRequest),

@@ -36,7 +36,7 @@ pub(super) fn name_of(cluster: &str, node: u64) -> String {
     format!("node-{node}.{cluster}.dunlin")
 }
 
-/// The cluster and the node of such a name.
+/// Returns the cluster and the node that a certificate's name states.
 pub(super) fn node_of(name: &str) -> Option<(&str, u64)> {
     let (node, cluster) = name.strip_suffix(".dunlin")?.split_once('.')?;
     Some((cluster, node.strip_prefix("node-")?.parse().ok()?))

@@ -42,7 +42,7 @@ pub(super) const FIRST: u64 = 1;
 pub struct BackupHeader {
     /// The cluster's id.
     pub cluster: String,
-    /// The release of Dunlin that made it.
+    /// The release of Dunlin that made the backup.
     pub release: String,
     /// Time of the backup, ms since 1970.
     pub made_ms: u64,

@@ -59,7 +59,7 @@ pub(super) struct NodeIdentity {
     /// The state comes from another cluster's backup. The new cluster must remove that cluster's nodes.
     #[serde(default)]
     pub(super) is_restored: bool,
-    /// The first node of a cluster that has not begun.
+    /// This is the first node of a cluster that does not exist yet.
     #[serde(default)]
     pub(super) begins: bool,
 }

@@ -64,7 +64,7 @@ pub(crate) struct ClusterMember {
     announced: AtomicBool,
     /// Why the cluster refuses this node permanently.
     expelled: OnceLock<String>,
-    /// When this node last had the complete agreed state.
+    /// Time at which this node last had the complete agreed state.
     current: Mutex<Option<Instant>>,
     told: Mutex<BTreeMap<u64, Instant>>,
 }

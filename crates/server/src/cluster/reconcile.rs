@@ -117,7 +117,8 @@ pub(super) async fn finish_restore(seat: &ClusterMember, control: &Control) -> R
     control.catch_up().await?;
     let look = |state: &ControlState| (records::next(state).0, records::keys(state));
     let (next, keys) = control.read(Consistency::Linearizable, look).await?;
-    // Later by the clock, because another restore of the same backup may have begun the next number.
+    // The epoch must be later by the clock too, because another restore of the same backup may have begun the same
+    // number.
     control.begin_restored().await?;
     for shard in seat.tasks().into_iter().flat_map(|tasks| tasks.shards()) {
         let failed = |error: TasksError| ClusterError::Refused(error.to_string());

@@ -53,7 +53,7 @@ pub(super) fn keys(state: &ControlState) -> Vec<Vec<u8>> {
 }
 
 pub(super) fn node_key(node: u64) -> Vec<u8> {
-    // In the order of their numbers.
+    // Zero-padded, so that keys are in the order of the nodes' numbers.
     format!("{NODES}{node:010}").into_bytes()
 }
 

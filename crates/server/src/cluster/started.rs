@@ -45,7 +45,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 /// A node's request to register its start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StartRequest {
-    /// The starts of its directory, newest first.
+    /// The starts of the node's directory, newest first.
     lineage: Vec<Incarnation>,
     /// The node's entry for the table.
     record: NodeRecord,

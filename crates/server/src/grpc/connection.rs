@@ -186,7 +186,7 @@ impl GrpcConnection {
         self.state.streams().is_empty()
     }
 
-    /// When to check next whether the connection is in use.
+    /// Time until the next check whether the connection is in use.
     fn next_look(&self) -> Duration {
         if !self.state.admitted {
             return FAREWELL;

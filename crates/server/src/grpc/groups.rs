@@ -34,7 +34,7 @@ const NEWS: u32 = 1;
 const RECORDS_MAX: usize = 256;
 const RECORD_BYTES_MAX: usize = 32 << 10;
 
-/// One membership.
+/// A client's membership in a group.
 pub(super) struct GroupMembership {
     requests: Streaming<v1::JoinGroupRequest>,
     group_member: Option<GroupMember>,

@@ -74,16 +74,16 @@ pub(super) struct SubscriptionReader {
     waiter: Arc<Waiter>,
     channels_max: usize,
     batch_bytes_max: usize,
-    /// How many channels' start positions were sent; `None` when all were.
+    /// Number of channels whose start positions were sent; `None` when all were sent.
     began: Option<usize>,
-    /// When to send the positions of channels that skipped records.
+    /// Timer for the positions of channels that skipped records.
     advance: Option<Pin<Box<tokio::time::Sleep>>>,
     skipped: Vec<u32>,
     validity: Option<SubscriptionAccess>,
     place: StreamRegistration,
 }
 
-/// One log.
+/// One log of a subscription.
 #[derive(Debug)]
 struct Channel {
     cursor: Cursor,

@@ -24,7 +24,7 @@ const PLAIN_HEAD_BYTES_MAX: usize = 1 + 5 + 1 + 10 + 1 + 10 + 1 + 5;
 pub(super) struct RecordBatch<'a> {
     pub(super) log: &'a LogName,
     pub(super) first: Position,
-    /// Sequence numbers just before the first that were skipped.
+    /// Number of records that were skipped just before the first record.
     pub(super) skipped: u64,
     pub(super) content: SpanContent<'a>,
 }
@@ -81,7 +81,7 @@ fn put_record(out: &mut Vec<u8>, prefix: &str, seq: u64, skipped: u64, frame: &F
     }
 }
 
-/// Takes two writes besides the payload's.
+/// Writes a record that has only a payload. This takes two writes in addition to the payload's.
 #[inline(always)]
 fn put_plain(out: &mut Vec<u8>, seq: u64, skipped: u64, frame: &Frame<'_>) {
     let payload = frame.payload();

@@ -37,7 +37,7 @@ pub(super) struct PendingRequests {
 #[derive(Debug, Default)]
 struct ReplyWaiters(Mutex<HashMap<u64, oneshot::Sender<v1::Record>>>);
 
-/// A reply that is waited for; dropping it ends the wait.
+/// A reply that a requester waits for; dropping it ends the wait.
 struct ExpectedReply {
     reply_to: String,
     number: u64,
@@ -125,7 +125,7 @@ impl PendingRequests {
 }
 
 impl ReplyWaiters {
-    /// Passes a reply to its requester, if it still waits.
+    /// Passes a reply to its requester, if the requester still waits.
     fn deliver(&self, reply: &Request<'_, '_>) {
         let record = reply.record();
         let number = record.frame.subject_tail().parse().ok();

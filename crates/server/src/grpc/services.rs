@@ -44,7 +44,7 @@ impl Services {
         for service in ["", DUNLIN, KV, TASKS, RATATOSKR] {
             reporter.set_service_status(service, status).await;
         }
-        // Last: a caller that is cancelled before leaves the rest to the next report.
+        // Set last: if the caller is cancelled before, the next report sets the remaining services.
         *is_serving = Some(is_ready);
     }
 }

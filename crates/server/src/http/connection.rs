@@ -76,7 +76,7 @@ fn complaint(error: &hyper::Error, limits: &ServerLimits) -> Option<(DepartureKi
     })
 }
 
-/// Whether the server stops. If not, the task is woken when it does.
+/// Whether the server stops. If not, the task is woken when the server stops.
 fn stops(shared: &SharedServer, waiter: &Waiter, cx: &TaskContext<'_>) -> bool {
     while !shared.is_stopping() {
         if waiter.set_waker(cx.waker()) {

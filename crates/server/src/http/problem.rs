@@ -8,7 +8,7 @@ use dunlin::wire::{ErrorCode, Retry};
 use dunlin::{Refused, TopicError};
 use serde_json::{Map, Value, json};
 
-/// The `Retry-After` of refusals without their own, seconds.
+/// The `Retry-After` of refusals that name no time, seconds.
 const RETRY_AFTER_S: &str = "1";
 
 /// The advice for an invalid request.

@@ -17,10 +17,10 @@ const LOOKED_AT_MAX: usize = 200_000;
 /// Matches all kinds of states.
 const ANY_STATE: &str = "any";
 
-/// The filter of a list.
+/// The filter of a list of topics.
 pub(super) struct TopicFilter {
     pattern: Option<Pattern>,
-    /// In lower case.
+    /// Part of the name, in lower case.
     contains: Option<String>,
     state: Option<String>,
 }

@@ -102,8 +102,8 @@ pub(crate) struct Session {
     read_much: bool,
     /// Bytes to read at once, by the size of recent operations.
     read_bytes: usize,
-    /// Since when the rest of the operation is missing; 0 while none is. `unread_is_watched`: the timer
-    /// checks this time.
+    /// Time since which the rest of the operation is missing; 0 while none is. `unread_is_watched`: the timer checks
+    /// this time.
     unread_since_ns: u64,
     unread_is_watched: bool,
     pressure: SubscriberPressure,
@@ -122,7 +122,7 @@ pub(crate) struct Session {
     own: OwnRecords,
     pongs: PendingPongs,
     subscriptions: HashMap<u32, Subscription>,
-    /// The subscriptions by the client's names for them.
+    /// Subscriptions by the names that the client gave them.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
     /// Channels that wait for their start position from another node.

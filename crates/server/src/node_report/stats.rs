@@ -14,7 +14,7 @@ use crate::shared::SharedServer;
 
 /// Number of subscribers in the report: the slowest.
 const SLOWEST_SHOWN: usize = 20;
-/// Number of departures in the report: the newest.
+/// Number of departures that the report shows, the newest ones.
 const DEPARTED_SHOWN: usize = 10;
 
 pub(super) async fn say(shared: &Arc<SharedServer>) -> Value {

@@ -26,7 +26,7 @@ const RELAYS_MAX: usize = 16_384;
 
 /// The connection to one node.
 pub(super) struct NodeLink {
-    /// The other node.
+    /// The id of the other node.
     to: u64,
     up: Mutex<Option<LiveConnection>>,
     /// Feeds that the thread has not started.
@@ -56,7 +56,8 @@ type RelayKey = (Arc<str>, Option<(u64, u32)>);
 struct LiveConnection {
     client: Client,
     relays: HashMap<RelayKey, TopicRelay>,
-    /// The last flight that began before the connection: earlier batches of it may have been sent over the one before.
+    /// The last flight that began before the connection: its earlier batches may have been sent over the previous
+    /// connection.
     after_flight: u64,
 }
 
@@ -76,7 +77,7 @@ impl TopicRelay {
         refused_in != 0 && refused_in < flight && !self.relay.has_unanswered()
     }
 
-    /// Whether no batch of a recent flight depends on it.
+    /// Whether no batch of a recent flight depends on the relay.
     fn is_idle(&self) -> bool {
         let refused_in = self.refused_in.load(Ordering::Acquire);
         let is_recent = refused_in != 0 && refused_in + RELAYS_MAX as u64 > last_flight();
@@ -137,7 +138,7 @@ impl NodeLink {
         lock(&self.presences).push(presence);
     }
 
-    /// Requests a membership now: batches that are forwarded later are shared with it.
+    /// Requests a membership at once: the new member shares batches that are forwarded later.
     pub(super) fn join(&self, membership: Arc<RemoteMembership>) {
         let up = lock(&self.up);
         match up.as_ref() {

@@ -25,7 +25,7 @@ pub(crate) struct OutboundBuffer {
 #[derive(Debug)]
 pub(crate) enum UnsentPart {
     Copied(Vec<u8>),
-    /// More than [`KEPT_BYTES_MAX`].
+    /// A part of more than [`KEPT_BYTES_MAX`].
     Charged {
         bytes: Vec<u8>,
         _charge: Charge,

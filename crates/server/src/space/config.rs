@@ -19,7 +19,7 @@ pub struct SpaceConfig {
     pub listen: SocketAddr,
     /// The other processes known at the start.
     pub peers: Vec<WorldPeer>,
-    /// When ticks are made.
+    /// The pace of the ticks.
     pub pace: TickPace,
     /// Makes a tick wait until all processes have finished the last one, its handovers and its ghosts. The same
     /// inputs then give the same bytes on any number of processes.

@@ -287,7 +287,7 @@ mod tests {
                 written += 1;
             });
             came.end += count;
-            // Sometimes all bytes, otherwise a part.
+            // Sometimes all bytes arrive at once, otherwise a part.
             let unread = came.unread();
             let taken =
                 if dice >> 61 == 0 { unread.len() } else { (dice >> 20) as usize % (unread.len() + 1) };

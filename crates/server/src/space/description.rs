@@ -25,7 +25,7 @@ struct Component {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorldDescription {
     version: u32,
-    /// 2 or 3.
+    /// Number of dimensions: 2 or 3.
     pub dimensions: usize,
     /// The lower corner of the world's box.
     pub low: Vec<f32>,
@@ -138,7 +138,7 @@ impl WorldDescription {
         WorldBox::new(corner(&self.low)?, corner(&self.high)?).ok()
     }
 
-    /// The components of its entities.
+    /// The components of the world's entities.
     pub fn schema(&self) -> Schema {
         let mut schema = Schema::default();
         for Component { name, bytes } in &self.components {

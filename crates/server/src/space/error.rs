@@ -44,7 +44,7 @@ pub enum SpaceError {
     /// Too many processes.
     #[error("{count} other processes exceed the limit of {max}")]
     Peers {
-        /// Their number.
+        /// The number of other processes.
         count: usize,
         /// The limit.
         max: usize,

@@ -20,7 +20,7 @@ pub(super) struct ProcessLockstep {
     open: bool,
 }
 
-/// The next action.
+/// The next action of a lock-step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockstepAction {
     /// Wait for other processes.

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// When a process makes ticks: never, at an interval, or one directly after another.
+/// The a process makes pace: never, at an interval, or one directly after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TickPace {
     /// No ticks; messages are handled.
@@ -46,7 +46,7 @@ impl TickSchedule {
         };
     }
 
-    /// When the next tick is due; `None` while ticks are suspended.
+    /// Time at which the next tick is due; `None` while ticks are suspended.
     pub(super) fn due_ns(&self) -> Option<u64> {
         (self.pace != TickPace::Hold && self.left != Some(0)).then_some(self.due_ns)
     }

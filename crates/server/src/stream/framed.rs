@@ -209,7 +209,7 @@ impl WebSocketStream {
         self.queue_close(status);
     }
 
-    /// Decodes bytes of the socket in place; the payload is at their beginning then.
+    /// Decodes bytes of the socket in place, and moves the payload to their beginning.
     fn take(&mut self, bytes: &mut [u8]) -> io::Result<DecodedFrames> {
         let mut asked = ControlFrames::default();
         let payload = self.frames.decode(bytes, &mut asked);

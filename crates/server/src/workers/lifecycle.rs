@@ -102,7 +102,7 @@ impl WorkerLifecycle {
                 self.stage = WorkerState::Ready;
                 Some(LifecycleEvent::Ready)
             }
-            // The process takes tasks before it was called.
+            // The process took tasks before the node called it.
             WorkerState::Preparing { .. } | WorkerState::Warm => {
                 self.stage = WorkerState::Ending;
                 Some(LifecycleEvent::Failed)

@@ -99,7 +99,7 @@ fn is_there(kind: u32, position: &[f32; 3]) -> bool {
     kind != 0 && far <= near
 }
 
-/// Checks that no entity moves any more, and that each exists once.
+/// Checks that no entity still moves, and that each exists once.
 fn assert_all_there(kv: &Kv, members: &[Member<Gather>]) {
     kv.put("space/crowded/hold/0", "1").unwrap();
     until("everybody is there, once", kv, members, || {

@@ -85,7 +85,7 @@ fn publish(node: &Node, records: usize) {
 fn claims_of_a_killed_connection_go_to_other_members_at_once() {
     let (node, server) = serve();
     publish(&node, 3);
-    // Its claims last for an hour, so the others do not wait for their end.
+    // The member's claims last for an hour, so the others do not wait for their end.
     let mut dies = Peer::connect(&server);
     join_with(&mut dies, GroupKind::Work, CREDIT, 3_600_000);
     dies.await_subscribed();

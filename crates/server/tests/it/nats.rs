@@ -248,7 +248,7 @@ fn nats_client_that_loses_records_gets_gaps_or_is_disconnected() {
     plain.subscribe("gaps 1");
     told.subscribe("$DUNLIN.seq.gaps 1");
     let mut publisher = node.publisher("gaps").unwrap();
-    // More than the kernel's buffers and the log hold together.
+    // The records are more than the kernel's buffers and the log hold together.
     let payload = vec![b'x'; 1_000];
     let count: u64 = 40_000;
     for _ in 0..count {

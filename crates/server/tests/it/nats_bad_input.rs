@@ -142,7 +142,7 @@ fn client_that_finishes_each_operation_is_never_timed_out() {
     peer.subscribe("halves 1");
     for n in 0..20 {
         peer.send(b"PUB halves 2\r\n");
-        // The server's only thread has read the half when it answers another client.
+        // The server's only thread has read the incomplete operation when it answers another client.
         other.settle();
         peer.send(format!("{n:02}\r\n").as_bytes());
         assert_eq!(peer.text().1, format!("{n:02}"));

@@ -10,7 +10,7 @@ fn pong_follows_the_messages_of_queue_groups() {
     let mut peer = NatsPeer::open(&server);
     peer.say("SUB jobs crew 1\r\nSUB jobs crew 2\r\nSUB jobs.* all 3");
     peer.settle();
-    // More than a member's turn.
+    // The records are more than a member takes in one turn.
     (0..1_000).for_each(|n| peer.publish("jobs", &n.to_string()));
     let mut got = Vec::new();
     peer.settle_with_messages(&mut got);

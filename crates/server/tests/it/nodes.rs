@@ -254,7 +254,7 @@ fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// The numbers of the next records, and the notices, up to this number.
+/// The numbers of the next records, and the notices, up to number `last`.
 fn read_until(subscriber: &mut impl Subscribe, last: u64) -> (Vec<u64>, Vec<Notice>) {
     let (mut numbers, mut notices) = (Vec::new(), Vec::new());
     while numbers.last() != Some(&last) {

@@ -38,7 +38,7 @@ fn each_of_many_subscribers_gets_every_record() {
         subscriber.await_subscribed();
     }
     let mut publisher = node.publisher("s").unwrap();
-    // The thread is busy: one subscriber is ready for the next record at once.
+    // The thread is busy, because the first subscriber always waits for the next record.
     for number in 0..1_000u64 {
         publisher.publish(&number.to_le_bytes()).unwrap();
         assert_eq!(subscribers[0].records(1)[0].0, number + 1);

@@ -22,7 +22,7 @@ use crate::http::{HttpServer, Peer as HttpPeer, socket::Socket};
 use crate::nats_peer::{NatsPeer, nats_address};
 use crate::peer::Peer;
 
-/// More than a task of the runtime may do at once.
+/// A number that is larger than a task of the runtime may do at once.
 const BURST: u64 = 200;
 
 /// A cluster of one with all listeners, on one thread.

@@ -43,7 +43,7 @@ impl WorkersTest {
         self.workers.attached(self.now_ms, [format!("here-{instance}").as_str()].into_iter());
     }
 
-    /// Waits until this many events happened in total.
+    /// Waits until `count` events happened in total.
     fn wait(&mut self, count: usize) -> &[ProviderEvent] {
         let deadline = Deadline::new();
         self.workers.events(self.now_ms, &mut self.said);
@@ -64,7 +64,7 @@ fn written(path: &Path) -> String {
 }
 
 fn is_alive(pid: &str) -> bool {
-    // A zombie that init has yet to reap is no process any more.
+    // A zombie that init has yet to reap is not a process.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
@@ -139,7 +139,7 @@ fn worker_that_ends_or_never_attaches_is_reported_failed() {
 fn warm_worker_process_attaches_after_it_is_called() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("heard");
-    // The process reports that on its standard input, where it is also called.
+    // The process writes that it is prepared to its standard input, from which it also reads the call.
     let script = format!(
         "test $DUNLIN_WORKER_WARM = 1 && echo prepared >&0; read line; echo $line > {0}; sleep 1000",
         file.display()

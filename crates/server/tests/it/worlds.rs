@@ -108,7 +108,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
         drop(self.owners);
     }
 
-    /// The ticks of its regions.
+    /// The ticks of the process's regions.
     pub fn ticks(&self) -> BTreeMap<u32, u64> {
         let ticks = |host: &Host<3, B>| {
             host.regions().map(|(id, region)| (id.0, region.tick_number())).collect::<BTreeMap<_, _>>()
@@ -209,7 +209,7 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
     });
 }
 
-/// A world of this many regions and processes.
+/// A world of `count` regions and processes.
 fn scene(name: &'static str, count: usize, standby: StandbyMode) -> Scene<Walk> {
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (5_000_000, standby);
@@ -218,10 +218,10 @@ fn scene(name: &'static str, count: usize, standby: StandbyMode) -> Scene<Walk> 
     Scene { name, setup, behaviour, regions, expected: count, balance: None, populate }
 }
 
-/// Ends the lease of each process, as if it had been stopped for longer than that.
+/// Ends the lease of each process, as if the process had been stopped for longer than its lease.
 fn end_leases(kv: &Kv, world: &str) {
     for entry in kv.prefix(format!("space/{world}/process/")).unwrap() {
-        // Its process may have taken another lease in the meantime.
+        // The process may have taken another lease in the meantime.
         let _ = kv.revoke(entry.lease);
     }
 }
@@ -234,14 +234,14 @@ fn lose_keys(kv: &Kv, world: &str) {
     }
 }
 
-/// Gives one entity an unused kind; returns the ticks of all regions then.
+/// Gives one entity an unused kind; returns the ticks of all regions at that time.
 fn mark_one(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
     for member in members {
         let mark = dunlin::space::EntityCommand::<3> {
             kind: Some(7),
             ..dunlin::space::EntityCommand::of(EntityId(5))
         };
-        // One of the processes has it.
+        // The command succeeds only at the process that has the entity.
         let _ = member
             .space
             .ask(move |runner| runner.host_mut().apply_client_command(&mark, monotonic_ns()).is_ok());

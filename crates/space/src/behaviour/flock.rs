@@ -11,7 +11,7 @@ use crate::world::Point;
 pub struct Flock {
     /// How far a member sees.
     pub sight: f32,
-    /// Distance that a member keeps from others.
+    /// Distance that a member keeps from other members.
     pub apart: f32,
     /// Highest speed.
     pub speed_max: f32,

@@ -16,7 +16,7 @@ use crate::store::EntityStore;
 pub struct GhostBatch<const D: usize> {
     /// The region that owns the entities.
     pub from: RegionId,
-    /// Epoch of that region's owner.
+    /// Epoch of the owner of the region `from`.
     pub epoch: u64,
     /// Tick after which the batch was taken.
     pub tick: u64,
@@ -63,7 +63,7 @@ impl<const D: usize> GhostBatch<D> {
         self.position.iter_mut().chain(&mut self.velocity).for_each(|column| column.truncate(max));
     }
 
-    /// All ghosts, extrapolated by this many seconds.
+    /// All ghosts, extrapolated by `seconds` seconds.
     pub(super) fn ghosts(&self, seconds: f32) -> impl Iterator<Item = Ghost<D>> + '_ {
         (0..self.len()).map(move |at| {
             let velocity = std::array::from_fn(|axis| self.velocity[axis][at]);
@@ -72,7 +72,7 @@ impl<const D: usize> GhostBatch<D> {
         })
     }
 
-    /// Encoded size of a batch with this many entities.
+    /// Encoded size of a batch with `count` entities.
     pub(crate) fn bytes_of(&self, count: usize) -> usize {
         34 + count * (12 + 8 * D)
     }

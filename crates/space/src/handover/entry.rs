@@ -24,7 +24,7 @@ pub struct HandoverEntry {
 pub enum HandoverStep {
     /// At the source: these entities stand still and are offered to the peer.
     Leaving {
-        /// The peer's epoch, as known then.
+        /// The peer's epoch, as known when the entities were offered.
         addressed: u64,
         /// The entities.
         ids: Vec<EntityId>,

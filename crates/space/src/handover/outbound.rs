@@ -306,7 +306,7 @@ impl Handover {
         }
         let Some(peer) = self.peers.get_mut(&to) else { return };
         peer.outbound.remove(&transfer);
-        // Messages of other transfers carry `settled`; without one in progress it is sent by itself.
+        // Messages of other transfers carry `settled`. Without another transfer, it needs a message of its own.
         let (idle, told) = (peer.outbound.is_empty(), peer.told);
         if idle && told < self.settled(to) {
             self.send(to, transfer, MessageBody::Settled, effects);

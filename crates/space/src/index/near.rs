@@ -27,7 +27,7 @@ impl NearestItems {
         self.words.clear();
     }
 
-    /// The most items that the search returns.
+    /// Maximum number of items that the search returns.
     pub(crate) fn most(&self) -> usize {
         self.count
     }

@@ -11,7 +11,7 @@ pub struct LinearScan<const D: usize> {
 }
 
 impl<const D: usize> LinearScan<D> {
-    /// Creates an empty one.
+    /// Creates an empty index.
     pub fn new() -> LinearScan<D> {
         LinearScan { points: Vec::new() }
     }

@@ -22,9 +22,9 @@ pub struct VisibleEntity<const D: usize> {
     pub tick: u64,
     /// The entity's kind.
     pub kind: u32,
-    /// Position at that tick.
+    /// Position at the last update.
     pub position: Point<D>,
-    /// Velocity at that tick.
+    /// Velocity at the last update.
     pub velocity: Point<D>,
     /// Encoded components, as of the moment when the entity came into sight.
     pub components: Vec<u8>,

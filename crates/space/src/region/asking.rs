@@ -99,7 +99,7 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
         }
     }
 
-    /// Runs entities with sight; vectors as in `by_rows`.
+    /// Runs entities with sight; with the same vector instructions as `by_rows`.
     pub(super) fn by_sight(&mut self, view: &VisibleEntities<D>, progress: &mut TickProgress) {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx512vl") {

@@ -6,8 +6,7 @@ use crate::behaviour::{LANES, Lanes, Motion, OwnEntity, OwnEntityLanes};
 use crate::store::{StoreRows, row_of};
 use crate::world::{Point, WorldBox};
 
-/// Rows with a new velocity are listed if they are at most one in this many. Otherwise all velocities are
-/// sent.
+/// Rows with a new velocity are listed if they are at most an eighth of all rows. Otherwise all velocities are sent.
 const LISTED_PART: usize = 8;
 
 /// Rows that a tick changed, in the order in which they were moved.

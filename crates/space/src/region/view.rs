@@ -47,7 +47,7 @@ impl<const D: usize> VisibleEntities<D> {
         }
     }
 
-    /// Rebuilds the view after `tick`, with ticks of this many `seconds`.
+    /// Rebuilds the view after `tick`, with ticks of `seconds` seconds.
     pub(super) fn look(
         &mut self,
         store: &EntityStore<D>,

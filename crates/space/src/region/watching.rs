@@ -117,7 +117,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(self.state.tick())
     }
 
-    /// Inserts an entity for a client, between two ticks. Returns the last tick before it.
+    /// Inserts an entity for a client, between two ticks. Returns the last tick before the spawn.
     pub fn spawn_for_client(
         &mut self,
         entity: &Entity<'_, D>,
@@ -130,7 +130,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(self.state.tick())
     }
 
-    /// Removes an entity for a client, between two ticks. Returns the last tick before it.
+    /// Removes an entity for a client, between two ticks. Returns the last tick before the removal.
     pub fn despawn_for_client(
         &mut self,
         id: EntityId,

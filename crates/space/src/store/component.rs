@@ -9,7 +9,7 @@ use super::state::StateError;
 pub enum ComponentKind {
     /// One number.
     F32,
-    /// This many bytes, opaque to this crate.
+    /// The given number of bytes, opaque to this crate.
     Bytes(u32),
 }
 

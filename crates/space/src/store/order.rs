@@ -43,7 +43,7 @@ impl SortWindow {
         (window.count > 1).then_some(window)
     }
 
-    /// The row after the last one.
+    /// The row after the window's last row.
     pub(crate) fn end(self) -> usize {
         self.row(self.count.saturating_sub(1) as usize) + 1
     }
@@ -76,7 +76,7 @@ pub(super) struct RowMove {
 impl<const D: usize> EntityStore<D> {
     /// Sorts the rows of a window, which must exist.
     pub(crate) fn sort(&mut self, window: SortWindow, world: &WorldBox<D>) {
-        // Frees its memory afterwards, which is as large as the rows' own.
+        // Frees the memory for the order afterwards, because it is as large as the memory of the rows.
         let rows = (0..window.count as usize).map(|nth| window.row(nth));
         let mut order: Vec<(u64, u32)> =
             rows.clone().map(|row| (Morton::key(world.place(&self.position(row))), row as u32)).collect();

@@ -20,7 +20,7 @@ fn populate<const D: usize, B: Behaviour<D> + Clone>(
     }
 }
 
-/// Runs the same world on this many regions; returns its entities after each tick.
+/// Runs the same world on `regions` regions; returns its entities after each tick.
 fn run<const D: usize, B: Behaviour<D> + Clone>(
     behaviour: &B,
     strip: f32,
@@ -126,8 +126,7 @@ fn walks_and_oscillations_are_equal_on_any_number_of_regions() {
     same_on_any_number::<2, _>(&Oscillate { low: 26.0, high: 74.0 }, 0.5);
 }
 
-/// Without the strip, entities near a border miss some neighbours, which proves that the comparison above can
-/// fail.
+/// Without the strip, entities near a border miss some neighbours, which proves that the comparison can fail.
 #[test]
 fn too_narrow_ghost_strip_changes_the_result() {
     let flock = Flock { sight: 9.0, ..Flock::default() };

@@ -19,7 +19,7 @@ impl Behaviour<3> for Fails {
     }
 }
 
-/// Fails like the behaviour above, for entities that run in groups.
+/// Panics like `Fails`, but runs entities in groups.
 #[derive(Clone)]
 struct FailsTogether;
 

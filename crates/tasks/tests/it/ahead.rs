@@ -3,7 +3,7 @@
 use super::snapshots::{blocks, restored};
 use super::*;
 
-/// Adds a worker with this many slots and tasks ahead.
+/// Adds a worker with `slots` slots and `ahead` tasks ahead.
 fn worker(scene: &mut Scene, slots: u32, ahead: u32) -> u64 {
     let worker = scene.join(0);
     scene.done(TaskCommand::Slots { worker, slots, ahead });

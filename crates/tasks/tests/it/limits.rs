@@ -130,7 +130,7 @@ fn limited_key_value_delays_only_its_own_tasks() {
     assert_eq!(scene.stage(ann[2]), TaskStage::Limited);
     scene.complete(&starts[0], 1_000).unwrap();
     assert_eq!(scene.one_start().task, ann[2]);
-    // Lowered and raised while tasks run, which stay counted.
+    // Limits change while tasks run. These tasks stay counted.
     let limits = vec![KeyLimit::running(b"user", 1)];
     scene.tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
     let rest: Vec<_> = scene.starts().iter().map(|start| start.task).collect();

@@ -142,7 +142,7 @@ struct Cluster {
     starts: BTreeMap<u64, TaskStart>,
     /// Tasks and slots of each worker.
     has: BTreeMap<u64, (u32, u32)>,
-    /// Workers' time that each tenant has had, ms.
+    /// Worker time that each tenant has received, ms.
     had_ms: BTreeMap<String, u64>,
     /// A bit for each shard that ignores allocations.
     deaf: u16,

@@ -143,7 +143,7 @@ impl WorkGroup {
         }
     }
 
-    /// When the next claim or delay ends, ns.
+    /// Time at which the next claim or delay ends, ns.
     pub fn next_tick_ns(&self) -> Option<u64> {
         self.backlog.next_due_ns()
     }

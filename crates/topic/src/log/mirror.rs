@@ -33,7 +33,7 @@ use crate::upstream::Upstream;
 pub use feeding::FeedError;
 pub(super) use finding::UnfedPolicy;
 
-/// The most past epochs that are remembered.
+/// Maximum number of past epochs that are remembered.
 const EPOCHS_MAX: usize = 64;
 /// Maximum number of skipped ranges that are remembered.
 const SKIPS_MAX: usize = 64;
@@ -223,7 +223,7 @@ fn after(at: Position) -> Position {
 }
 
 impl Mirror {
-    /// Whether it is a mirror that subscribers share.
+    /// Whether the log is a mirror that subscribers share.
     fn is_shared(&self) -> bool {
         !self.is_own && !self.private
     }
@@ -297,7 +297,7 @@ impl LogContents {
         }
     }
 
-    /// Marks the state as wrong: the next fed state replaces it, at any position.
+    /// Marks the state as wrong: the next state from the feed replaces it, at any position.
     fn lose_state(&mut self) {
         self.mirror_or_new().placed = false;
     }

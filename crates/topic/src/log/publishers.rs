@@ -36,12 +36,12 @@ impl PublisherCount {
         }
     }
 
-    /// Adds one; `true` if it is the only one of its kind.
+    /// Adds a publisher; returns `true` if it is the only one of its kind.
     pub(crate) fn add(&self, what: PublisherKind) -> bool {
         self.of(what).fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// Removes one; `true` if it was the last of its kind.
+    /// Removes a publisher; returns `true` if it was the last of its kind.
     pub(crate) fn remove(&self, what: PublisherKind) -> bool {
         self.of(what).fetch_sub(1, Ordering::Relaxed) == 1
     }
@@ -93,7 +93,7 @@ fn is_connected(word: u64) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPresence {
     word: u64,
-    /// Report also that a publisher is connected, because the previous node may have reported otherwise.
+    /// Report also that a publisher is connected, because the previous node may have reported that none is.
     wants_all: bool,
 }
 

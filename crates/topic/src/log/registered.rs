@@ -248,7 +248,7 @@ impl Log {
         }
     }
 
-    /// Wakes the next two sleepers that have something to read: every woken cursor does so.
+    /// Wakes the next two sleepers that have something to read. Every woken cursor calls this function.
     pub(crate) fn pass_wake_on(&self) {
         let next = {
             let mut state = self.lock();

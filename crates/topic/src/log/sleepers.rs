@@ -18,7 +18,7 @@ pub(crate) struct SleepingCursor {
     pub(crate) token: u32,
 }
 
-/// The slot of a sleeping cursor, valid until it is removed.
+/// The slot of a sleeping cursor, valid until the cursor is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SleeperId(NonZeroU32);
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::log::ProducerMark;
 use crate::segment::{Commit, PinnedSegment};
 
-/// Appended records that a [`Store`](crate::Store) writes to disk next. Dropping this releases their bytes.
+/// Appended records that a [`Store`](crate::Store) writes to disk next. Dropping the value releases their bytes.
 #[derive(Debug)]
 pub struct StagedRecords {
     pub(super) epoch: u32,
@@ -56,7 +56,7 @@ impl StagedRecords {
         self.runs.last().map_or(0, |run| run.first_seq() + u64::from(run.count()) - 1)
     }
 
-    /// When the last record was appended, ns since the Unix epoch.
+    /// Time at which the last record was appended, ns since the Unix epoch.
     pub fn last_append_ns(&self) -> u64 {
         self.last_append_ns
     }
@@ -88,7 +88,7 @@ impl StagedBatch {
         Cow::Owned(frames)
     }
 
-    /// When the first record was appended, ns since the Unix epoch.
+    /// Time at which the first record was appended, ns since the Unix epoch.
     pub fn first_append_ns(&self) -> u64 {
         self.pinned.frames(self.from.bytes).next().map_or(0, |lying| lying.frame.append_time_ns())
     }

@@ -27,12 +27,12 @@ use crate::segment::{Commit, Segment};
 const BACKLOG_BYTES_MIN: u64 = 64 << 10;
 /// A follower whose backlog exceeds this multiple of the state's size receives the state.
 const BACKLOG_PER_STATE: u64 = 2;
-/// The least bytes of a record.
+/// Minimum size of a record, bytes.
 const RECORD_BYTES_MIN: u64 = 24;
-/// A snapshot is fresh while the bytes appended since then are at most its size divided by this number, or at
+/// A snapshot is fresh while the bytes appended since the snapshot are at most its size divided by this number, or at
 /// most [`FRESH_BYTES_MIN`].
 const FRESH_PART: u64 = 2;
-/// A snapshot is fresh while at most this many bytes were appended since then.
+/// A snapshot is fresh while at most this many bytes were appended since the snapshot.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
 
 /// A log's reducer and its figures.
@@ -78,7 +78,7 @@ pub(crate) enum CatchUp {
 }
 
 impl CatchUp {
-    /// The position that the follower has then.
+    /// The position that the follower has after the catch-up.
     pub(crate) fn position(&self) -> Position {
         match self {
             CatchUp::Nothing(next) => Position { seq: next.seq - 1, ..*next },
@@ -98,7 +98,7 @@ pub(crate) enum Visibility {
     Never,
 }
 
-/// One record with all changes since another.
+/// One record with all changes since an earlier record.
 #[derive(Debug)]
 pub(crate) struct MergedRecord {
     pub(crate) position: Position,

@@ -469,7 +469,7 @@ impl DiskProgress {
     }
 }
 
-/// The most bytes that an append takes on disk.
+/// Maximum number of bytes that an append takes on disk.
 fn charged(append: &AppendOptions, bytes: u64) -> u64 {
     if append.mark.is_some() { bytes + MARK_BYTES } else { bytes }
 }

@@ -10,7 +10,7 @@ use crate::fixture::*;
 
 const BYTES: usize = 16 << 10;
 
-/// A payload that counts when it is freed.
+/// A payload that increments a counter when it is freed.
 struct CountedPayload {
     bytes: Vec<u8>,
     freed: Arc<AtomicUsize>,

@@ -17,7 +17,7 @@ fn overrun_subscriber_receives_exact_gaps() {
     let mut reader = subscriber(&topic, &earliest());
     let mut witness = Witness::from_seq(1);
     for round in 0..50 {
-        // From a part of the history to several times as much.
+        // Publishes from a part of the history to several times as much.
         ledger.publish(20 + round * 30, 100);
         reader.drain(1 + round as usize * 11, |event| witness.saw(event)).unwrap();
     }

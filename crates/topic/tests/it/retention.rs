@@ -113,7 +113,7 @@ fn age_counts_from_each_records_own_append() {
     let mut ledger = Ledger::of(&topic);
     ledger.publish(3, 1_000);
     pass(Duration::from_secs(9));
-    // Needs a segment of its own: the first three are sealed now.
+    // Needs a segment of its own, because the segment of the first three is sealed.
     ledger.publish(1, 5_000);
     pass(Duration::from_secs(5));
     topic.expire(MANUAL.now_ns());
@@ -167,7 +167,7 @@ fn payloads_by_reference_count_as_history() {
     let mut publisher = topic.publisher("t");
     for _ in 0..500 {
         publisher.publish(Bytes::from(vec![1; 50_000])).unwrap();
-        // One segment's worth of payloads may come on top, and one payload.
+        // The budget may exceed the history by one segment and one payload.
         assert!(budget.used() <= bytes + bytes / 8 + (50_000 + 4_096) * 2, "{}", budget.used());
     }
     assert!(retained(&topic) >= 10);

@@ -87,7 +87,7 @@ class Nats:
         except (TimeoutError,OSError,EOFError): s.f=s.s.makefile('rb')
         s.s.settimeout(3); return s.q.pop(0) if s.q else None
     def errs(s): e,s.err=s.err,[]; return e
-# own protocol
+# Dunlin's own protocol
 def T(x): x=x.encode() if isinstance(x,str) else x; return struct.pack('<H',len(x))+x
 def M(kind,body=b'',flags=0):
     n=8+len(body); pad=-n%8; return struct.pack('<IBBH',n+pad,kind,flags,0)+body+b'\0'*pad

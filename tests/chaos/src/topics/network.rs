@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use dunlin_replica::seed::Seed;
 
-/// The network of a run, which is removed when this is dropped.
+/// The network of a run, which is removed when the value is dropped.
 #[derive(Debug)]
 pub struct Network {
     /// The prefix of all names.
@@ -16,7 +16,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes the network for this many nodes. Fails if the user lacks the permission.
+    /// Makes the network for `nodes` nodes. Fails if the user lacks the permission.
     pub fn make(nodes: usize) -> Result<Network> {
         let mut seed = Seed::new(Seed::fresh());
         let (name, subnet) = (format!("dl{:06x}", seed.draw() & 0xff_ffff), seed.between(60, 250) as u8);

@@ -24,7 +24,7 @@ pub enum Fault {
 pub struct Step {
     /// The fault.
     pub fault: Fault,
-    /// Its duration in ms.
+    /// The duration of the fault in ms.
     pub hold_ms: u64,
     /// The pause in ms.
     pub rest_ms: u64,

@@ -68,7 +68,7 @@ struct Clients {
     readers: Vec<JoinHandle<Result<Trace>>>,
 }
 
-/// Runs a seed.
+/// Runs the test of a seed.
 pub fn run(stage: &TopicsStage, seed: u64) -> Result<Report> {
     let dir = stage.dir.join(format!("topics-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);

@@ -121,7 +121,7 @@ fn wildcards(trial: &mut Trial<'_>) -> Result<()> {
     subjects.insert(reader.record()?.subject);
     subjects.insert(reader.record()?.subject);
     ensure!(subjects.iter().eq(["news.a.uk", "news.b.uk"]), "{subjects:?}");
-    // The other subscriptions received nothing before this.
+    // The other subscriptions received nothing before this record.
     trial.publisher("news.a.uk")?.publish("last")?;
     let last = reader.record()?;
     ensure!(last.payload == b"last", "{last:?}");

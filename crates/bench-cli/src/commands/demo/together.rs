@@ -80,7 +80,7 @@ impl CombinedDemoOptions<'_> {
                 .work
                 .map(|work| scope.spawn(move || or_all(self.tasks(work, urls, voice, closing, stop))));
             let markets = or_all(self.markets(&mut nodes, voice, closing, stop));
-            // In a single round, tasks run while the nodes are no longer killed.
+            // In a single round, the tasks continue after the last kill of a node.
             let tasks = tasks.map(|tasks| {
                 tasks.join().unwrap_or_else(|_| Err(anyhow!("the thread that runs the tasks panicked")))
             });

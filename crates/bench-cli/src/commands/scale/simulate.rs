@@ -1,4 +1,4 @@
-//! `scale simulate`: the document's tables, from simulated clusters.
+//! `scale simulate`: the tables of Dunlin's requirements, from simulated clusters.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -317,7 +317,7 @@ fn policies(arguments: &SimulateArguments) -> Result<PrintedTable> {
 fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<PrintedTable> {
     let (name, workload) = workloads(arguments)?.swap_remove(0);
     let mean_us = arguments.task_ms * 1_000.0;
-    // The document's workers: about 17 ms of CPU per task at 85 tasks per second, 57 % of 8 GB.
+    // The workers of Dunlin's requirements: about 17 ms of CPU per task at 85 tasks per second, 57 % of 8 GB.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let policy = policy(arguments, name);
     let rows = sim::savings(arguments.seed, &workload, &policy, mean_us, prices, (need, "m6i.large"));

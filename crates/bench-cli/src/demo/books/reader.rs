@@ -169,7 +169,7 @@ fn follow<S: Subscribe>(
         if is_through(&replica, stage) || stage.over.load(Ordering::Acquire) {
             break true;
         }
-        // After the last line, no reader is cut.
+        // After the recording's last line, no reader ends early.
         if span.is_some_and(|span| begun.elapsed() >= span) && stage.ends.get().is_none() {
             break false;
         }

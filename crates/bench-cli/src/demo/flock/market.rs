@@ -25,7 +25,7 @@ use crate::demo::books::Oracle;
 use crate::demo::recording::MarketRecording;
 use crate::demo::schedule::schedule;
 
-/// The most lines published together.
+/// Maximum number of lines published together.
 const TOGETHER_MAX: usize = 512;
 /// The pause before refused records are published again.
 const AGAIN: Duration = Duration::from_millis(20);

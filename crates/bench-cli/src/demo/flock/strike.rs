@@ -20,10 +20,10 @@ const SUBSCRIBERS: u64 = 2;
 /// How long to wait for cut subscribers. Readers that have read everything receive nothing more.
 const SUBSCRIBERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// When the demo kills nodes: a number of times in all, or at an interval.
+/// The the demo kills times: a number of times in all, or at an interval.
 #[derive(Debug, Clone, Copy)]
 pub enum KillPlan {
-    /// The positions of the kills: each at its share of the lines.
+    /// The given number of kills, spread over the lines.
     Among(usize),
     /// A kill in each interval of this duration while lines are played.
     Every(Duration),

@@ -50,7 +50,8 @@ impl EntityCount {
     }
 }
 
-/// Pairs of aircraft within this many km, by the octree and by comparing all.
+/// Counts the pairs of aircraft that are at most this distance in km apart, once by the octree and once by comparing
+/// all aircraft.
 pub fn pairs<'a>(
     states: impl Iterator<Item = &'a RegionState<3>>,
     world: WorldBox<3>,

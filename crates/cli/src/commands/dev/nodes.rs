@@ -22,7 +22,7 @@ use crate::table::TextTable;
 
 /// How long a process may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// The first node uses the next port, the second the one after that.
+/// The first node uses the next port, and the second node uses the port after it.
 const CLUSTER_PORT: u16 = 6221;
 /// How long the nodes may take until all are voters.
 const VOTES_WITHIN: Duration = Duration::from_secs(30);
@@ -103,7 +103,7 @@ fn remaining_nodes_text(left: usize, count: u32) -> &'static str {
     }
 }
 
-/// A directory that is removed when this is dropped.
+/// A directory that is removed when the value is dropped.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {

@@ -157,7 +157,7 @@ impl Recorder {
     /// Fails if a topic was created again without a state, because its records could not be interpreted.
     fn check_states(&mut self, client: &Client) -> Result<()> {
         for topic in std::mem::take(&mut self.suspect) {
-            // An unreachable node or a deleted topic is no proof.
+            // If the node cannot be reached or the topic was deleted, nothing is known about the state.
             if client.describe_topic(&topic).is_ok_and(|described| described.config.reducer.is_none()) {
                 let why = "was created again without a state, so the recording ends here";
                 return Err(CommandRefusal(format!("topic {topic:?} {why}")).into());

@@ -46,7 +46,7 @@ impl LockedProgram {
         let pipe = process.stdin.take();
         let group = pid_of(&process)?;
         let mut said = [0];
-        // The guard writes when the signals for which it waits no longer end the group.
+        // The guard reports that it is ready once it handles the signals that would otherwise end it.
         let heard = process.stdout.take().map(|mut out| out.read_exact(&mut said));
         let mut guard = LockedProgram { process, group, pipe, deadline: None };
         if !matches!(heard, Some(Ok(()))) || said != [READY] {
@@ -153,7 +153,7 @@ fn watch(suspended: &AtomicBool) -> Result<(), Errno> {
         });
         let readable = poll(&mut [PollFd::new(&pipe, PollFlags::IN)], left.as_ref());
         if suspended.swap(false, Ordering::Relaxed) {
-            // A stopped command would hold the lock in vain.
+            // A stopped command would hold the lock without using it.
             let _ = kill_process_group(getpgrp(), Signal::CONT);
         }
         match readable

@@ -66,7 +66,7 @@ struct SnapshotMaker {
 }
 
 impl SnapshotThread {
-    /// Starts the thread for the regions whose owner's node is at `url`, which is `node`.
+    /// Starts the thread for the regions whose owner's node is `node`, with the address `url`.
     pub fn start(
         node: Node,
         client: Client,

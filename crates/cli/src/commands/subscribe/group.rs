@@ -47,7 +47,7 @@ pub struct GroupArguments {
     pub command: Vec<String>,
 }
 
-/// When `dunlin sub` acknowledges the records of a work group: the values of option `--ack`.
+/// How `dunlin sub` acknowledges the records of a work group: the values of option `--ack`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AckMode {
     Auto,

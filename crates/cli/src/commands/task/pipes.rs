@@ -22,7 +22,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// The first bytes that a command wrote to a pipe, and the total number of bytes.
 #[derive(Debug, Default)]
 pub struct PipeOutput {
-    /// The first bytes.
+    /// The first bytes of the output.
     pub kept: Vec<u8>,
     /// The total number of bytes.
     pub bytes: u64,
@@ -47,7 +47,8 @@ struct Output {
 }
 
 impl<'p> Pipes<'p> {
-    /// Takes a child's pipes: writes `payload` to it, and keeps this many bytes of its output.
+    /// Takes a child's pipes: writes `payload` to it, and keeps at most the given numbers of bytes of its output and
+    /// errors.
     pub fn of(
         child: &mut Child,
         payload: &'p [u8],

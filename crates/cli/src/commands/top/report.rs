@@ -67,7 +67,7 @@ impl NodeReport {
         self.said.get(about).unwrap_or(&Value::Null)
     }
 
-    /// When the last part was published, in Unix ms.
+    /// Time at which the last part was published, in Unix ms.
     pub fn said_at(&self) -> Option<u64> {
         self.of(ALL[ALL.len() - 1])["at_ms"].as_u64()
     }

@@ -104,7 +104,7 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
 }
 
 impl Arguments {
-    /// 0 means the node's default.
+    /// The settings of the topic; 0 means the node's default.
     fn config(&self) -> TopicConfig {
         let narrow = |size: ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
         TopicConfig {

@@ -56,7 +56,7 @@ impl AttachmentShared {
             let rest = match (phase.is_driven, phase.idle) {
                 _ if is_ending => Duration::ZERO,
                 (true, _) if left_ago >= LOOK => LOOK,
-                // A waiting thread was woken to drive.
+                // A waiting thread was woken to read the connection.
                 (true, _) | (false, 1..) => LEFT_ALONE,
                 (false, 0) => LEFT_ALONE.saturating_sub(left_ago),
             };
@@ -88,7 +88,7 @@ impl AttachmentShared {
         ControlFlow::Continue(())
     }
 
-    /// Stops driving. Another waiting thread drives next, or after a while the worker's own.
+    /// Stops driving. Another waiting thread drives next, or after a while the worker's own thread.
     pub(super) fn leave(&self, phase: &mut Phase) {
         if std::mem::take(&mut phase.is_driven) {
             phase.left_at = Some(Instant::now());

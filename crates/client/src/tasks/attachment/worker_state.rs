@@ -167,8 +167,8 @@ impl WorkerState {
         slots.saturating_sub(u32::try_from(self.stray.len()).unwrap_or(u32::MAX))
     }
 
-    /// Requests one more task after the end of a task that the cluster counts as another worker's. A worker
-    /// that attaches again sends its number of slots.
+    /// Requests one more task after the end of a task that the cluster counts for another worker. A worker that
+    /// attaches again sends its number of slots.
     fn take_one_more(&mut self) {
         if self.is_attached && !self.is_draining {
             let pull = TaskCommand::Pull { worker: self.worker, credit: 1 };

@@ -16,9 +16,9 @@ pub(super) struct RemoteMember {
     membership: Arc<RemoteMembership>,
     waiter: Arc<Waiter>,
     next: Option<RemoteEvent>,
-    /// The last record.
+    /// The last record that the member received.
     given: Box<[u8]>,
-    /// Its position, and the number of the owner that sent it.
+    /// The position of the last record, and the number of the owner that sent it.
     given_at: (Position, u32),
     lost: u64,
 }

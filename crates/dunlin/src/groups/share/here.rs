@@ -21,7 +21,7 @@ pub(super) struct Here {
     ahead: u32,
     taken: VecDeque<Taken>,
     frames: Vec<u8>,
-    /// The last record.
+    /// The last record that the member received.
     given: Option<(usize, u64)>,
     confirms: ConsumptionMode,
 }

@@ -30,7 +30,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok(())
     }
 
-    /// Adds an entity that a client spawns. Returns its region and the last tick before it.
+    /// Adds an entity that a client spawns. Returns its region and the last tick before the spawn.
     pub fn spawn_for_client(
         &mut self,
         entity: &Entity<'_, D>,
@@ -89,7 +89,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         running.region.despawn(id, &mut running.out)
     }
 
-    /// Removes an entity that a client despawns. Returns its region and the last tick before that.
+    /// Removes an entity that a client despawns. Returns its region and the last tick before the removal.
     pub fn despawn_for_client(&mut self, id: EntityId, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
         let running = self.with_entity(id)?;
         let tick = running.region.despawn_for_client(id, now_ns, &mut running.out)?;

@@ -15,9 +15,9 @@ const FIGURES_EVERY: Duration = Duration::from_millis(250);
 /// Counters of one region since it began on this node: entities, ticks and handovers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionFigures {
-    /// Its world.
+    /// The region's world.
     pub world: String,
-    /// Its number in the world.
+    /// The region's number in the world.
     pub region: RegionId,
     /// The epoch of this owner.
     pub epoch: u64,

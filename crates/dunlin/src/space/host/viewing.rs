@@ -44,7 +44,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// Applies a command to an entity of a region here. Returns the region and the last tick before it.
+    /// Applies a command to an entity of a region here. Returns the region and the last tick before the command.
     pub fn apply_client_command(
         &mut self,
         command: &EntityCommand<'_, D>,

@@ -62,7 +62,7 @@ impl DiskLog {
         if log.is_stateful() {
             let snapshot = self.reader.latest_snapshot().map_err(|error| error.to_string())?;
             taken_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
-            // Also if the log's records are gone: the next start finds this epoch and later ones.
+            // Restores the snapshot even if the log's records are gone: the next start finds this epoch and later ones.
             if let Some(snapshot) = &snapshot {
                 log.restore_state(taken_through, &snapshot.bytes).map_err(|error| error.to_string())?;
             }

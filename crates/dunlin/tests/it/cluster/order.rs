@@ -62,7 +62,7 @@ fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String>
 #[test]
 fn moved_topic_keeps_the_order_of_records_in_flight() {
     let in_order: Vec<String> = (1..=6).map(|number| number.to_string()).collect();
-    // To a third node, and to the publisher's own node.
+    // The topic moves to a third node, and to the publisher's own node.
     for (to, has_producer) in [(3, false), (3, true), (1, false), (1, true)] {
         let all = moved_behind_records_on_their_way(to, has_producer);
         assert_eq!(all, in_order, "moved to node {to}, with a producer: {has_producer}");

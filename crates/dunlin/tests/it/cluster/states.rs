@@ -21,7 +21,7 @@ fn stateful_topic_at(stage: &TestCluster, id: u64, name: &str) {
 
 fn set(node: &Node, topic: &str, key: u64, value: u64) {
     let (key, value) = (key.to_le_bytes(), value.to_le_bytes());
-    // An owner whose lease ended while the machine was busy appends nothing until it has another.
+    // An owner whose lease ended while the machine was busy appends nothing until it has another lease.
     until("an owner appends the record", || {
         let mut draft = Draft::from(&value);
         draft.meta.key = Some(&key);

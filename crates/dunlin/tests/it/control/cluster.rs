@@ -61,7 +61,7 @@ fn isolated_node_refuses_in_time_and_serves_only_stale_reads() {
 #[test]
 fn watch_from_a_future_revision_opens_without_a_majority() {
     let mut limits = limits();
-    // Longer than a test may take.
+    // The limit is longer than a test may take.
     limits.raft.answer_ms_max = 3_600_000;
     let stage = TestCluster::of(3, limits);
     block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
@@ -193,7 +193,7 @@ fn restarted_cluster_keeps_its_epoch_and_history() {
     for round in 1..=4_u64 {
         (1..=3).for_each(|id| stage.stop(id));
         (1..=3).for_each(|id| stage.start(id));
-        // Each node as soon as it leads.
+        // Each node receives a command as soon as it leads.
         std::thread::scope(|scope| {
             for id in 1..=3 {
                 let control = stage.control(id);

@@ -112,7 +112,7 @@ impl Transport for TestTransport {
             };
             let is_ours = request.first() == Some(&0xc0);
             let answer = node.receive(request).await;
-            // Without this, the last reference would end on the node's own thread.
+            // Otherwise the last reference would end on the node's own thread.
             std::thread::spawn(move || drop(node));
             let ways = ways.read().unwrap();
             let is_lost = ways.cut.contains(&(to, from)) || is_ours && ways.losing;

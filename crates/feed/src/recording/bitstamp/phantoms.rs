@@ -88,7 +88,7 @@ fn price_text(price: i64) -> String {
 /// Opening orders that no event has named, and evidence from the market.
 #[derive(Debug, Default)]
 pub(super) struct Phantoms {
-    /// By price and id.
+    /// Opening bids, by price and id.
     bids: BTreeSet<(i64, u64)>,
     asks: BTreeSet<(i64, u64)>,
     evidence: VecDeque<(u64, PhantomProof)>,

@@ -11,7 +11,7 @@ pub struct BitstampTally {
     pub changed: u64,
     /// Deleted orders, without the closing's.
     pub deleted: u64,
-    /// Of the changed and deleted orders, those that a trade filled in part or whole.
+    /// Changed and deleted orders that a trade filled in part or whole.
     pub fills: u64,
     /// Rows at the end by which the recorder emptied the book; not passed on.
     pub closing: u64,

@@ -16,11 +16,11 @@ use super::compare::policy_scenario;
 pub struct CostRow {
     /// The strategy.
     pub strategy: String,
-    /// Monthly cost without it.
+    /// Monthly cost without the strategy.
     pub before: f64,
-    /// Monthly cost with it.
+    /// Monthly cost with the strategy.
     pub after: f64,
-    /// Its risk: `very low` to `high`.
+    /// The strategy's risk: `very low` to `high`.
     pub risk: &'static str,
     /// Evidence for the risk from the runs.
     pub seen: String,

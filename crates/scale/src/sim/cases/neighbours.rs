@@ -8,15 +8,15 @@ use crate::sim::workload::Workload;
 /// The quotas of a simulated tenant, and how much of them its tasks used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantRow {
-    /// Its name.
+    /// The tenant's name.
     pub tenant: String,
     /// Quota of cores.
     pub cpu_quota: f64,
     /// Quota of memory, bytes.
     pub memory_quota: u64,
-    /// Mean cores held by its tasks.
+    /// Mean cores held by the tenant's tasks.
     pub cpu: f64,
-    /// Mean memory held by its tasks, bytes.
+    /// Mean memory held by the tenant's tasks, bytes.
     pub memory: u64,
     /// Whether both peaks were within the quotas.
     pub is_compliant: bool,
@@ -62,11 +62,11 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
 pub struct NoisyNeighbourRow {
     /// Share of all workers that the usual load needs.
     pub load: f64,
-    /// Its name.
+    /// The tenant's name.
     pub tenant: String,
-    /// Completed tasks per second before.
+    /// Completed tasks per second before the first tenant submits more.
     pub before_per_s: f64,
-    /// Completed tasks per second meanwhile.
+    /// Completed tasks per second while the first tenant submits more.
     pub during_per_s: f64,
 }
 

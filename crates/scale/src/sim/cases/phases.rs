@@ -66,7 +66,7 @@ pub struct WarmPoolRow {
 
 const SLOW: Service = Service { mean_us: 200_000.0, spread: 0.1 };
 const STEP_MS: u64 = 20;
-/// When the load changes, ms.
+/// Time at which the load changes, ms.
 const CHANGE_MS: u64 = 120_000;
 
 /// Runs a scale-out for each trigger, with the requirements' delays and no failed starts.

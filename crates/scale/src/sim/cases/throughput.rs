@@ -18,7 +18,7 @@ pub struct ThroughputRow {
     pub efficiency_nominal: f64,
     /// Use of the resources with a constant backlog.
     pub used: Utilization,
-    /// Times from submission to start at 0.9 of that rate, with random arrivals.
+    /// Times from submission to start at 0.9 of the measured throughput, with random arrivals.
     pub waits: WaitTimes,
     /// Times from submission to completion.
     pub done: WaitTimes,

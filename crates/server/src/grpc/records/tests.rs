@@ -132,7 +132,7 @@ proptest! {
         let mut out = OutgoingMessages::default();
         say_records(&mut out, &run);
         prop_assert_eq!(&out.finish()[..], &expected[..]);
-        // Also behind another message.
+        // The encoding is the same behind another message.
         let mut out = OutgoingMessages::default();
         out.push(&v1::Advance::default());
         say_records(&mut out, &run);

@@ -93,7 +93,7 @@ fn start(query: &QueryParameters, headers: &HeaderMap, epoch: u32) -> Result<Sta
 }
 
 impl WatchEvents {
-    /// Writes the position if it changed since the last id. Returns whether it did.
+    /// Writes the position if it changed since the last id. Returns whether the position changed.
     fn say_where(&mut self, out: &mut String) -> bool {
         let mut last_position = self.last_position;
         self.subscriber.for_each_position(|_, position| last_position = position);

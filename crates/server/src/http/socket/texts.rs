@@ -227,7 +227,7 @@ impl JsonSocket {
             Poll::Ready(Err(end)) => return Poll::Ready(Err(end)),
             Poll::Pending => {}
         }
-        // Subscriptions after the last one have their turn first.
+        // Subscriptions with higher ids than the last one served come first.
         let turn = self.turn;
         let (before, behind): (Vec<_>, Vec<_>) = self.readings.iter_mut().partition(|(id, _)| **id <= turn);
         for (id, reading) in behind.into_iter().chain(before) {

@@ -16,7 +16,7 @@ const LIKE_VERSION: &str = "2.10.0";
 const PROTOCOL: u32 = 1;
 /// The cluster name in INFO.
 const CLUSTER: &str = "dunlin";
-/// The error text when the node has as many connections as it may.
+/// The error text when the node has the maximum number of connections.
 const FULL: &str = "maximum connections exceeded";
 
 impl Session {

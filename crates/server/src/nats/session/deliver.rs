@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Picks channels with records, from the head of the queue. Sends notices that it finds.
+    /// Picks channels with records, from the head of the queue. Sends the notices that the search finds.
     fn choose(&mut self, turn: &mut Vec<u32>, pace: &WritePacer) {
         turn.clear();
         for _ in 0..self.line.len() {

@@ -1,4 +1,5 @@
-//! Encodes records as messages: the positions of a write's bytes, and how they move the channels' cursors.
+//! Encodes records as messages. Notes the position of each message in a write, and moves the channels' cursors by the
+//! bytes that were sent.
 
 use std::sync::Arc;
 

@@ -50,7 +50,7 @@ impl BatchRecord<'_> {
 /// The records of a batch, in order.
 pub(super) type PublishedBatch<'b> = Vec<BatchRecord<'b>>;
 
-/// An empty batch that reuses the memory of another.
+/// An empty batch that reuses the memory of another batch.
 pub(super) fn emptied<'b>(mut run: PublishedBatch<'_>) -> PublishedBatch<'b> {
     run.clear();
     run.into_iter().map(|_| unreachable!("it is empty")).collect()
@@ -318,8 +318,7 @@ impl Session {
         self.outbound.control.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a record. If the topic is full, the session is afterwards in its list of waiters, and a second
-    /// attempt has failed too.
+    /// Appends a record. If the topic is full, adds the session to the topic's list of waiters, and tries once more.
     fn try_append(
         &mut self,
         run: &PublishedBatch<'_>,

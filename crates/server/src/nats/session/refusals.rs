@@ -1,7 +1,7 @@
 //! Refused records: one `-ERR` for each record, as from nats-server, even if many are refused together.
 //!
-//! Limit: `CONTROL_BYTES_MAX` of text at once. Above the limit, only one text and its count wait. The session
-//! then stops reading, and stops reporting owners' refusals.
+//! Limit: `CONTROL_BYTES_MAX` of text at once. Further refusals wait as a text and its count. The session then stops
+//! reading, and reports no owners' refusals.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ pub(super) struct PendingRefusals(VecDeque<RepeatedRefusal>);
 #[derive(Debug)]
 struct RepeatedRefusal {
     text: String,
-    /// Records without their `-ERR`; at least one.
+    /// Number of refused records whose `-ERR` is not sent yet; at least one.
     records: usize,
 }
 

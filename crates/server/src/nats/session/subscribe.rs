@@ -229,7 +229,7 @@ impl Session {
                 let is_of_some = filter.is_some();
                 match self.join(subscription, &log, filter, start) {
                     // The client may not join the group of a topic that was created later: the subscription continues
-                    // with the others.
+                    // with the other topics.
                     Err(SubscribeError::Forbidden(why)) if start == Start::Earliest => {
                         self.refuse_later_topic(subscription, &log, is_of_some, &why);
                         Ok(())

@@ -15,7 +15,7 @@ pub(super) const SEQUENCED: &str = "$DUNLIN.seq.";
 /// A subscription of the client.
 #[derive(Debug)]
 pub(super) struct Subscription {
-    /// The client's name for it.
+    /// The client's name for the subscription.
     pub(super) sid: Box<[u8]>,
     /// The pattern. A subscription inside an inbox keeps the inbox open.
     pub(super) pattern: Pattern,
@@ -36,7 +36,7 @@ pub(super) struct Subscription {
     /// The reply inbox for subjects with the client's own prefix. The inbox ends with the last subscription that
     /// uses it.
     pub(super) answers: Option<Inbox>,
-    /// When other nodes last answered that they have no subscriber for the same subjects.
+    /// Time at which other nodes last answered that they have no subscriber for the same subjects.
     pub(super) alone_since: Option<Instant>,
     /// Receives logs of topics that are created later.
     pub(super) newcomers: Arc<NewLogs>,

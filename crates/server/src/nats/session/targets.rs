@@ -51,7 +51,7 @@ pub(super) struct PublishTarget<'a> {
     pub(super) tail: &'a str,
 }
 
-/// Why there is no topic.
+/// The reason why a record has no topic.
 #[derive(Debug)]
 pub(super) enum TargetError {
     /// The subject is invalid.

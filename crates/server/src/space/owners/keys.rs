@@ -25,7 +25,7 @@ pub(super) struct ProcessRecord {
 /// owner's state counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct RegionMemory {
-    /// The epoch of the owner whose state it is.
+    /// The epoch of the region's owner at the time of the state.
     pub(super) epoch: u64,
     /// Whether the process was that owner; otherwise it was a standby whose copy counted.
     pub(super) owner: bool,

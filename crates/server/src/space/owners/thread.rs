@@ -44,7 +44,7 @@ pub struct RegionOwnershipConfig {
     pub look: Duration,
     /// How long a region waits for a process with a copy.
     pub patience: Duration,
-    /// When ticks are made.
+    /// The pace of the ticks.
     pub pace: TickPace,
     /// Data from which this program creates the world again; part of the world's [`WorldDescription`].
     pub recipe: Value,
@@ -145,7 +145,7 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     held: BTreeMap<RegionId, (u64, u64)>,
     /// Regions that run here, with their epochs.
     pub(super) claims: BTreeMap<RegionId, u64>,
-    /// Their last standbys in the claim's epoch.
+    /// The last standbys of these regions, in the claim's epoch.
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
     /// The newest known version of the partition.
     pub(super) cut_version: u64,

@@ -14,7 +14,7 @@ use crate::tcp::session::{ConnectionLost, Phase, Session};
 const FAREWELL_MS: u32 = 1_000;
 /// How long a session waits for responses that it owes, ms: no command takes longer.
 const ANSWERS_MS_MAX: u32 = 7_000;
-/// When clients are to reconnect after the node stops, ms.
+/// Time after which clients are to reconnect, once the node stops, ms.
 const RECONNECT_AFTER_MS: u32 = 100;
 
 #[derive(Debug, Default)]

@@ -63,7 +63,7 @@ impl Session {
         }
     }
 
-    /// Picks channels with records, from the head of the queue. Sends notices that it finds.
+    /// Picks channels with records, from the head of the queue. Sends the notices that the search finds.
     fn choose(&mut self, turn: &mut Vec<u32>, pace: &WritePacer) {
         turn.clear();
         if self.is_closing() || !self.announcing.is_empty() {

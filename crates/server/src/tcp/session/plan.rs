@@ -1,4 +1,4 @@
-//! One write: the positions of its bytes, and how they move the channels' cursors.
+//! One write: notes which bytes belong to which channel, and moves the channels' cursors by the bytes that were sent.
 //!
 //! Small pieces are copied together; larger ones are borrowed from their segments.
 
@@ -27,7 +27,7 @@ pub(super) struct CursorMove {
     pub(super) advance_bytes: u32,
     /// The message's bytes in the write; empty for skipped records.
     pub(super) bytes: Range<usize>,
-    /// Whether the next message continues after this one: this one is sent, or lost on purpose.
+    /// Whether the client continues after this message, because the message was sent or is lost on purpose.
     pub(super) is_reported: bool,
     /// Bytes of a state, instead of records.
     pub(super) state: Option<usize>,

@@ -297,8 +297,7 @@ impl Session {
         HandleOutcome::Handled
     }
 
-    /// Appends a batch. If the topic is full, the session is afterwards in its list of waiters, and a second
-    /// attempt has failed too.
+    /// Appends a batch. If the topic is full, adds the session to the topic's list of waiters, and tries once more.
     fn append(
         &self,
         open: &Open,

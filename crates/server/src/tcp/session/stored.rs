@@ -83,7 +83,7 @@ impl PendingAcks {
 }
 
 impl AckQueue {
-    /// Takes the batches that are stored or failed; the waiter is notified of the others.
+    /// Takes the batches that are stored or failed; the waiter is notified of the other batches.
     fn settle(&mut self, waiter: &Arc<Waiter>) -> AckOutcome {
         let mut outcome = AckOutcome::default();
         while let Some(first) = self.waiting.front() {

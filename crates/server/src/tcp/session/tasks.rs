@@ -78,7 +78,7 @@ struct PendingRequest {
 /// An attached worker.
 #[derive(Debug)]
 struct AttachedWorker {
-    /// The request that attached it.
+    /// The request that attached the worker.
     request: u32,
     /// The tenants whose tasks the worker runs; empty for all.
     tenants: Vec<Vec<u8>>,

@@ -31,7 +31,7 @@ pub(super) fn acknowledged_to_wire(acknowledged: AckLevel) -> AckKind {
     }
 }
 
-/// Zero means the node's default.
+/// Converts a topic's settings; zero means the node's default.
 pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicConfig) -> TopicConfig {
     let mut made = defaults.clone();
     made.pattern = (!config.pattern.is_empty()).then(|| config.pattern.to_owned());

@@ -149,7 +149,7 @@ fn guessing_is_throttled_even_for_the_right_password() {
         }
     }
     assert_eq!(last, Some(ErrorCode::RateLimit));
-    // Fails until the throttle accepts the attempt. Every refusal before that is the throttle's.
+    // The attempt fails until the throttle accepts it. Every refusal before that comes from the throttle.
     until("the throttle lets the right password in", || match ana() {
         Ok(_) => true,
         refused => {

@@ -150,7 +150,7 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
         assert_eq!(refused.code(), Some(ErrorCode::Forbidden), "{denied}");
     }
     assert!(matches!(guest.watch("a/1", WatchFrom::Now), Err(WatchError::Kv(_))));
-    // A reader of the topic of changes itself sees no more than that.
+    // A subscriber of the topic of changes receives only the same keys.
     let options = SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Fail, ..Default::default() };
     let seen = raw(&guarded.by_password("ana"), options.clone(), 5);
     assert_eq!(seen, ["1 a/1", "4 a/2", "5 a/1"], "nothing is missing: what is left out is skipped");

@@ -37,11 +37,11 @@ fn nats_client_over_its_rate_waits_and_loses_nothing() {
     let guarded = Guarded::with(users, |config| config.limits.nats.rate_wait_ms_max = 3_600_000);
     let (mut ana, mut bob) = (guarded.nats_by_password("ana"), guarded.nats_by_password("bob"));
     let last = |topic: &str| guarded.node.topic(topic).map_or(0, |topic| topic.logs()[0].info().next_seq - 1);
-    // More than a second's worth.
+    // 150 records are more than the limit of a second.
     ana.send("PUB slow 1\r\nx\r\n".repeat(150).as_bytes());
     ana.settle();
     assert_eq!(last("slow"), 150, "none was refused");
-    // Ten minutes' worth. Other users do not wait for it.
+    // At one record a second, 600 records take ten minutes. Other users do not wait for them.
     guarded.rewrite(&users.replace("= 100\n", "= 1\n"));
     ana.send("PUB slow 1\r\nx\r\n".repeat(600).as_bytes());
     (0..20).for_each(|_| bob.publish("free", "x"));
@@ -212,7 +212,7 @@ fn one_user_cannot_use_up_all_groups() {
     join(&bob, groups_max).unwrap();
 }
 
-/// Four users of one tenant had all groups, which remain for an hour without a member.
+/// A past bug: four users of one tenant could take all groups, which remain for an hour without a member.
 #[test]
 fn one_tenant_cannot_use_up_all_groups() {
     let may = "password = \"HASH\"\ncreate = [\">\"]\nsubscribe = [\">\"]\ngroups = [\">\"]\n";

@@ -124,7 +124,7 @@ fn only_leases_of_a_removed_user_end() {
     for (kv, key) in [(&ana, "of-ana"), (&bob, "of-bob")] {
         let lease = kv.lease(year).unwrap();
         kv.put_under(key, "1", lease.id()).unwrap();
-        // The client did not end it.
+        // The client must not end the lease.
         std::mem::forget(lease);
     }
     guarded.rewrite(&user("bob"));

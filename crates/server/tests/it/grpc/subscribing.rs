@@ -34,7 +34,7 @@ fn stalled_grpc_subscriber_gets_exact_gaps() {
         small(&node, "t");
         let mut client = connect(&server).await;
         let (mut stalled, _) = begun(&mut client, subscribe(&["t"], At::Earliest(true))).await.unwrap();
-        // More than all windows and buffers hold.
+        // The records are more than all windows and buffers hold.
         let mut publisher = node.publisher("t").unwrap();
         const PUBLISHED: u64 = 40_000;
         for number in 1..=PUBLISHED {

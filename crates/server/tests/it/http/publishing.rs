@@ -81,7 +81,7 @@ fn one_connection_takes_many_requests_in_turn() {
         let answer = peer.request("POST", "/v1/topics/t", &[], b"x");
         assert_eq!(answer.json()["seq"], seq);
     }
-    // Also requests that are sent before the first response.
+    // The client also sends requests before the first response arrives.
     for _ in 0..3 {
         peer.head("POST", "/v1/topics/t", &[("content-length", "1")]);
         peer.send(b"y");
@@ -219,7 +219,7 @@ fn publish_waiting_for_a_subscriber_delays_no_other_request() {
     let address = stage.address();
     let publisher = thread::spawn(move || {
         let mut peer = super::Peer::connect(address);
-        // More than the log holds.
+        // The records are more than the log holds.
         (0..2_000).all(|_| peer.request("POST", "/v1/topics/t", &[], &[b'x'; 100]).status == 200)
     });
     // Publishing has stopped when no record is added; the single thread responds all the while.

@@ -30,7 +30,7 @@ fn disconnected_slow_nats_client_is_listed_with_its_lag() {
     slow.subscribe("gaps 1");
     slow.settle();
     let mut publisher = stage.node.publisher("gaps").unwrap();
-    // More than the kernel's buffers and the log hold together.
+    // The records are more than the kernel's buffers and the log hold together.
     for _ in 0..40_000 {
         dunlin::topic::Publish::publish(&mut publisher, vec![b'x'; 1_000].as_slice()).unwrap();
     }

@@ -277,7 +277,7 @@ fn overlong_length_encoding_is_a_protocol_violation() {
         let mut socket = Socket::open(&stage, protocol);
         for byte in [0x81, 0xfe, 0, 0x7d, 0, 0, 0, 0] {
             socket.0.send_some(&[byte]);
-            // The node's only thread has read it when it serves another connection.
+            // The node's only thread has read the byte when it answers another connection.
             assert_eq!(stage.get("/healthz").status, 200);
         }
         assert_eq!(socket.closed(), 1002, "{protocol}");

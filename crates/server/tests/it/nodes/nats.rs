@@ -164,7 +164,7 @@ fn nats_clients_continue_after_the_death_of_a_topic_owner() {
     assert_eq!((plain.text().1, queue.text().1), ("first".to_owned(), "first".to_owned()));
     hall.kill(1);
     until("another node owns it", || hall.owner("t") != 1);
-    // An `-ERR`, after which client libraries close permanently, is not a message.
+    // An `-ERR` would not count as a message, and client libraries close permanently after one.
     publisher.publish("t", "next");
     assert_eq!((plain.text().1, queue.text().1), ("next".to_owned(), "next".to_owned()));
     publisher.publish("t", "last");

@@ -410,12 +410,12 @@ fn new_owner_with_the_whole_state_keeps_its_publishers() {
         publisher.publish(number).unwrap();
     }
     let count = publishers.len() as u64;
-    // Moved to a node that has none of the state, and then to another.
+    // The topic moves to a node that has none of the state, and then to another.
     for owner in [3, 1, 2] {
         let ownership = hall.members.lock().unwrap()[&owner].ownership.clone();
         ownership.move_topic("md", owner).unwrap();
         until("the owner has it", || !hall.node(owner).topic("md").unwrap().logs()[0].is_mirror());
-        // One of them keeps its knowledge of the first owner's state.
+        // The first publisher publishes nothing here, so it still knows the first owner's state.
         for publisher in &mut publishers[1..] {
             publisher.publish(1).unwrap();
         }

@@ -157,7 +157,7 @@ fn replies_while_a_member_is_silent_create_no_topics() {
     let (mut asker, mut service) = request(&hall, "acme.reply.u.0");
     service.publish("acme.reply.u.0", "here");
     assert_eq!(asker.text().1, "here");
-    // It does not answer, and its lease lasts.
+    // Node 3 does not answer, but its lease does not end.
     hall.silence(3);
     for number in 1..=10 {
         let reply = format!("acme.reply.u.{number}");

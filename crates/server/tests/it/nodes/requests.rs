@@ -215,7 +215,7 @@ fn inbox_with_custom_prefix_yields_to_a_cluster_topic() {
 #[test]
 fn late_reply_creates_no_topic_on_any_node() {
     let hall = TestCluster::patient(3);
-    // Publishes to a subject that was an inbox, to another subject, and by a member of a queue group.
+    // The service publishes to a subject that was an inbox, to another subject, and as a member of a queue group.
     for (number, subscription) in ["svc.0 1", "svc.1 1", "svc.2 workers 1"].into_iter().enumerate() {
         let (mut asker, mut service) = (hall.nats(1), hall.answers(2, subscription));
         let reply = format!("acme.late.{number}.1");

@@ -43,7 +43,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Records that the owner was killed; its standby may lag by this many ticks.
+    /// Records that the owner was killed; its standby may lag by `ticks` ticks.
     pub fn owner_killed(&mut self, id: EntityId, ticks: u64) {
         if let Some(known) = self.steps.get_mut(&id) {
             known.back = known.back.max(ticks);

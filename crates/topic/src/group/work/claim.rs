@@ -24,7 +24,7 @@ pub struct Claim {
     pub token: u64,
     /// Number of this attempt, from 1.
     pub attempt: u32,
-    /// When the claim ends, ns.
+    /// Time at which the claim ends, ns.
     pub deadline_ns: u64,
 }
 

@@ -209,7 +209,7 @@ impl Log {
         });
     }
 
-    /// Changes a mirror and wakes its sleepers. `None` if the log is no mirror any more, or closed.
+    /// Changes a mirror and wakes its sleepers. `None` if the log is not a mirror or is closed.
     pub(in crate::log) fn change<T>(&self, change: impl FnOnce(&mut LogContents) -> T) -> Option<T> {
         let (changed, remains, armed) = {
             let mut guard = self.lock();

@@ -28,7 +28,7 @@ impl Producers {
         }
     }
 
-    /// `None` if such records are new; the last sequence if they were appended before.
+    /// Returns `None` if the records are new, and the last sequence if they were appended before.
     pub(super) fn judge(&mut self, mark: ProducerMark, count: u64) -> Result<Option<u64>, PublishError> {
         let Some(at) = self.0.iter().position(|known| known.id == mark.producer) else { return Ok(None) };
         let known = self.0.remove(at);

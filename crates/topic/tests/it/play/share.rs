@@ -109,7 +109,7 @@ impl Sharers {
         assert_eq!(self.share.position(), open.unwrap_or(self.last));
     }
 
-    /// Lets one member take the rest. Checks that every record has then ended in exactly one way.
+    /// Lets one member take the remaining records. Checks that every record has then ended in exactly one way.
     pub(super) fn finish(&mut self, truth: &Truth<'_>) {
         while !self.told.members.is_empty() {
             self.leave(0);

@@ -255,7 +255,7 @@ impl Workers {
         assert_eq!(self.work.next_tick_ns().is_some(), self.open.values().any(is_due));
     }
 
-    /// Lets one member process the rest. Checks that every record has then ended in exactly one way.
+    /// Lets one member process the remaining records. Checks that every record has then ended in exactly one way.
     pub(super) fn finish(&mut self, truth: &Truth<'_>) {
         while !self.told.members.is_empty() {
             self.leave(0, Departure::Died);

@@ -149,7 +149,7 @@ impl ImportTarget for RecordingFolder {
 /// The import target that publishes to a running node, with a topic for each book.
 pub struct NodeTarget<'a> {
     client: &'a Client,
-    /// 0 for the node's default.
+    /// Memory for the history of a new topic, bytes; 0 for the node's default.
     retention_bytes: u64,
     topics: Vec<(String, Publisher)>,
     outage: OutageReport,
@@ -227,7 +227,7 @@ impl ImportTarget for NodeTarget<'_> {
     }
 }
 
-/// 0 means the node's default.
+/// The settings of a new topic; 0 means the node's default.
 fn node_defaults() -> TopicConfig {
     TopicConfig { partitions: 0, record_bytes_max: 0, ..TopicConfig::default() }
 }

@@ -13,7 +13,7 @@ pub enum WatchCommand {
     Show,
     /// Print the commands.
     Help,
-    /// End.
+    /// End the command.
     Quit,
     /// An empty line.
     Nothing,

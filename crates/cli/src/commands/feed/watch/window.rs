@@ -43,7 +43,7 @@ impl TerminalSize {
     }
 }
 
-/// Cuts a line to this many columns, and keeps its colour codes.
+/// Cuts a line to `columns` columns, and keeps its colour codes.
 fn cut(line: &mut String, columns: usize) {
     let (mut kept, mut width, mut colour) = (String::with_capacity(line.len()), 0, false);
     for c in line.chars() {

@@ -34,7 +34,7 @@ pub(super) enum LeaveProgress {
     /// The member receives no more than this many records, which the group had when the member began to
     /// leave.
     After(u64),
-    /// The member has received all of them, and the client is informed of the end.
+    /// The member has received all its records, and the client is informed of the end.
     Over,
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Open {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RefusedBatch {
     partition: u32,
-    /// The number of its first record.
+    /// Whether the forwarding node sends the batch again, not the client.
     first: u64,
     /// Whether the forwarding node sends it again, not the client.
     by_node: bool,
@@ -54,7 +54,7 @@ impl ExpectedTopic {
         last.map(|(_, record)| StateClaim::after(*record))
     }
 
-    /// Whether the state topic has lost one of these records.
+    /// Whether the state topic has lost one of the acknowledged records.
     pub(super) fn is_lost(&self, topic: &Topic) -> bool {
         let lost = |log: &Arc<Log>| {
             let mut here =
