@@ -21,6 +21,7 @@ use dunlin_topic::{
 use tokio::sync::oneshot;
 
 use crate::access::Action;
+use crate::clock::steady_ns;
 use crate::control::{Control, ControlError, KV, block_on};
 use crate::error::TopicError;
 use crate::groups::WorkOptions;
@@ -35,6 +36,8 @@ use crate::tasks::{Tasks, TasksError, is_of_tasks};
 const THREADS_MAX: usize = 64;
 /// Maximum number of threads that wait for the mirrors of one owner.
 const PLACING_MAX: usize = 16;
+/// Maximum time until a node knows a topic that the cluster has created.
+pub(crate) const ARRIVAL_MAX: Duration = Duration::from_secs(2);
 /// How long an idle thread lives.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -361,6 +364,23 @@ impl Node {
             // The publish call refuses a user without the permission.
             None => TopicFuture::ready(Ok(())),
         }
+    }
+
+    /// Waits until this node knows a topic with this pattern, to which another node forwards records. The other node
+    /// may have learned earlier that the topic exists and has its owner here.
+    pub fn prepare_forwarded(&self, pattern: &Pattern) -> TopicFuture<()> {
+        let is_there = |node: &Node, pattern: &Pattern| node.registry().of_pattern(pattern).is_some();
+        if pattern.is_literal() || is_reserved(pattern.as_str()) || is_there(self, pattern) {
+            return self.prepare_publish(pattern, MissingTopicPolicy::Refuse);
+        }
+        let pattern = pattern.clone();
+        self.wait_for(move |node| {
+            let until_ns = steady_ns().saturating_add(ARRIVAL_MAX.as_nanos() as u64);
+            while !is_there(node, &pattern) && steady_ns() < until_ns {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        })
     }
 
     /// Prepares a topic for a `share` group, so that joining does not wait.

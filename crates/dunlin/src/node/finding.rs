@@ -14,10 +14,8 @@ use crate::inbox::Inbox;
 use crate::owner::OwningTopic;
 use crate::registry::{cost_of, is_reserved};
 use crate::select::MissingTopicPolicy;
-use crate::waiting;
+use crate::waiting::{self, ARRIVAL_MAX};
 
-/// Maximum time until a node learns of a topic that another node has created.
-const HEARD_WITHIN: Duration = Duration::from_secs(2);
 /// Minimum memory of a log with one record, bytes.
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
 
@@ -122,7 +120,7 @@ impl Node {
             (subject.as_str(), TopicConfig { pattern: None, ..self.0.config.topic.clone() })
         };
         check(&config)?;
-        let until_ns = steady_ns().saturating_add(HEARD_WITHIN.as_nanos() as u64);
+        let until_ns = steady_ns().saturating_add(ARRIVAL_MAX.as_nanos() as u64);
         let (mut pause, mut is_second) = (Duration::from_millis(1), false);
         loop {
             match self.create_within(name, config.clone(), false, true) {

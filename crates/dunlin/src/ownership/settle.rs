@@ -19,10 +19,7 @@ use crate::error::TopicError;
 use crate::node::{Node, make_reducer};
 use crate::registry::cost_of;
 use crate::storage::{config_in_words, config_of_words};
-use crate::waiting;
-
-/// How long to wait for a topic that another node created at the same time.
-const ARRIVAL_MAX: Duration = Duration::from_secs(2);
+use crate::waiting::{self, ARRIVAL_MAX};
 
 impl Ownership {
     /// Updates the node to the complete agreed state.

@@ -45,6 +45,18 @@ fn only_protocol_1_client_is_notified_of_the_node_stopping() {
 }
 
 #[test]
+fn client_receives_no_info_between_connect_and_its_first_pong() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::new(&server);
+    peer.say("CONNECT {\"verbose\":false,\"protocol\":1}\r\nSUB a 1\r\nPUB a 1\r\nx");
+    assert_eq!(peer.text(), ("a".to_owned(), "x".to_owned()));
+    let stopping = std::thread::spawn(move || server.stop());
+    assert!(peer.is_at_end());
+    drop(peer);
+    stopping.join().unwrap();
+}
+
+#[test]
 fn nats_protocol_works_over_websocket() {
     let (_node, server) = serve_nats(|config| config.http = vec![([127, 0, 0, 1], 0).into()]);
     let http = server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Http).unwrap().1;

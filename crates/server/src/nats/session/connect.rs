@@ -5,15 +5,15 @@ use dunlin::wire::ErrorCode;
 use dunlin::wire::nats::{self, Connect, Info};
 use tokio::net::TcpStream;
 
+use super::Session;
 use super::reading::limits;
-use super::{Phase, Session};
 use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 use crate::stream::Stream;
 
 /// The version by which clients choose features. Every feature of this version is supported.
 const LIKE_VERSION: &str = "2.10.0";
-const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 1;
 /// The cluster name in INFO.
 const CLUSTER: &str = "dunlin";
 /// The error text when the node has the maximum number of connections.
@@ -25,13 +25,6 @@ impl Session {
         let protocol = if matches!(self.stream, Stream::Ws(_)) { Protocol::Http } else { Protocol::Nats };
         let said = &mut self.outbound.control;
         write_info_at(&self.shared, protocol, self.stream.socket(), self.id, is_tls, said);
-    }
-
-    /// Sends INFO again, to a client that supports that.
-    pub(super) fn write_info_again(&mut self) {
-        if matches!(self.phase, Phase::Open) && self.connect.protocol >= PROTOCOL {
-            self.write_info();
-        }
     }
 
     pub(super) fn connect(&mut self, json: &[u8]) {

@@ -9,14 +9,21 @@ use std::collections::VecDeque;
 use dunlin::topic::{NewLogs, Position};
 use dunlin::wire::nats::PONG;
 
-use super::Session;
+use super::connect::PROTOCOL;
+use super::{Phase, Session};
 
 /// Maximum number of pending `PONG`s.
 const PONGS_MAX: usize = 1_024;
 
 /// `PONG`s that wait, in order.
 #[derive(Debug, Default)]
-pub(super) struct PendingPongs(VecDeque<PendingPong>);
+pub(super) struct PendingPongs {
+    pending: VecDeque<PendingPong>,
+    /// Whether the client has received a `PONG`.
+    has_sent_one: bool,
+    /// Whether INFO follows the first `PONG`.
+    info_is_due: bool,
+}
 
 /// A `PONG` is sent when channels and queue group members have passed these positions.
 #[derive(Debug)]
@@ -28,7 +35,7 @@ struct PendingPong {
 
 impl PendingPongs {
     pub(super) fn are_many(&self) -> bool {
-        self.0.len() >= PONGS_MAX
+        self.pending.len() >= PONGS_MAX
     }
 }
 
@@ -48,7 +55,7 @@ impl Session {
         let channels = due.chain(opening).collect();
         let members = self.members.iter().filter(|(_, member)| member.is_ending || !member.waits);
         let members = members.map(|(number, member)| (*number, member.last_seqs())).collect();
-        self.pongs.0.push_back(PendingPong { channels, members });
+        self.pongs.pending.push_back(PendingPong { channels, members });
         self.write_due_pongs();
     }
 
@@ -56,7 +63,7 @@ impl Session {
     pub(super) fn write_due_pongs(&mut self) {
         // Errors for records that precede the `PING` are sent first.
         while self.refusals.is_empty()
-            && let Some(waits_for) = self.pongs.0.front_mut()
+            && let Some(waits_for) = self.pongs.pending.front_mut()
         {
             while let Some((number, last)) = waits_for.channels.last() {
                 let is_opening = self.opening.iter().any(|opening| opening.channel == *number);
@@ -71,8 +78,25 @@ impl Session {
                 }
                 waits_for.members.pop();
             }
-            self.pongs.0.pop_front();
+            self.pongs.pending.pop_front();
             self.outbound.control.extend_from_slice(PONG);
+            self.pongs.has_sent_one = true;
+            if std::mem::take(&mut self.pongs.info_is_due) {
+                self.write_info();
+            }
+        }
+    }
+
+    /// Sends INFO again, to a client that supports that. Client libraries expect nothing between CONNECT and their
+    /// first `PONG`; before it, the INFO waits.
+    pub(super) fn write_info_again(&mut self) {
+        if !matches!(self.phase, Phase::Open) || self.connect.protocol < PROTOCOL {
+            return;
+        }
+        if self.pongs.has_sent_one {
+            self.write_info();
+        } else {
+            self.pongs.info_is_due = true;
         }
     }
 

@@ -63,6 +63,9 @@ impl Session {
         match message {
             FromClient::OpenPublisher(open) => {
                 let pattern = Pattern::parse(open.subject).ok()?;
+                if self.from_node {
+                    return waiting(node.prepare_forwarded(&pattern));
+                }
                 waiting(node.prepare_publish(&pattern, self.if_missing(open.publisher)))
             }
             FromClient::Subscribe(subscribe) => {
