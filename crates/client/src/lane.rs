@@ -7,7 +7,8 @@
 //! - Refused records are kept until they are sent again, or until new records are published. Their size is
 //!   limited to that of the unanswered bytes and one batch.
 //! - If a batch may have been appended, its numbers are never used for other bytes, which the owner would
-//!   treat as a duplicate. The batch is sent again unchanged before anything else.
+//!   treat as a duplicate. The batch is sent again unchanged before anything else, until the topic's log has appended
+//!   or refused it. Refusals by anyone else say nothing about earlier attempts.
 
 mod sent;
 
@@ -46,6 +47,17 @@ pub(crate) struct PublishLane {
     spare: Vec<Vec<u8>>,
     /// The last receipt, until a waiting caller takes it.
     pub(crate) receipt: Option<Receipt>,
+}
+
+/// What a refusal says about a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BatchOutcome {
+    /// The batch may have been appended.
+    Unknown,
+    /// The batch did not reach the topic's log this time. An earlier attempt may have appended it.
+    NotTaken,
+    /// The topic's log refused the batch, and has not appended it in an earlier attempt.
+    Refused,
 }
 
 /// The part of a batch that was refused.
@@ -153,15 +165,11 @@ impl PublishLane {
         self.unanswered.push_back(sent);
     }
 
-    /// Discards refused batches, and sends again those that may have been appended. The owner recognizes
-    /// duplicates.
-    fn settle_unknown(&mut self, send: &mut impl FnMut(&[u8])) {
-        for sent in std::mem::take(&mut self.aside) {
-            // After a refusal with a known outcome, the owner has appended nothing.
-            if !sent.unknown || sent.first != self.next_seq {
-                break;
-            }
-            self.send_numbered(sent, send);
+    /// Sends batches again that may have been appended. The owner recognizes duplicates.
+    pub(crate) fn resend_unknown(&mut self, mut send: impl FnMut(&[u8])) {
+        // After a refusal with a known outcome, the owner has appended nothing.
+        while let Some(sent) = self.aside.pop_front_if(|sent| sent.unknown && sent.first == self.next_seq) {
+            self.send_numbered(sent, &mut send);
         }
     }
 
@@ -190,8 +198,9 @@ impl PublishLane {
         loose: bool,
         mut send: impl FnMut(&[u8]),
     ) {
+        self.resend_unknown(&mut send);
         // New records end the retry of refused ones.
-        self.settle_unknown(&mut send);
+        self.aside.clear();
         let header = self.header(publisher, expect_seq, self.count, self.batch.len());
         let mut bytes = std::mem::replace(&mut self.batch, self.spare.pop().unwrap_or_default());
         bytes[..RUN_HEAD_BYTES].copy_from_slice(&publish_head(&header, flags));
@@ -275,16 +284,20 @@ impl PublishLane {
         }
     }
 
-    /// Handles a refusal of the batch that begins with `first`. `unknown` means that the batch may have been
-    /// appended. `record` is the refused record, counted from 1, or 0 if the node did not name it; the other
-    /// records are kept to be sent again.
-    pub(crate) fn refused(&mut self, first: u64, unknown: bool, record: Option<u32>) -> RefusedPart {
+    /// Handles a refusal of the batch that begins with `first`. `record` is the refused record, counted from 1, or 0
+    /// if the node did not name it; the other records are kept to be sent again.
+    pub(crate) fn refused(&mut self, first: u64, outcome: BatchOutcome, record: Option<u32>) -> RefusedPart {
         let mut blame = RefusedPart::Batch;
         if let Some(at) = self.unanswered.iter().position(|sent| sent.first == first)
             && let Some(sent) = self.unanswered.remove(at)
         {
             self.refused_from = Some(self.refused_from.unwrap_or(first).min(first));
             self.unanswered_bytes -= sent.bytes.len();
+            let unknown = match outcome {
+                BatchOutcome::Unknown => true,
+                BatchOutcome::NotTaken => sent.unknown,
+                BatchOutcome::Refused => false,
+            };
             let sent = SentBatch { unknown, ..sent };
             let parts = match record {
                 Some(record) if sent.loose && !unknown => {
@@ -420,9 +433,9 @@ mod tests {
             send(&mut lane, &[b"a", b"b"]);
         }
         lane.published(2);
-        lane.refused(3, false, None);
+        lane.refused(3, BatchOutcome::Refused, None);
         assert!(lane.is_settling());
-        lane.refused(5, false, None);
+        lane.refused(5, BatchOutcome::Refused, None);
         assert!(!lane.is_settling());
         assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 3);
     }
@@ -434,8 +447,8 @@ mod tests {
             [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload, payload])).into();
         lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
         lane.published(2);
-        lane.refused(3, false, None);
-        lane.refused(5, false, None);
+        lane.refused(3, BatchOutcome::Refused, None);
+        lane.refused(5, BatchOutcome::Refused, None);
         lane.put_batch_aside();
         let mut again = Vec::new();
         lane.send_again(7, |bytes| again.push(bytes.to_vec()));
@@ -458,9 +471,9 @@ mod tests {
         let mut lane = PublishLane::new(0);
         let sent: Vec<Vec<u8>> = [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload])).into();
         // Responses for different batches may arrive out of order.
-        lane.refused(3, true, None);
-        lane.refused(1, true, None);
-        lane.refused(2, false, None);
+        lane.refused(3, BatchOutcome::Unknown, None);
+        lane.refused(1, BatchOutcome::Unknown, None);
+        lane.refused(2, BatchOutcome::Refused, None);
         lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
         let mut again = Vec::new();
         lane.seal(7, FLAG_ACK, 0, true, true, |bytes| again.push(bytes.to_vec()));
@@ -476,13 +489,32 @@ mod tests {
     }
 
     #[test]
+    fn unknown_batch_keeps_its_number_until_the_log_refuses_it() {
+        let mut lane = PublishLane::new(0);
+        let sent = send(&mut lane, &[b"a"]);
+        lane.refused(1, BatchOutcome::Unknown, None);
+        for _ in 0..2 {
+            let mut again = Vec::new();
+            lane.resend_unknown(|bytes| again.push(bytes.to_vec()));
+            assert_eq!(again, [sent.clone()], "the owner may have appended the first attempt");
+            lane.refused(1, BatchOutcome::NotTaken, Some(1));
+        }
+        let both = send(&mut lane, &[b"b"]);
+        assert!(both.starts_with(&sent));
+        assert_eq!(publish(&both[sent.len()..]).header.producer_seq, 2);
+        lane.refused(1, BatchOutcome::Refused, None);
+        lane.refused(2, BatchOutcome::Refused, None);
+        assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 1, "nothing was appended");
+    }
+
+    #[test]
     fn batch_is_resent_without_its_refused_record() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a", b"b", b"c"]);
         send(&mut lane, &[b"d"]);
-        assert_eq!(lane.refused(1, false, Some(2)), RefusedPart::Record(2));
+        assert_eq!(lane.refused(1, BatchOutcome::Refused, Some(2)), RefusedPart::Record(2));
         assert!(!lane.leaves_out(), "the second batch has no answer yet");
-        assert_eq!(lane.refused(4, false, None), RefusedPart::Batch);
+        assert_eq!(lane.refused(4, BatchOutcome::Refused, None), RefusedPart::Batch);
         assert!(lane.leaves_out());
         let mut again = Vec::new();
         lane.send_again(7, |bytes| again.push(bytes.to_vec()));
@@ -499,15 +531,15 @@ mod tests {
     fn unnamed_refused_record_is_found_by_bisection() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a", b"b", b"c", b"d"]);
-        assert_eq!(lane.refused(1, false, Some(0)), RefusedPart::Unknown);
+        assert_eq!(lane.refused(1, BatchOutcome::Refused, Some(0)), RefusedPart::Unknown);
         let mut again = Vec::new();
         lane.send_again(7, |bytes| again.push(bytes.to_vec()));
         assert_eq!(again.iter().map(|bytes| publish(bytes).header.count).collect::<Vec<_>>(), [2, 2]);
         lane.published(2);
-        assert_eq!(lane.refused(3, false, Some(0)), RefusedPart::Unknown);
+        assert_eq!(lane.refused(3, BatchOutcome::Refused, Some(0)), RefusedPart::Unknown);
         lane.send_again(7, |_| ());
         lane.published(3);
-        assert_eq!(lane.refused(4, false, Some(0)), RefusedPart::Record(4));
+        assert_eq!(lane.refused(4, BatchOutcome::Refused, Some(0)), RefusedPart::Record(4));
         lane.send_again(7, |bytes| panic!("{bytes:?}"));
         assert_eq!(lane.acknowledged(), 3);
     }
@@ -516,7 +548,7 @@ mod tests {
     fn refused_batch_is_not_resent_after_a_newer_batch() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a"]);
-        lane.refused(1, false, None);
+        lane.refused(1, BatchOutcome::Refused, None);
         send(&mut lane, &[b"b"]);
         lane.send_again(7, |bytes| panic!("{bytes:?}"));
     }
@@ -527,7 +559,7 @@ mod tests {
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);
         }
-        lane.refused(1, false, None);
+        lane.refused(1, BatchOutcome::Refused, None);
         lane.published(6);
         assert!(!lane.is_settling() && lane.is_answered());
         assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 7);

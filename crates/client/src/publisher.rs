@@ -301,6 +301,11 @@ impl Publisher {
     /// Writes all batches and requests an immediate response.
     fn begin_flush(&self) -> Result<(), PublishError> {
         let mut state = self.ready()?;
+        for lane in &mut state.lanes {
+            lane.resend_unknown(|bytes| {
+                self.shared.outbox.write(bytes);
+            });
+        }
         let how = if self.quiet { BatchHeader::QUIET } else { BatchHeader::ACK };
         self.publishing.seal_all(&mut state, &self.shared, how);
         Ok(())

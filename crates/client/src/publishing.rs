@@ -10,7 +10,7 @@ use dunlin_wire::{
 
 use crate::client::SharedClient;
 use crate::follow::{HandleWaker, lock};
-use crate::lane::{PublishLane, RefusedPart};
+use crate::lane::{BatchOutcome, PublishLane, RefusedPart};
 use crate::refusal::publish_error;
 
 /// Maximum number of single refused records between two calls that report them; above this limit the rest is
@@ -192,7 +192,7 @@ impl PublisherShared {
         if let Some(lane) = state.lanes.get_mut(refused.partition as usize) {
             // The lane keeps records that were refused only because of an earlier record, and sends them again.
             follows = code == ErrorCode::ProducerGap && lane.is_settling() && lane.has_left_out();
-            blame = lane.refused(refused.producer_seq, code == ErrorCode::OutcomeUnknown, record);
+            blame = lane.refused(refused.producer_seq, outcome_of(code), record);
         }
         match blame {
             RefusedPart::Record(record) => state.leave_out(record, publish_error(&refused.refusal)),
@@ -214,6 +214,21 @@ impl PublisherShared {
         }
         drop(state);
         self.waiting.wake();
+    }
+}
+
+/// What a refusal says about the whole batch. With these codes the topic's log, which checks for duplicates first,
+/// refuses a batch for good.
+fn outcome_of(code: ErrorCode) -> BatchOutcome {
+    use ErrorCode::{
+        DuplicateForgotten, OutcomeUnknown, ProducerFenced, ProducerGap, Reducer, SeqMoved, StateLost,
+    };
+    match code {
+        OutcomeUnknown => BatchOutcome::Unknown,
+        Reducer | SeqMoved | ProducerGap | ProducerFenced | DuplicateForgotten | StateLost => {
+            BatchOutcome::Refused
+        }
+        _ => BatchOutcome::NotTaken,
     }
 }
 

@@ -6,7 +6,7 @@ use dunlin_client::{ClientLimits, ClientOptions, Identity, PublisherOptions};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
-use crate::peer::{BRISK_MS, Peer};
+use crate::peer::{BRISK_MS, Link, Peer};
 
 #[test]
 fn publish_returns_the_records_position() {
@@ -179,6 +179,64 @@ fn sequence_of_a_refused_record_is_used_again() {
     let refused = publisher.publish_expecting(4, "x");
     assert_eq!(refused, Err(PublishError::SeqMoved { expected: 4, last_seq: 9 }));
     assert_eq!(publisher.publish("y").unwrap().position.seq, 10);
+    drop((publisher, client));
+    node.join().unwrap();
+}
+
+/// Reads one batch, and refuses it with this code.
+fn refuse(link: &mut Link, publisher: u32, code: ErrorCode) -> PublishHeader {
+    let header = link.accept_publish();
+    link.send(FromNode::PublishRefused(PublishRefused {
+        publisher,
+        partition: 0,
+        producer_seq: header.producer_seq,
+        count: header.count,
+        refusal: Refusal { code, numbers: [0; 3], text: "" },
+    }));
+    header
+}
+
+#[test]
+fn sequence_of_an_unknown_record_is_kept_while_the_owner_is_away() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        let (publisher, ..) = link.accept_publisher();
+        let unknown = refuse(&mut link, publisher, ErrorCode::OutcomeUnknown);
+        assert_eq!(unknown.producer_seq, 1);
+        // The retry does not reach the owner, which may have appended the first attempt.
+        for expected in [1, 2] {
+            let header = refuse(&mut link, publisher, ErrorCode::OwnerAway);
+            assert_eq!(header.producer_seq, expected);
+        }
+        let headers: Vec<PublishHeader> = (0..2).map(|_| link.accept_publish()).collect();
+        assert_eq!(headers.iter().map(|header| header.producer_seq).collect::<Vec<_>>(), [1, 2]);
+        link.acknowledge(&headers[1], 8);
+        link.until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    assert!(matches!(publisher.publish("a"), Err(PublishError::Unknown(_))));
+    assert!(matches!(publisher.publish("b"), Err(PublishError::OwnerAway(_))));
+    assert_eq!(publisher.publish("c").unwrap().position.seq, 8);
+    drop((publisher, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn flush_resends_a_record_of_unknown_outcome() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        let (publisher, ..) = link.accept_publisher();
+        let header = link.accept_publish();
+        link.acknowledge(&header, 7);
+        refuse(&mut link, publisher, ErrorCode::OutcomeUnknown);
+        let again = link.accept_publish();
+        assert_eq!(again.producer_seq, 2);
+        link.acknowledge(&again, 8);
+        link.until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    assert_eq!(publisher.publish("a").unwrap().position.seq, 7);
+    assert!(matches!(publisher.publish("b"), Err(PublishError::Unknown(_))));
+    assert_eq!(publisher.flush().unwrap().unwrap().position.seq, 8, "not the receipt of the record before");
+    assert_eq!(publisher.flush(), Ok(None));
     drop((publisher, client));
     node.join().unwrap();
 }
