@@ -111,9 +111,14 @@ export const Code = {
   RateLimit: 11,
   OtherCluster: 13,
   Closed: 25,
-  NotOpen: 48,
+  SeqMoved: 43,
+  DuplicateForgotten: 44,
   ProducerGap: 45,
+  ProducerFenced: 46,
+  NotOpen: 48,
+  Reducer: 55,
   OutcomeUnknown: 58,
+  StateLost: 67,
   Internal: 99,
 } as const;
 

@@ -40,6 +40,8 @@ interface Sent {
   frame: Uint8Array;
   flags: number;
   seq: number;
+  /** Whether an earlier attempt may have appended the record. Its number is then never used for another record. */
+  mayBeAppended?: boolean;
   resolve?: (published: Published) => void;
   reject?: (error: DunlinError) => void;
 }
@@ -51,7 +53,19 @@ interface Partition {
   /** The number from which to number records again, once all acknowledgements are there; 0 without a refusal. */
   again: number;
   refusedLater: Sent[];
+  /** Records of unknown outcome. They are sent again under their numbers, before any other record. */
+  unknown: Sent[];
 }
+
+/** With these codes, the topic's log refuses a record for good, after it has checked for duplicates. */
+const REFUSED_BY_LOG: ReadonlySet<number> = new Set([
+  Code.SeqMoved,
+  Code.DuplicateForgotten,
+  Code.ProducerGap,
+  Code.ProducerFenced,
+  Code.Reducer,
+  Code.StateLost,
+]);
 
 /** The limit for the bytes of waiting records. Further records are refused. */
 const WAITING_BYTES_MAX = 64 << 20;
@@ -97,6 +111,10 @@ export class Publisher {
 
   /** Waits until the node has answered all sent records. Throws the first refusal since the last call. */
   async flush(): Promise<void> {
+    if (!this.ended) {
+      for (const partition of this.partitions) this.resendUnknown(partition);
+      this.pump();
+    }
     if (!this.ended && this.bytes > 0) await new Promise<void>((resolve) => this.drained.push(resolve));
     const failed = this.failure ?? this.ended;
     this.failure = undefined;
@@ -128,6 +146,13 @@ export class Publisher {
     this.pump();
   }
 
+  /** Puts records of unknown outcome before all others. The node answers those that it has appended as duplicates. */
+  private resendUnknown(partition: Partition): void {
+    const unknown = partition.unknown.splice(0);
+    for (const sent of unknown) this.bytes += sent.frame.length;
+    partition.waiting.unshift(...unknown);
+  }
+
   private queue(payload: Uint8Array, options: PublishOptions, sent: Omit<Sent, "frame" | "seq">): void {
     const { prefix, partitions, recordBytesMax } = this.opened!;
     const tail = this.subject.startsWith(prefix) ? this.subject.slice(prefix.length) : "";
@@ -152,6 +177,7 @@ export class Publisher {
     const { out } = this.port;
     if (!out || !this.opened) return;
     for (const [number, partition] of this.partitions.entries()) {
+      if (partition.again === 0 && partition.waiting.length > 0) this.resendUnknown(partition);
       while (partition.again === 0 && partition.waiting.length > 0) {
         if (this.inFlightBytes > 0 && this.inFlightBytes + partition.waiting[0]!.frame.length + 48 > this.port.inFlightBytesMax) return;
         this.write(out, number, partition, partition.waiting.shift()!);
@@ -161,7 +187,8 @@ export class Publisher {
   }
 
   private write(out: Writer, number: number, partition: Partition, sent: Sent): void {
-    if (sent.seq === 0) sent.seq = partition.next++;
+    if (sent.seq === 0) sent.seq = partition.next;
+    partition.next = Math.max(partition.next, sent.seq + 1);
     partition.inFlight.push(sent);
     this.inFlightBytes += sent.frame.length + 48;
     out.message(
@@ -192,14 +219,14 @@ export class Publisher {
     const recordBytesMax = fields.u32();
     this.opened = { partitions, recordBytesMax, topic: fields.text(), prefix: fields.text() };
     while (this.partitions.length < partitions) {
-      this.partitions.push({ next: 1, inFlight: [], waiting: [], again: 0, refusedLater: [] });
+      this.partitions.push({ next: 1, inFlight: [], waiting: [], again: 0, refusedLater: [], unknown: [] });
     }
     for (const partition of this.partitions) {
       // Sent under the same numbers: the node answers records that it has already appended as duplicates.
       partition.waiting = [...partition.inFlight, ...partition.refusedLater.map((sent) => ({ ...sent, seq: 0 })), ...partition.waiting];
       if (partition.again > 0) {
         partition.next = partition.again;
-        partition.waiting = partition.waiting.map((sent) => ({ ...sent, seq: 0 }));
+        partition.waiting = partition.waiting.map((sent) => (sent.mayBeAppended ? sent : { ...sent, seq: 0 }));
       }
       Object.assign(partition, { inFlight: [], again: 0, refusedLater: [] });
     }
@@ -257,6 +284,11 @@ export class Publisher {
       } else {
         this.bytes -= sent.frame.length;
         this.refuse(sent, error);
+        const mayBeAppended = error.code === Code.OutcomeUnknown || (sent.mayBeAppended && !REFUSED_BY_LOG.has(error.code));
+        // If the owner refused an earlier record, it has not appended this one.
+        if (mayBeAppended && sent.seq === (partition.again || sent.seq) + partition.unknown.length) {
+          partition.unknown.push({ frame: sent.frame, flags: sent.flags, seq: sent.seq, mayBeAppended });
+        }
         partition.again = Math.min(partition.again || first, first);
       }
     }

@@ -1,0 +1,82 @@
+/** Checks which numbers a publisher gives to its records after refusals. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import type { Fields, Writer } from "../src/bytes.js";
+import { Code, DunlinError } from "../src/errors.js";
+import { ToNode } from "../src/kinds.js";
+import { Publisher } from "../src/publisher.js";
+
+const OWNER_AWAY = 54;
+
+/** Fields that return these values, one after another. */
+function fields(...values: unknown[]): Fields {
+  return new Proxy({}, { get: () => () => values.shift() }) as Fields;
+}
+
+/** An open publisher, and the numbers of the records that it has sent. */
+function opened(): { publisher: Publisher; numbers: () => number[] } {
+  const sent: number[] = [];
+  const message = (kind: number, write: (out: Writer) => void): void => {
+    const longs: number[] = [];
+    const out: unknown = new Proxy(
+      {},
+      {
+        get: (_, name) => (value: number) => {
+          if (name === "u64") longs.push(Number(value));
+          return out;
+        },
+      },
+    );
+    write(out as Writer);
+    if (kind === ToNode.PUBLISH) sent.push(longs[1]!);
+  };
+  const out = { message } as unknown as Writer;
+  const publisher = new Publisher(1, "a", { out, wrote: () => {}, forget: () => {}, inFlightBytesMax: 1 << 20 });
+  publisher.open(fields(1, 1 << 20, "a", "a"));
+  return { publisher, numbers: () => sent.splice(0) };
+}
+
+function refuse(publisher: Publisher, first: number, code: number): void {
+  publisher.refusedRecords(fields(0, first, 1), () => new DunlinError(code, "", []));
+}
+
+function acknowledge(publisher: Publisher, through: number): void {
+  publisher.published(fields(0, through, { epoch: 1, seq: BigInt(through) }, 2, false));
+}
+
+test("number of a record of unknown outcome is kept while its owner is away", async () => {
+  const { publisher, numbers } = opened();
+  const first = publisher.publish("a");
+  refuse(publisher, 1, Code.OutcomeUnknown);
+  await assert.rejects(first, DunlinError);
+  assert.deepEqual(numbers(), [1]);
+  const second = publisher.publish("b");
+  assert.deepEqual(numbers(), [1, 2], "the owner may have appended the first record");
+  refuse(publisher, 1, OWNER_AWAY);
+  refuse(publisher, 2, OWNER_AWAY);
+  await assert.rejects(second, DunlinError);
+  const third = publisher.publish("c");
+  assert.deepEqual(numbers(), [1, 2]);
+  acknowledge(publisher, 2);
+  assert.equal((await third).position?.seq, 2n);
+  const fourth = publisher.publish("d");
+  assert.deepEqual(numbers(), [3]);
+  refuse(publisher, 3, Code.SeqMoved);
+  await assert.rejects(fourth, DunlinError);
+  publisher.send("e");
+  assert.deepEqual(numbers(), [3], "the log has refused the fourth record");
+});
+
+test("flush sends a record of unknown outcome again", async () => {
+  const { publisher, numbers } = opened();
+  const first = publisher.publish("a");
+  refuse(publisher, 1, Code.OutcomeUnknown);
+  await assert.rejects(first, DunlinError);
+  assert.deepEqual(numbers(), [1]);
+  const flushed = publisher.flush();
+  assert.deepEqual(numbers(), [1]);
+  acknowledge(publisher, 1);
+  await flushed;
+});
