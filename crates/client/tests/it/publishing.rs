@@ -197,7 +197,7 @@ fn refuse(link: &mut Link, publisher: u32, code: ErrorCode) -> PublishHeader {
 }
 
 #[test]
-fn sequence_of_an_unknown_record_is_kept_while_the_owner_is_away() {
+fn unknown_record_keeps_its_number_while_the_owner_is_away() {
     let (client, node) = Peer::serve(|_, mut link| {
         let (publisher, ..) = link.accept_publisher();
         let unknown = refuse(&mut link, publisher, ErrorCode::OutcomeUnknown);
