@@ -7,14 +7,19 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dunlin
 import pytest
 from conftest import PATIENCE, STEADY_MS, Node
+from dunlin import errors
 
 PACKAGE = Path(__file__).parent.parent
 README = PACKAGE.parent.parent / "README.md"
+FEEDS = PACKAGE.parent.parent / "docs" / "feeds.md"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```", (PACKAGE / "README.md").read_text(), re.M | re.S)
 
 
@@ -35,6 +40,57 @@ def output(program: list[str], node: Node) -> str:
 )
 def test_examples_print_the_expected_lines(own_node: Node, name: str, expected: list[str]) -> None:
     assert output([sys.executable, str(PACKAGE / "examples" / name)], own_node).splitlines() == expected
+
+
+class QuietExchange:
+    """An exchange that sends few changes, and none after the owner of the topic has gone."""
+
+    def __init__(self) -> None:
+        self.sides: tuple[dict[int, int], dict[int, int]] = ({}, {})
+
+    def book(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        bids, asks = (list(side.items()) for side in self.sides)
+        return bids, asks
+
+    def changes(self) -> Iterator[tuple[int, list[tuple[int, int]], list[tuple[int, int]]]]:
+        for number in range(1, 5):
+            bid, ask = (10_000 - number, number), (10_002 + number, 2 * number)
+            self.sides[0].update([bid])
+            self.sides[1].update([ask])
+            yield number, [bid], [ask]
+
+
+class AwayClient:
+    """A client whose publisher meets a topic without an owner at its last two records."""
+
+    def __init__(self, client: dunlin.Client) -> None:
+        self.create_topic = client.create_topic
+        self.client = client
+        self.sent: list[bytes] = []
+
+    def publisher(self, topic: str) -> AwayClient:
+        self.inner = self.client.publisher(topic)
+        return self
+
+    def publish(self, record: bytes, **options: int) -> dunlin.Receipt:
+        self.sent.append(record)
+        if len(self.sent) in (4, 5):
+            raise errors.OwnerAwayError("the topic waits for its owner, node 3, to return")
+        return self.inner.publish(record, **options)  # type: ignore[arg-type]
+
+
+def test_feed_handler_publishes_the_whole_book_once_the_owner_is_back(client: dunlin.Client, topic: str) -> None:
+    (program,) = re.findall(r"^```python\n(.*?)^```", FEEDS.read_text(), re.M | re.S)
+    names: dict[str, Any] = {}
+    exec(program, names)
+    waits: list[float] = []
+    names["time"] = SimpleNamespace(sleep=waits.append)
+    exchange, away = QuietExchange(), AwayClient(client)
+    names["handle"](away, topic, exchange)
+    assert waits == [1.0, 1.0]
+    assert len(away.sent) == 6 and away.sent[5] == names["image"](*exchange.book())
+    with client.book(topic) as book:
+        assert (dict(book.bids()), dict(book.asks())) == exchange.sides
 
 
 def test_speed_example_reports_five_rates(own_node: Node) -> None:

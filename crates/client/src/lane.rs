@@ -496,7 +496,7 @@ mod tests {
         for _ in 0..2 {
             let mut again = Vec::new();
             lane.resend_unknown(|bytes| again.push(bytes.to_vec()));
-            assert_eq!(again, [sent.clone()], "the owner may have appended the first attempt");
+            assert_eq!(again, std::slice::from_ref(&sent), "the owner may have appended the first attempt");
             lane.refused(1, BatchOutcome::NotTaken, Some(1));
         }
         let both = send(&mut lane, &[b"b"]);

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from . import _arguments
 from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, Subscription, _check_world
 from .kv import Kv
 from .live import Book, Region, Table, open_state
 from .space import World
-from .tasks import Tasks, _count
+from .tasks import Tasks
 from .topics import TopicInfo, TopicSummary, topic_info
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def connect(
     `client_cert` and `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are for nodes that require a client
     certificate.
     """
-    url = url or os.environ.get("DUNLIN_URL", "dunlin://localhost")
+    url = _arguments.text("url", url or os.environ.get("DUNLIN_URL", "dunlin://localhost"))
     credentials = _credentials(token, user, password)
     tls = url.startswith("tls://")
     connection = Connection(
@@ -70,6 +71,19 @@ def connect(
         wait=wait,
     )
     return Client(connection, wait)
+
+
+def _word(name: str, given: str | None) -> str | None:
+    return None if given is None else _arguments.text(name, given)
+
+
+def _options(given: Mapping[str, object] | None) -> dict[str, str]:
+    """A reducer's options, as the texts of their values."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"reducer_options={given!r}: expected a mapping, not {type(given).__name__}")
+    return dict(_arguments.labels("reducer_options", {option: str(value) for option, value in given.items()}))
 
 
 def _content(path: str | os.PathLike[str] | None, variable: str) -> bytes | None:
@@ -87,10 +101,11 @@ def _credentials(token: bytes | str, user: str, password: bytes | str) -> bytes:
             token = _secret(token_file)
         elif user and password_file:
             password = _secret(password_file)
-    encoded = token.encode() if isinstance(token, str) else token
+    encoded = _arguments.encoded("token", token, is_secret=True)
     if encoded or not user:
         return encoded
-    return user.encode() + b"\0" + (password.encode() if isinstance(password, str) else password)
+    secret = _arguments.encoded("password", password, is_secret=True)
+    return _arguments.text("user", user).encode() + b"\0" + secret
 
 
 def _secret(path: str) -> bytes:
@@ -280,6 +295,10 @@ class Client:
         `claim` is the duration of a claim in seconds. After `attempts_max` attempts a record is published to
         `dead_letter`, or dropped if that is empty; 0 is no limit. The member requests `prefetch` records ahead.
         """
+        if claim is not None:
+            claim = _arguments.seconds("claim", claim, most=_arguments.SPAN_SECONDS_MAX)
+        attempts_max = _arguments.count("attempts_max", attempts_max, 0xFFFF_FFFF)
+        prefetch = _arguments.count("prefetch", prefetch, _arguments.U64_MAX)
         return self._join(topic, group, "work", name, start, claim, attempts_max, dead_letter, prefetch)
 
     def _join(
@@ -344,10 +363,13 @@ class Client:
         headers: Headers | None = None,
     ) -> Reply:
         """Publishes a request and waits for the first reply."""
+        timeout = _arguments.wait(timeout)
         return Reply(*self._connection.request(subject, payload, timeout=timeout, headers=headers))
 
     def reply(self, request: Record | str, payload: Payload = b"", *, headers: Headers | None = None) -> None:
         """Sends a reply to a request, or to a reply subject."""
+        if not isinstance(request, Record | str):
+            raise TypeError(f"request={request!r}: expected a Record or a reply subject, not {type(request).__name__}")
         subject = request if isinstance(request, str) else request.reply
         if subject is None:
             raise ValueError(f"{request!r} has no reply subject")
@@ -381,23 +403,36 @@ class Client:
         """
         counts = {
             "partitions": (partitions, 0xFFFF),
-            "retention_bytes": (retention_bytes, 2**64 - 1),
-            "retention_records": (retention_records, 2**64 - 1),
+            "retention_bytes": (retention_bytes, _arguments.U64_MAX),
+            "retention_records": (retention_records, _arguments.U64_MAX),
             "record_bytes_max": (record_bytes_max, 0xFFFF_FFFF),
             "subscribers_max": (subscribers_max, 0xFFFF),
         }
+        if partitions is None:
+            raise TypeError("partitions=None: expected a whole number")
+        if reliable is None:
+            for option, given in (("reliable_wait", reliable_wait), ("subscribers_max", subscribers_max)):
+                if given is not None:
+                    raise ValueError(f"{option}={given!r} needs reliable=: only reliable topics wait for subscribers")
+        options = _options(reducer_options)
+        if reducer is None and options:
+            raise ValueError(f"reducer_options={reducer_options!r} needs reducer=, which they are for")
         wanted: dict[str, object] = {
             **{
-                option: None if count is None else _count(option, count, most, most)
+                option: None if count is None else _arguments.count(option, count, most, least=1)
                 for option, (count, most) in counts.items()
             },
-            "pattern": pattern,
-            "retention_age": retention_age,
-            "reliable": reliable,
-            "reliable_wait": reliable_wait,
-            "durable": "synced" if durable is True else durable or None,
-            "reducer": reducer,
-            "reducer_options": {option: str(value) for option, value in (reducer_options or {}).items()},
+            "pattern": _word("pattern", pattern),
+            "retention_age": None if retention_age is None else _arguments.seconds("retention_age", retention_age),
+            "reliable": _word("reliable", reliable),
+            "reliable_wait": (
+                None
+                if reliable_wait is None
+                else _arguments.seconds("reliable_wait", reliable_wait, most=_arguments.SPAN_SECONDS_MAX)
+            ),
+            "durable": "synced" if durable is True else _word("durable", durable or None),
+            "reducer": _word("reducer", reducer),
+            "reducer_options": options,
         }
         self._connection.create_topic(name, wanted, exist_ok)
 

@@ -17,7 +17,8 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from . import errors
+from . import _arguments, errors
+from ._arguments import encoded
 from ._asyncio import next_of
 from ._dunlin import Keys
 
@@ -28,13 +29,9 @@ Bytes: TypeAlias = bytes | str
 """Bytes, or text encoded as UTF-8."""
 
 
-def _bytes(given: Bytes) -> bytes:
-    return given.encode() if isinstance(given, str) else bytes(given)
-
-
 def prefix_end(prefix: Bytes) -> bytes:
     """The first key after those that begin with `prefix`; empty if there is none."""
-    cut = _bytes(prefix).rstrip(b"\xff")
+    cut = encoded("prefix", prefix).rstrip(b"\xff")
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else b""
 
 
@@ -116,8 +113,12 @@ class Compare:
     against: int | Bytes
 
     def _raw(self) -> tuple[bytes, str, str, int | bytes]:
-        against = self.against if isinstance(self.against, int) else _bytes(self.against)
-        return _bytes(self.key), self.is_, self.what, against
+        against: int | bytes
+        if isinstance(self.against, int):
+            against = _arguments.count("against", self.against, _arguments.U64_MAX)
+        else:
+            against = encoded("against", self.against)
+        return encoded("key", self.key), self.is_, self.what, against
 
 
 def unchanged(key: Bytes, revision: int) -> Compare:
@@ -139,7 +140,7 @@ class Put:
     lease: Lease | int = 0
 
     def _raw(self) -> RawStep:
-        return "put", _bytes(self.key), _bytes(self.value), _number(self.lease)
+        return "put", encoded("key", self.key), encoded("value", self.value), _number(self.lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class Delete:
     key: Bytes
 
     def _raw(self) -> RawStep:
-        return "delete", _bytes(self.key), b"", 0
+        return "delete", encoded("key", self.key), b"", 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class DeleteRange:
     end: Bytes
 
     def _raw(self) -> RawStep:
-        return "delete_range", _bytes(self.start), _bytes(self.end), 0
+        return "delete_range", encoded("start", self.start), encoded("end", self.end), 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class Get:
     key: Bytes
 
     def _raw(self) -> RawStep:
-        return "get", _bytes(self.key), b"", 0
+        return "get", encoded("key", self.key), b"", 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +183,12 @@ class Range:
     limit: int = 0
 
     def _raw(self) -> RawStep:
-        return "range", _bytes(self.start), _bytes(self.end), self.limit
+        return "range", encoded("start", self.start), encoded("end", self.end), _limit(self.limit)
 
 
 Step: TypeAlias = Put | Delete | DeleteRange | Get | Range
 """A step of a transaction, which sees the changes of earlier steps."""
+_STEPS = (Put, Delete, DeleteRange, Get, Range)
 
 
 class TransactionResult(NamedTuple):
@@ -215,7 +217,7 @@ class Watch:
 
     def next(self, timeout: float | None = None) -> Change | None:
         """Waits for the next change; `None` after `timeout` seconds."""
-        return _change(self._raw.next(timeout))
+        return _change(self._raw.next(_arguments.timeout(timeout)))
 
     @property
     def revision(self) -> int:
@@ -302,7 +304,7 @@ class Lease:
 
     def wait_lost(self, timeout: float | None = None) -> str | None:
         """Waits until the lease is lost and returns the reason; `None` after `timeout` seconds."""
-        return self._raw.wait_lost(timeout)
+        return self._raw.wait_lost(_arguments.timeout(timeout))
 
     def leave(self) -> int:
         """Stops renewing the lease without revoking it, and returns its number.
@@ -327,7 +329,38 @@ class Lease:
 
 
 def _number(lease: Lease | int) -> int:
-    return lease.id if isinstance(lease, Lease) else lease
+    return lease.id if isinstance(lease, Lease) else _arguments.count("lease", lease, _arguments.U64_MAX)
+
+
+def _ttl(ttl: float) -> float:
+    """A time to live. The node checks its range."""
+    return _arguments.seconds("ttl", ttl, least=0)
+
+
+def _revision(expect: int) -> int:
+    return _arguments.count("expect", expect, _arguments.U64_MAX)
+
+
+def _limit(limit: int, name: str = "limit") -> int:
+    return _arguments.count(name, limit, 0xFFFF_FFFF)
+
+
+def _raw_of(name: str, parts: Iterable[Any], kinds: tuple[type[Any], ...]) -> list[Any]:
+    """The raw form of a transaction's parts."""
+    parts = list(parts)
+    for part in parts:
+        if not isinstance(part, kinds):
+            expected = ", ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"{name}: expected {expected}, not {_arguments.shown(part)}")
+    return [part._raw() for part in parts]
+
+
+def _pairs(puts: Iterable[Any]) -> Iterator[Put]:
+    for pair in puts:
+        # A string of two characters is no pair.
+        if isinstance(pair, str | bytes) or len(pair) != 2:
+            raise TypeError(f"puts: expected pairs of key and value, not {_arguments.shown(pair)}")
+        yield Put(*pair)
 
 
 class Lock:
@@ -388,7 +421,7 @@ class Lock:
         """Changes the value that other clients see; raises `LockNotHeldError` if the lock is lost."""
         if self._raw is None:
             raise errors.HandleClosedError("it is not held")
-        self._raw.proclaim(_bytes(value))
+        self._raw.proclaim(encoded("value", value))
 
     def release(self) -> None:
         """Releases the lock. Raises `LockNotHeldError` or `NoLeaseError` if it was lost before."""
@@ -450,46 +483,46 @@ class Kv:
 
     def get(self, key: Bytes) -> Entry | None:
         """Reads a key; `None` if it does not exist."""
-        found = self._keys.get(_bytes(key))
+        found = self._keys.get(encoded("key", key))
         return None if found is None else Entry(*found)
 
     def put(self, key: Bytes, value: Bytes, *, lease: Lease | int = 0) -> int:
         """Writes a key, which ends with `lease`. Returns the revision."""
-        return self._keys.put(_bytes(key), _bytes(value), _number(lease), None)
+        return self._keys.put(encoded("key", key), encoded("value", value), _number(lease), None)
 
     def cas(self, key: Bytes, expect: int, value: Bytes, *, lease: Lease | int = 0) -> int:
         """Writes a key if `expect` is the revision of its last write, 0 for a missing key;
         otherwise raises `KeyMovedError`.
         """
-        return self._keys.put(_bytes(key), _bytes(value), _number(lease), expect)
+        return self._keys.put(encoded("key", key), encoded("value", value), _number(lease), _revision(expect))
 
     def delete(self, key: Bytes, *, expect: int | None = None) -> WriteResult:
         """Deletes a key, if it exists. With `expect`, raises `KeyMovedError` unless that revision is the last write."""
-        return WriteResult(*self._keys.delete(_bytes(key), expect))
+        expect = None if expect is None else _revision(expect)
+        return WriteResult(*self._keys.delete(encoded("key", key), expect))
 
     def delete_range(self, start: Bytes, end: Bytes) -> WriteResult:
         """Deletes keys from `start` up to and excluding `end`; an empty `end` means the last key.
 
         One call deletes a limited number of keys: repeat it until it reports 0.
         """
-        return WriteResult(*self._keys.delete_range(_bytes(start), _bytes(end)))
+        return WriteResult(*self._keys.delete_range(encoded("start", start), encoded("end", end)))
 
     def batch(self, puts: Mapping[str, Bytes] | Mapping[bytes, Bytes] | Iterable[tuple[Bytes, Bytes]]) -> int:
         """Writes several keys in one revision."""
-        pairs: Iterable[tuple[Bytes, Bytes]] = puts.items() if isinstance(puts, Mapping) else puts
-        return self.txn(then=[Put(key, value) for key, value in pairs]).revision
+        return self.txn(then=_pairs(puts.items() if isinstance(puts, Mapping) else puts)).revision
 
     def range(self, start: Bytes, end: Bytes = b"", *, limit: int = 0) -> Page:
         """Reads the first keys from `start` up to and excluding `end`; an empty `end` means the last key.
 
         A `limit` of 0 is the largest possible. The next page starts at the last key with a zero byte appended.
         """
-        return _page(*self._keys.range(_bytes(start), _bytes(end), limit))
+        return _page(*self._keys.range(encoded("start", start), encoded("end", end), _limit(limit)))
 
     def prefix(self, prefix: Bytes, *, page: int = 0) -> Iterator[Entry]:
         """Reads all keys that begin with `prefix`, page by page. Later pages may include changes
         made after the first page was read."""
-        start, end = _bytes(prefix), prefix_end(prefix)
+        start, end, page = encoded("prefix", prefix), prefix_end(prefix), _limit(page, "page")
         while True:
             found = self.range(start, end, limit=page)
             yield from found.entries
@@ -505,7 +538,9 @@ class Kv:
     ) -> TransactionResult:
         """Runs `then` if all comparisons hold, else `otherwise`, in one revision."""
         done = self._keys.transact(
-            [one._raw() for one in compare], [step._raw() for step in then], [step._raw() for step in otherwise]
+            _raw_of("compare", compare, (Compare,)),
+            _raw_of("then", then, _STEPS),
+            _raw_of("otherwise", otherwise, _STEPS),
         )
         revision, succeeded, results = done
         pages = [one if isinstance(one, int) else _page(revision, *one) for one in results]
@@ -523,21 +558,24 @@ class Kv:
         different revisions, and the watch raises `CompactedError`.
         """
         if start is None or start == "oldest":
-            return Watch(self._keys.watch(_bytes(prefix), None if start is None else (0, 0)))
+            return Watch(self._keys.watch(encoded("prefix", prefix), None if start is None else (0, 0)))
         if isinstance(start, int):
             raise ValueError(f"revision {start} needs its epoch, as `revision()` returns it: start=(epoch, {start})")
-        epoch, revision = start
+        if not isinstance(start, tuple | list) or len(start) != 2:
+            raise TypeError(f'start={start!r}: expected (epoch, revision), "oldest" or None')
+        epoch = _arguments.count("epoch of start", start[0], 0xFFFF_FFFF)
+        revision = _arguments.count("revision of start", start[1], _arguments.U64_MAX)
         if revision < 1:
             raise ValueError(f"revision {revision} does not exist: revisions begin with 1")
-        return Watch(self._keys.watch(_bytes(prefix), (epoch, revision)))
+        return Watch(self._keys.watch(encoded("prefix", prefix), (epoch, revision)))
 
     def lease(self, ttl: float, *, keep: bool = True) -> Lease:
         """Creates a lease that ends `ttl` seconds after its last renewal. With `keep`, a thread renews it."""
-        return Lease(self._keys.lease(ttl, keep))
+        return Lease(self._keys.lease(_ttl(ttl), keep))
 
     def revoke(self, lease: int) -> None:
         """Revokes a lease by its number, with all keys and locks that depend on it."""
-        self._keys.revoke(lease)
+        self._keys.revoke(_number(lease))
 
     def lock(
         self, name: Bytes, *, value: Bytes = b"", lease: Lease | None = None, ttl: float = 10.0, wait: bool = True
@@ -547,7 +585,7 @@ class Kv:
         The lock depends on `lease`, or on a new lease with a time to live of `ttl` seconds. Without
         `wait`, raises `LockHeldError` if another lease holds it.
         """
-        return Lock(self._keys, _bytes(name), _bytes(value), lease or ttl, wait)
+        return Lock(self._keys, encoded("name", name), encoded("value", value), lease or _ttl(ttl), wait)
 
     def elect(self, name: Bytes, value: Bytes, *, lease: Lease | None = None, ttl: float = 10.0) -> Lock:
         """An election: `with kv.elect("leader", "host-1:8080") as elected` waits until this candidate is elected.
@@ -558,7 +596,7 @@ class Kv:
 
     def holder(self, name: Bytes) -> Entry | None:
         """The holder of a lock or the leader of an election: its value, its lease and, as `created`, its token."""
-        return self.get(b"$lock/" + _bytes(name))
+        return self.get(b"$lock/" + encoded("name", name))
 
 
 def _page(revision: int, rows: list[RawEntry], more: bool) -> Page:

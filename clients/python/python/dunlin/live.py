@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
+from . import _arguments
+
 if TYPE_CHECKING:
     from ._dunlin import Changes, Entities, Levels, Position, Publishers, Replica
 
@@ -64,7 +66,7 @@ class LiveState:
 
     def update(self, timeout: float | None = 0.0) -> int:
         """Applies all arrived changes, after waiting up to `timeout` seconds for the first. Returns their number."""
-        return self._replica.update(timeout)
+        return self._replica.update(_arguments.timeout(timeout))
 
     def changes(self) -> Changes[Change | ReplicaFault | Publishers | StateDeleted]:
         """Applies and returns one change at a time, for `for` or `async for`.
@@ -75,7 +77,7 @@ class LiveState:
 
     def next(self, timeout: float | None = None) -> Change | ReplicaFault | Publishers | StateDeleted | None:
         """Waits for the next change; `None` after `timeout` seconds."""
-        return self._replica.next(timeout)
+        return self._replica.next(_arguments.timeout(timeout))
 
     @property
     def is_whole(self) -> bool:
@@ -144,6 +146,10 @@ class LiveState:
         return f"{type(self).__name__}({self.topic!r})"
 
 
+def _depth(depth: int | None) -> int | None:
+    return None if depth is None else _arguments.count("depth", depth, _arguments.U64_MAX)
+
+
 class Book(LiveState):
     """An order book. Prices and sizes are integers in the instrument's units."""
 
@@ -161,15 +167,15 @@ class Book(LiveState):
 
     def bids(self, depth: int | None = None) -> Levels:
         """The bids, best first: `prices`, `sizes` and `table` are arrays."""
-        return self._replica.levels("bid", depth)
+        return self._replica.levels("bid", _depth(depth))
 
     def asks(self, depth: int | None = None) -> Levels:
         """The asks, best first."""
-        return self._replica.levels("ask", depth)
+        return self._replica.levels("ask", _depth(depth))
 
     def size_at(self, side: Side, price: int) -> int:
         """The size at a price."""
-        return self._replica.size_at(side, price) or 0
+        return self._replica.size_at(side, _arguments.count("price", price, 2**63 - 1, least=-(2**63))) or 0
 
     @property
     def touch(self) -> Literal["open", "apart", "locked", "crossed"]:
@@ -191,7 +197,7 @@ class Table(LiveState, Mapping[bytes | str, bytes]):
     """The last value of each key."""
 
     def __getitem__(self, key: bytes | str) -> bytes:
-        value = self._replica.value(key.encode() if isinstance(key, str) else key)
+        value = self._replica.value(_arguments.encoded("key", key))
         if value is None:
             raise KeyError(key)
         return value

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from . import _arguments
 from ._dunlin import RawViewer, RawWorld
 
 if TYPE_CHECKING:
@@ -25,6 +26,15 @@ Point: TypeAlias = tuple[float, ...]
 """A number for each dimension of the world."""
 
 _BYTES_MAX = 2**32 - 1
+_KIND_MAX = 2**32 - 1
+
+
+def _entity(number: int) -> int:
+    return _arguments.count("entity", number, _arguments.U64_MAX)
+
+
+def _kind(name: str, kind: int | None) -> int | None:
+    return None if kind is None else _arguments.count(name, kind, _KIND_MAX)
 
 
 class Entity(NamedTuple):
@@ -70,7 +80,7 @@ class Viewer:
 
     def next(self, timeout: float | None = None) -> SceneChange | None:
         """Waits for the next change; `None` after `timeout` seconds."""
-        row = self._raw.next(timeout)
+        row = self._raw.next(_arguments.timeout(timeout))
         if row is None:
             return None
         what, number, entity = row
@@ -125,7 +135,14 @@ class World:
         """
         limit = _BYTES_MAX if bytes_per_tick is None else bytes_per_tick
         return Viewer(
-            self._raw.near(self._connection, entity, within, kind=kind, not_kind=not_kind, bytes_per_tick=limit)
+            self._raw.near(
+                self._connection,
+                _entity(entity),
+                within,
+                kind=_kind("kind", kind),
+                not_kind=_kind("not_kind", not_kind),
+                bytes_per_tick=_arguments.count("bytes_per_tick", limit, _BYTES_MAX),
+            )
         )
 
     def command(
@@ -145,11 +162,11 @@ class World:
         if position is None and velocity is None and kind is None:
             raise ValueError("nothing to change: give position, velocity or kind")
         done = self._raw.command(
-            entity,
+            _entity(entity),
             position=None if position is None else list(position),
             velocity=None if velocity is None else list(velocity),
-            kind=kind,
-            timeout=timeout,
+            kind=_kind("kind", kind),
+            timeout=_arguments.wait(timeout),
         )
         return CommandResult(*done)
 
@@ -167,18 +184,18 @@ class World:
         Raises `RefusedError` if another entity of the world has this id.
         """
         done = self._raw.spawn(
-            entity,
+            _entity(entity),
             position=list(position),
             velocity=None if velocity is None else list(velocity),
-            kind=kind,
-            timeout=timeout,
+            kind=_arguments.count("kind", kind, _KIND_MAX),
+            timeout=_arguments.wait(timeout),
         )
         return CommandResult(*done)
 
     def despawn(self, entity: int, *, timeout: float = 5.0) -> CommandResult:
         """Removes an entity from the world, wherever it is. Raises `LookupError` for an entity that
         does not exist."""
-        return CommandResult(*self._raw.despawn(entity, timeout=timeout))
+        return CommandResult(*self._raw.despawn(_entity(entity), timeout=_arguments.wait(timeout)))
 
     def __repr__(self) -> str:
         return f"World({self.name!r})"

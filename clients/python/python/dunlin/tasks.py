@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from . import errors
+from . import _arguments, errors
 from ._dunlin import TaskCalls
 from ._ids import id_of, number_of
 from .worker import encode
@@ -37,29 +37,17 @@ class Retry:
     cap: float = 60.0
 
 
-def _count(name: str, count: int, most: int, taken: int) -> int:
-    """Checks for a whole number up to `most`. The node checks numbers up to `taken`, which the message can carry."""
-    if not isinstance(count, int) or not 0 <= count <= taken:
-        raise ValueError(f"{name}={count!r} is not a whole number from 0 to {most:,}")
-    return count
-
-
-def _at_ms(name: str, at: float | None) -> int:
-    """Converts seconds since the Unix epoch to the cluster's milliseconds. The cluster refuses times far from now."""
-    if at is None:
-        return 0
-    if not 0 < at < 2**53:
-        raise ValueError(f"{name}={at!r} is not a time in seconds since the Unix epoch, as time.time() gives it")
-    return max(round(at * 1000), 1)
-
-
-def _span_ms(name: str, seconds: float | None) -> int:
-    """Converts seconds to the cluster's whole milliseconds in 32 bits."""
-    if seconds is None:
-        return 0
-    if not 0.001 <= seconds <= 0xFFFF_FFFF / 1000:
-        raise ValueError(f"{name}={seconds!r} is not from 0.001 to {0xFFFF_FFFF // 1000:,} seconds")
-    return round(seconds * 1000)
+def _retry_policy(retry: Retry | int | None) -> tuple[int, int, int] | None:
+    """The number of retries, and the first and longest delay in ms; `None` for the default."""
+    if retry is None:
+        return None
+    if isinstance(retry, int) and not isinstance(retry, bool):
+        retry = Retry(retry)
+    if not isinstance(retry, Retry):
+        raise TypeError(f"retry={retry!r}: expected a number of retries, or a Retry, not {type(retry).__name__}")
+    base_ms = _arguments.seconds_ms("base of retry", retry.base, least=0)
+    cap_ms = _arguments.seconds_ms("cap of retry", retry.cap, least=0)
+    return _arguments.count("retry", retry.retries, 0xFFFF), base_ms, cap_ms
 
 
 class NewTask:
@@ -113,24 +101,23 @@ class NewTask:
         memory_bytes: int = 0,
         subject: str = "",
     ) -> None:
-        if isinstance(retry, bool):
-            raise TypeError(f"retry={retry!r}: expected a number of retries, or a Retry")
-        retry = Retry(retry) if isinstance(retry, int) else retry
-        self.kind = kind
+        self.kind = _arguments.text("kind", kind)
         self.payload = encode(payload)
-        self.queue = queue
-        self.priority = _count("priority", priority, 9, 0xFF)
-        self.not_before_ms = _at_ms("not_before", not_before)
-        self.deadline_ms = _at_ms("deadline", deadline)
-        self.timeout_ms = _span_ms("timeout", timeout)
-        self.retry = None if retry is None else (_count("retry", retry.retries, 0xFFFF, 0xFFFF), round(retry.base * 1000), round(retry.cap * 1000))
-        self.idempotency_key = idempotency_key.encode() if isinstance(idempotency_key, str) else idempotency_key
+        self.queue = _arguments.text("queue", queue)
+        self.priority = _arguments.count("priority", priority, 9, taken=0xFF)
+        self.not_before_ms = 0 if not_before is None else _arguments.unix_ms("not_before", not_before)
+        self.deadline_ms = 0 if deadline is None else _arguments.unix_ms("deadline", deadline)
+        self.timeout_ms = 0 if timeout is None else _arguments.seconds_ms("timeout", timeout)
+        self.retry = _retry_policy(retry)
+        self.idempotency_key = _arguments.encoded("idempotency_key", idempotency_key)
+        if not isinstance(after, Iterable):
+            raise TypeError(f"after={after!r}: expected ids of tasks, not {type(after).__name__}")
         self.after = [number_of(task) for task in ([after] if isinstance(after, str) else after)]
-        self.labels = list((labels or {}).items())
-        self.needs = list((needs or {}).items())
-        self.cpu_milli = _count("cpu_milli", cpu_milli, 0xFFFF_FFFF, 0xFFFF_FFFF)
-        self.memory_bytes = _count("memory_bytes", memory_bytes, 2**64 - 1, 2**64 - 1)
-        self.subject = subject
+        self.labels = _arguments.labels("labels", labels)
+        self.needs = _arguments.labels("needs", needs)
+        self.cpu_milli = _arguments.count("cpu_milli", cpu_milli, 0xFFFF_FFFF)
+        self.memory_bytes = _arguments.count("memory_bytes", memory_bytes, _arguments.U64_MAX)
+        self.subject = _arguments.text("subject", subject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +194,32 @@ class TaskInfo:
 class Limit:
     """A limit for a tenant's tasks with each value of `key` (a label, or tenant, queue or kind).
 
-    `running` is the number of tasks at the same time, `rate` is (starts, seconds, burst).
+    `running` is the number of tasks at the same time, `rate` is (starts, seconds, burst). At least one of them is
+    needed, and all numbers are above 0.
     """
 
     key: str
     running: int | None = None
     rate: tuple[int, float, int] | None = None
+
+    def __post_init__(self) -> None:
+        self._raw()
+
+    def _raw(self) -> _Limit:
+        key = _arguments.text("key", self.key)
+        if self.running is None and self.rate is None:
+            raise ValueError(f"Limit({key!r}) limits nothing: give running, rate or both")
+        running = self.running
+        if running is not None:
+            running = _arguments.count("running", running, 0xFFFF_FFFF, least=1)
+        if self.rate is None:
+            return _Limit(key, running, None)
+        if not isinstance(self.rate, tuple | list) or len(self.rate) != 3:
+            raise TypeError(f"rate={self.rate!r}: expected (starts, seconds, burst)")
+        starts, per, burst = self.rate
+        starts = _arguments.count("starts of rate", starts, 0xFFFF_FFFF, least=1)
+        burst = _arguments.count("burst of rate", burst, 0xFFFF_FFFF, least=1)
+        return _Limit(key, running, (starts, _arguments.seconds_ms("seconds of rate", per), burst))
 
 
 @dataclass(slots=True)
@@ -284,7 +291,11 @@ class Tasks:
 
     def submit_all(self, tenant: str, tasks: Sequence[NewTask]) -> Submission:
         """Submits tasks, either all or none."""
-        taken, slow_down = self._calls.submit(tenant, list(tasks))
+        drafts = list(tasks)
+        for task in drafts:
+            if not isinstance(task, NewTask):
+                raise TypeError(f"tasks: expected NewTask, not {task!r}")
+        taken, slow_down = self._calls.submit(_arguments.text("tenant", tenant), drafts)
         return Submission([id_of(task) for task, _ in taken], [known for _, known in taken], slow_down)
 
     def get(self, task: str) -> TaskInfo:
@@ -302,6 +313,8 @@ class Tasks:
         whole: bool = False,
     ) -> Iterator[TaskInfo]:
         """Lists matching tasks, page by page; with payloads and results if `whole`."""
+        if not isinstance(label, tuple) or len(label) != 2:
+            raise TypeError(f"label={label!r}: expected a tuple of key and value")
         start: int | None = 0
         while start is not None:
             rows, start = self._calls.page(tenant, queue, kind, stage, label, start, 0, whole)
@@ -310,6 +323,7 @@ class Tasks:
 
     def wait(self, task: str, timeout: float | None = None) -> TaskInfo:
         """Waits until a task has ended; raises `RequestTimeoutError` after `timeout` seconds."""
+        timeout = _arguments.timeout(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         pause = 0.005
         while not (info := self.get(task)).is_over:
@@ -351,6 +365,7 @@ class Tasks:
 
     def _of_dead(self, tenant: str, count: int | None, call: Callable[[str, int], tuple[int, bool]]) -> int:
         """Repeats the call, because the cluster limits the tasks of one."""
+        count = None if count is None else _arguments.count("count", count, _arguments.U64_MAX)
         found = self.tenants().get(tenant)
         dead = found.dead if found is not None else 0
         left = dead if count is None else min(count, dead)
@@ -374,10 +389,25 @@ class Tasks:
         limits: Iterable[Limit] = (),
     ) -> None:
         """Creates a tenant, or changes its share, quotas and limits, which apply to later starts."""
-        draft = _Tenant(name, weight, queued_max, reserved, running_max, burst)
+        most = _arguments.U64_MAX
+        draft = _Tenant(
+            _arguments.text("name", name),
+            _arguments.count("weight", weight, 10_000, taken=0xFFFF_FFFF),
+            _arguments.count("queued_max", queued_max, most),
+            _arguments.count("reserved", reserved, most),
+            _arguments.count("running_max", running_max, most),
+            _arguments.count("burst", burst, most),
+        )
+        limited = set()
         for limit in limits:
-            rate = limit.rate and (limit.rate[0], round(limit.rate[1] * 1000), limit.rate[2])
-            draft.limits.append(_Limit(limit.key, limit.running, rate))
+            if not isinstance(limit, Limit):
+                raise TypeError(f"limits: expected Limit, not {limit!r}")
+            for what, value in (("running", limit.running), ("rate", limit.rate)):
+                if value is not None and (limit.key, what) in limited:
+                    raise ValueError(f"limits: two limits of {what} for key {limit.key!r}")
+                if value is not None:
+                    limited.add((limit.key, what))
+            draft.limits.append(limit._raw())
         self._calls.set_tenant(draft)
 
     def tenants(self) -> dict[str, TenantInfo]:

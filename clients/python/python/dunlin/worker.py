@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import math
 import os
 import queue
 import signal
@@ -30,12 +31,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import errors
+from . import _arguments, errors
 from ._ids import id_of
 from ._slots import ProcessSlot, SlotResult, failed, peak_memory_bytes, run_here, sendable
 
@@ -49,6 +50,9 @@ _LOOK = 0.1
 """The interval at which the main thread checks for signals, in seconds."""
 _FAREWELL = 5.0
 """How long idle threads may take to end, in seconds."""
+
+SLOTS_MAX = 10_000
+"""The largest number of slots of a worker, which is also the node's limit `credit_max`."""
 
 
 class TaskFailure(Exception):
@@ -93,10 +97,13 @@ class Task:
 
     def progress(self, share: float, note: str = "") -> None:
         """Reports the progress, 0 to 1, and in words."""
-        self._attached().progress(self.token, round(min(max(share, 0.0), 1.0) * 1000), note)
+        if math.isnan(share):
+            raise ValueError(f"share={share!r} is not a number from 0 to 1")
+        self._attached().progress(self.token, round(min(max(share, 0.0), 1.0) * 1000), _arguments.text("note", note))
 
     def extend(self, seconds: float = 0.0) -> None:
         """Restarts the timeout, with `seconds` or, without them, the task's own."""
+        seconds = _arguments.seconds("seconds", seconds, least=0)
         self._attached().extend(self.token, seconds)
 
     def _attached(self) -> RawAttachment:
@@ -118,8 +125,20 @@ def encode(value: Any) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, str):
-        return value.encode()
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+        return _utf8(value)
+    encoded = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    if "\\ud" in encoded:
+        # JSON's escapes of surrogates: a pair is one character, a lone one is none.
+        _utf8(json.dumps(json.loads(encoded), ensure_ascii=False))
+    return encoded.encode()
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as lone:
+        found = lone.object[lone.start]
+        raise ValueError(f"UTF-8 cannot encode the lone surrogate {found!r} in a payload or result") from None
 
 
 class Worker:
@@ -132,11 +151,11 @@ class Worker:
         name: str = "",
         slots: int = 0,
         processes: bool = False,
-        queues: tuple[str, ...] = (),
+        queues: str | Iterable[str] = (),
         cpu_milli: int = 0,
         memory_bytes: int = 0,
         labels: Mapping[str, str] | None = None,
-        tenants: tuple[str, ...] = (),
+        tenants: str | Iterable[str] = (),
         ttl: float = 10.0,
         connect: Callable[[], Client] | None = None,
     ) -> None:
@@ -146,7 +165,7 @@ class Worker:
         - `connect`: a function that makes the connection instead, for example with credentials.
         - `name`: shown in listings. A worker that a node started (`dunlin dev --workers`) has the name that the node
           gave it.
-        - `slots`: how many tasks run at the same time; 0 means the number of processors.
+        - `slots`: how many tasks run at the same time, at most `SLOTS_MAX`, 10,000; 0 means the number of processors.
         - `processes`: runs each function that is not `async` in a separate process instead of a thread, for code that
           needs the CPU.
         - `queues`: the queues whose tasks the worker takes; empty means all.
@@ -158,22 +177,27 @@ class Worker:
         self._url = url
         self._connect = connect
         # A node that started this process knows the worker by this name.
-        self._name = os.environ.get("DUNLIN_WORKER_NAME", "") or name or f"{socket.gethostname()}-{os.getpid()}"
-        if slots < 0:
-            raise ValueError(f"slots={slots}: must be at least 1, or 0 for the number of processors")
+        name = os.environ.get("DUNLIN_WORKER_NAME", "") or _arguments.text("name", name)
+        self._name = name or f"{socket.gethostname()}-{os.getpid()}"
+        if _arguments.count("slots", slots, SLOTS_MAX, taken=_arguments.U64_MAX) > SLOTS_MAX:
+            raise ValueError(f"slots={slots} is above SLOTS_MAX = {SLOTS_MAX:,}: start several workers")
         self._slots = slots or os.cpu_count() or 1
         self._processes = processes
-        self._queues = queues
-        self._has = (cpu_milli, memory_bytes)
-        self._labels = list((labels or {}).items())
-        self._tenants = tenants
-        self._ttl = ttl
+        self._queues = _arguments.texts("queues", queues)
+        self._has = (
+            _arguments.count("cpu_milli", cpu_milli, 0xFFFF_FFFF),
+            _arguments.count("memory_bytes", memory_bytes, _arguments.U64_MAX),
+        )
+        self._labels = _arguments.labels("labels", labels)
+        self._tenants = _arguments.texts("tenants", tenants)
+        self._ttl = _arguments.seconds("ttl", ttl)
         self._functions: dict[str, Callable[..., Any]] = {}
         self._stops = 0
         self._called = threading.Event()
 
     def task(self, kind: str) -> Callable[[Function], Function]:
         """A decorator that registers a function for a kind of task. The function takes the task, and may be `async`."""
+        _arguments.text("kind", kind)
 
         def decorate(function: Function) -> Function:
             if kind in self._functions:
@@ -205,13 +229,13 @@ class Worker:
             attachment = client.tasks._calls.attach(
                 self._name,
                 list(self._functions),
-                list(self._queues),
+                self._queues,
                 self._slots,
                 cpu_milli,
                 memory_bytes,
                 self._ttl,
                 self._labels,
-                list(self._tenants),
+                self._tenants,
             )
             running = _RunningTasks(attachment, self._functions, self._slots, self._processes)
             try:
@@ -310,8 +334,14 @@ class _RunningTasks:
         if any(inspect.iscoroutinefunction(function) for function in functions.values()):
             self._loop = asyncio.new_event_loop()
             self._threads.append(threading.Thread(target=self._loop.run_forever, daemon=True, name="dunlin-loop"))
-        for thread in self._threads:
-            thread.start()
+        for number, thread in enumerate(self._threads):
+            try:
+                thread.start()
+            except RuntimeError as full:
+                # The started threads end, so that the program can go on.
+                self._threads = self._threads[:number]
+                self.end()
+                raise RuntimeError(f"slots={slots}: the system starts no more than {number} threads: {full}") from None
 
     @property
     def is_idle(self) -> bool:

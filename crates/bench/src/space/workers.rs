@@ -11,7 +11,7 @@ use super::setting::WorldSetting;
 use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 
-/// The running processes of one measured world. Dropping the handle value kills all of them.
+/// The running processes of one measured world. Dropping the handle kills all of them.
 #[derive(Debug)]
 pub struct WorldProcesses {
     pub setting: WorldSetting,

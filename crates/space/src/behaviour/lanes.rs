@@ -7,7 +7,7 @@ use crate::world::Point;
 /// How many entities are moved at once.
 pub const LANES: usize = 8;
 
-/// A number for each entity that the [`LANES`] entities that vector instructions move together.
+/// A number for each of the [`LANES`] entities that vector instructions move together.
 pub type Lanes = [f32; LANES];
 
 /// The entities that a behaviour moves together with vector instructions, one in each lane.

@@ -20,7 +20,7 @@ const SUBSCRIBERS: u64 = 2;
 /// How long to wait for cut subscribers. Readers that have read everything receive nothing more.
 const SUBSCRIBERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The the demo kills times: a number of times in all, or at an interval.
+/// When the demo kills nodes: a number of times in all, or at an interval.
 #[derive(Debug, Clone, Copy)]
 pub enum KillPlan {
     /// The given number of kills, spread over the lines.

@@ -1,0 +1,141 @@
+"""Checks of arguments. Each error names the argument and shows its value or type.
+
+A wrong type is a `TypeError`, a wrong value a `ValueError`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from reprlib import Repr
+
+SECONDS_MAX = 2**33
+"""The longest time span, 272 years: in nanoseconds it fits in 63 bits."""
+SPAN_SECONDS_MAX = 0xFFFF_FFFF / 1000
+"""The longest time span that messages carry as milliseconds in 32 bits."""
+U64_MAX = 2**64 - 1
+
+_LONE = "UTF-8 cannot encode the lone surrogate in it"
+
+_repr = Repr()
+_repr.maxstring = _repr.maxother = _repr.maxlong = 100
+
+
+def shown(given: object) -> str:
+    """The value for an error text, shortened. Never raises an exception."""
+    return _repr.repr(given)
+
+
+def text(name: str, given: str) -> str:
+    """A string that UTF-8 can encode."""
+    if not isinstance(given, str):
+        raise TypeError(f"{name}={shown(given)}: expected str, not {type(given).__name__}")
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name}={shown(given)}: {_LONE}") from None
+    return given
+
+
+def encoded(name: str, given: bytes | str, *, is_secret: bool = False) -> bytes:
+    """Bytes, or a string encoded as UTF-8. An error does not show a secret.
+
+    `bytes(given)` alone would turn 100 into 100 zero bytes, and [1, 2] into the bytes 1 and 2.
+    """
+    if isinstance(given, bytes):
+        return given
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    if isinstance(given, str):
+        try:
+            return given.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{_named(name, given, is_secret)}: {_LONE}") from None
+    label = _named(name, given, is_secret)
+    raise TypeError(f"{label}: expected str, bytes, bytearray or memoryview, not {type(given).__name__}")
+
+
+def _named(name: str, given: object, is_secret: bool) -> str:
+    return name if is_secret else f"{name}={shown(given)}"
+
+
+def texts(name: str, given: str | Iterable[str]) -> list[str]:
+    """Several strings. One string is one element, not its characters."""
+    if isinstance(given, str):
+        return [text(name, given)]
+    if isinstance(given, bytes | bytearray | memoryview) or not isinstance(given, Iterable):
+        raise TypeError(f"{name}={shown(given)}: expected strings, not {type(given).__name__}")
+    return [text(name, one) for one in given]
+
+
+def labels(name: str, given: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Pairs of strings from a mapping."""
+    if given is None:
+        return []
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name}={shown(given)}: expected a mapping of str to str, not {type(given).__name__}")
+    return [(text(f"a key of {name}", key), text(f"{name}[{shown(key)}]", value)) for key, value in given.items()]
+
+
+def count(name: str, given: int, most: int, *, least: int = 0, taken: int | None = None) -> int:
+    """A whole number from `least` to `most`.
+
+    With `taken`, numbers up to it pass, because the message can carry them and the node checks them.
+    """
+    if not isinstance(given, bool | float):
+        try:
+            number = operator.index(given)
+        except TypeError:
+            raise TypeError(f"{name}={shown(given)} is not a whole number, but {type(given).__name__}") from None
+        if least <= number <= (most if taken is None else taken):
+            return number
+    raise ValueError(f"{name}={shown(given)} is not a whole number from {least:,} to {most:,}")
+
+
+def _number(name: str, given: float, what: str) -> float:
+    if isinstance(given, bool | str | bytes) or not hasattr(given, "__float__"):
+        raise TypeError(f"{name}={shown(given)}: expected {what}, not {type(given).__name__}")
+    try:
+        return float(given)
+    except OverflowError:
+        return math.inf
+
+
+def seconds(name: str, given: float, *, least: float = 0.001, most: float = SECONDS_MAX) -> float:
+    """A number of seconds from `least`, by default the shortest span that messages can carry."""
+    number = _number(name, given, "a number of seconds")
+    if not least <= number <= most:
+        raise ValueError(f"{name}={shown(given)} is not from {least:g} to {int(most):,} seconds")
+    return number
+
+
+def seconds_ms(name: str, given: float, *, least: float = 0.001) -> int:
+    """A number of seconds as whole milliseconds, which messages carry in 32 bits."""
+    return round(seconds(name, given, least=least, most=SPAN_SECONDS_MAX) * 1000)
+
+
+def timeout(given: float | None, name: str = "timeout") -> float | None:
+    """A number of seconds to wait. A negative number means no wait, `None` no limit."""
+    if given is None:
+        return None
+    number = _number(name, given, "a number of seconds or None")
+    if not number <= SECONDS_MAX:
+        raise ValueError(f"{name}={shown(given)} is not up to {SECONDS_MAX:,} seconds")
+    return max(number, 0.0)
+
+
+def wait(given: float, name: str = "timeout") -> float:
+    """Like `timeout`, for calls that always have a limit."""
+    found = timeout(given, name)
+    if found is None:
+        raise TypeError(f"{name}=None: expected a number of seconds")
+    return found
+
+
+def unix_ms(name: str, given: float) -> int:
+    """Seconds since the Unix epoch as milliseconds, at least 1. The cluster refuses times far from now."""
+    number = _number(name, given, "seconds since the Unix epoch")
+    if not 0 < number < 2**53:
+        raise ValueError(f"{name}={shown(given)} is not a time in seconds since the Unix epoch, as time.time() gives it")
+    return max(round(number * 1000), 1)

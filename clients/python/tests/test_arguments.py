@@ -1,0 +1,324 @@
+"""Wrong arguments: each is refused before the call, by an error that names it. The asyncio client refuses the same."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dunlin
+import pytest
+from conftest import PATIENCE
+from dunlin import errors, kv
+from dunlin.tasks import Limit, NewTask, Retry
+from dunlin.worker import SLOTS_MAX, _RunningTasks, encode
+
+NOT_BYTES = [100, True, 3.5, [1, 2, 3], None]
+NAN, INF = math.nan, math.inf
+
+Call = Callable[[Any, Any], Any]
+
+
+def refused(given: Any, call: Callable[[], Any], kind: type[Exception], text: str) -> None:
+    """Expects a `kind` with this text, and none of its subclasses, such as `UnicodeEncodeError`."""
+    with pytest.raises(kind) as caught:
+        call()
+    assert text in str(caught.value), f"{given!r}: {caught.value}"
+    assert caught.type is kind, f"{given!r}: {caught.value!r}"
+
+
+def both(url: str, given: Any, call: Call, kind: type[Exception], text: str) -> None:
+    """Expects the same error of both clients."""
+    with dunlin.connect(url) as client:
+        refused(given, lambda: call(client, given), kind, text)
+
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            done = call(client, given)
+            if inspect.isawaitable(done):
+                await done
+
+    refused(given, lambda: asyncio.run(program()), kind, text)
+
+
+KEY_CALLS: list[tuple[str, Call]] = [
+    ("key", lambda client, given: client.kv.put(given, "v")),
+    ("value", lambda client, given: client.kv.put("config/limit", given)),
+    ("key", lambda client, given: client.kv.get(given)),
+    ("key", lambda client, given: client.kv.delete(given)),
+    ("value", lambda client, given: client.kv.cas("config/limit", 0, given)),
+    ("value", lambda client, given: client.kv.batch({"config/limit": given})),
+    ("value", lambda client, given: client.kv.txn(then=[kv.Put("config/limit", given)])),
+    ("key", lambda client, given: client.kv.txn([kv.unchanged(given, 0)])),
+    ("start", lambda client, given: client.kv.range(given)),
+    ("end", lambda client, given: client.kv.delete_range("a", given)),
+    ("prefix", lambda client, given: client.kv.watch(given)),
+    ("name", lambda client, given: client.kv.lock(given)),
+    ("value", lambda client, given: client.kv.elect("leader", given)),
+    ("name", lambda client, given: client.kv.holder(given)),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), KEY_CALLS)
+def test_keys_and_values_other_than_text_and_bytes_are_type_errors(url: str, name: str, call: Call) -> None:
+    for given in NOT_BYTES:
+        expected = f"{name}={given!r}: expected str, bytes, bytearray or memoryview, not {type(given).__name__}"
+        both(url, given, call, TypeError, expected)
+    both(url, "\ud800", call, ValueError, f"{name}='\\ud800': UTF-8 cannot encode")
+
+
+def test_refused_values_store_nothing_and_buffers_are_stored(client: dunlin.Client, topic: str) -> None:
+    with pytest.raises(TypeError):
+        client.kv.put(topic, 100)  # type: ignore[arg-type]
+    assert client.kv.get(topic) is None
+    for given in ("é", "é".encode(), bytearray("é".encode()), memoryview("é".encode())):
+        client.kv.put(topic, given)  # type: ignore[arg-type]
+        entry = client.kv.get(topic)
+        assert entry is not None and entry.value == "é".encode()
+
+
+def test_other_byte_arguments_than_those_of_keys_are_type_errors(client: dunlin.Client, url: str, topic: str) -> None:
+    client.create_topic(topic, reducer="last")
+    client.publish(topic, b"value", key=b"\1\2\3")
+    with client.table(topic) as table:
+        assert table[bytearray(b"\1\2\3")] == b"value"  # type: ignore[index]
+        refused(0, lambda: table[[1, 2, 3]], TypeError, "key=[1, 2, 3]: expected str")  # type: ignore[index]
+    for name in ("token", "password"):
+        given: dict[str, Any] = {name: [1, 2, 3], "user": "ann"}
+        refused(given, lambda given=given: dunlin.connect(url, **given), TypeError, f"{name}: expected str, bytes")  # type: ignore[misc]
+    refused(5, lambda: NewTask("k", idempotency_key=5), TypeError, "idempotency_key=5: expected str")  # type: ignore[arg-type]
+
+
+KEY_VALUES: list[tuple[Any, Call, type[Exception], str]] = [
+    (-1, lambda client, given: client.kv.cas("a", given, "v"), ValueError, "expect=-1 is not a whole number"),
+    ("x", lambda client, given: client.kv.cas("a", given, "v"), TypeError, "expect='x' is not a whole number"),
+    (2**64, lambda client, given: client.kv.delete("a", expect=given), ValueError, f"expect={2**64} is not"),
+    (-1, lambda client, given: client.kv.put("a", "v", lease=given), ValueError, "lease=-1 is not a whole number"),
+    (-1, lambda client, given: client.kv.revoke(given), ValueError, "lease=-1 is not a whole number"),
+    (-1, lambda client, given: client.kv.range("a", "b", limit=given), ValueError, "limit=-1 is not a whole number"),
+    (NAN, lambda client, given: client.kv.lease(given), ValueError, "ttl=nan is not from 0 to"),
+    (INF, lambda client, given: client.kv.lock("a", ttl=given), ValueError, "ttl=inf is not from 0 to"),
+    ("ab", lambda client, given: client.kv.watch("a", start=given), TypeError, "start='ab': expected (epoch, revision)"),
+    (2**70, lambda client, given: client.kv.watch("a", start=(given, 1)), ValueError, "epoch of start="),
+    (1, lambda client, given: client.kv.txn([given]), TypeError, "compare: expected Compare, not 1"),
+    ("ab", lambda client, given: client.kv.txn(then=given), TypeError, "then: expected Put, Delete"),
+    (["ab"], lambda client, given: client.kv.batch(given), TypeError, "puts: expected pairs of key and value, not 'ab'"),
+    (-1, lambda client, given: client.kv.txn([kv.unchanged("a", given)]), ValueError, "against=-1 is not"),
+]
+
+
+@pytest.mark.parametrize(("given", "call", "kind", "text"), KEY_VALUES)
+def test_numbers_and_steps_of_key_calls_are_checked(
+    url: str, given: Any, call: Call, kind: type[Exception], text: str
+) -> None:
+    both(url, given, call, kind, text)
+
+
+TOPIC_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    *(
+        ({option: given}, ValueError, f"{option}={given!r} is not")
+        for option in ("partitions", "retention_records", "retention_bytes", "record_bytes_max", "retention_age")
+        for given in (0, -1, NAN)
+    ),
+    ({"retention_age": INF}, ValueError, "retention_age=inf is not"),
+    ({"retention_age": "1h"}, TypeError, "retention_age='1h': expected a number of seconds, not str"),
+    *(
+        ({"reliable": "refuse", "reliable_wait": given}, ValueError, f"reliable_wait={given!r} is not")
+        for given in (0, -1.0, NAN, INF)
+    ),
+    ({"reliable": "refuse", "subscribers_max": 0}, ValueError, "subscribers_max=0 is not a whole number from 1"),
+    ({"reliable_wait": 5.0}, ValueError, "reliable_wait=5.0 needs reliable="),
+    ({"subscribers_max": 5}, ValueError, "subscribers_max=5 needs reliable="),
+    ({"reducer_options": {"tick": 1}}, ValueError, "reducer_options={'tick': 1} needs reducer="),
+    ({"reducer": "book", "reducer_options": "tick"}, TypeError, "reducer_options='tick': expected a mapping"),
+    ({"reducer": "book", "reducer_options": {1: 2}}, TypeError, "a key of reducer_options=1: expected str"),
+    ({"reducer": "book", "reducer_options": {"tick": "\ud800"}}, ValueError, "reducer_options['tick']='\\ud800'"),
+    ({"pattern": "\ud800"}, ValueError, "pattern='\\ud800': UTF-8 cannot encode"),
+    ({"pattern": 5}, TypeError, "pattern=5: expected str, not int"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "text"), TOPIC_OPTIONS)
+def test_topic_options_are_checked_before_the_call(
+    url: str, topic: str, options: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    both(url, options, lambda client, given: client.create_topic(topic, **given), kind, text)
+    with dunlin.connect(url) as client, pytest.raises(errors.NoTopicError):
+        client.describe(topic)
+
+
+def test_options_of_a_work_group_are_checked(url: str, topic: str) -> None:
+    async def begin(client: dunlin.aio.AsyncClient, **options: Any) -> None:
+        await client.work(topic, "g", **options)
+
+    for given in (0, -1, NAN, INF, 1e300):
+        options: dict[str, Any] = {"claim": given}
+
+        def call(client: Any, options: Any) -> Any:
+            is_async = isinstance(client, dunlin.aio.AsyncClient)
+            return begin(client, **options) if is_async else client.work(topic, "g", **options)
+
+        both(url, options, call, ValueError, f"claim={given!r} is not from 0.001 to")
+        both(url, {"attempts_max": -1}, call, ValueError, "attempts_max=-1 is not a whole number")
+
+
+TIMEOUTS: list[Call] = [
+    lambda client, given: client.request("nobody", timeout=given),
+    lambda client, given: client.kv.watch("a").next(given),
+    lambda client, given: client.kv.lease(9.0, keep=False).wait_lost(given),
+    lambda client, given: client.book("feed").next(given),
+    lambda client, given: client.book("feed").update(given),
+    lambda client, given: client.tasks.wait("1", given),
+    lambda client, given: client.world("w").command(1, kind=1, timeout=given),
+    lambda client, given: client.world("w").despawn(1, timeout=given),
+]
+
+
+@pytest.mark.parametrize("call", TIMEOUTS)
+def test_timeouts_of_no_length_are_value_errors(client: dunlin.Client, call: Call) -> None:
+    client.create_topic("feed", reducer="book", exist_ok=True)
+    for given in (NAN, INF, 1e308, 2**2000):
+        refused(given, lambda given=given: call(client, given), ValueError, " is not up to 8,589,934,592 seconds")  # type: ignore[misc]
+    refused("x", lambda: call(client, "x"), TypeError, "timeout='x': expected a number of seconds")
+
+
+TASKS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"kind": "\ud800"}, ValueError, "kind='\\ud800': UTF-8 cannot encode the lone surrogate"),
+    ({"queue": "\ud800"}, ValueError, "queue='\\ud800'"),
+    ({"subject": "\ud800"}, ValueError, "subject='\\ud800'"),
+    ({"labels": {"\ud800": "x"}}, ValueError, "a key of labels='\\ud800'"),
+    ({"labels": {"size": 5}}, TypeError, "labels['size']=5: expected str, not int"),
+    ({"labels": "gpu"}, TypeError, "labels='gpu': expected a mapping of str to str, not str"),
+    ({"needs": {"gpu": "\ud800"}}, ValueError, "needs['gpu']='\\ud800'"),
+    ({"retry": 1.5}, TypeError, "retry=1.5: expected a number of retries, or a Retry, not float"),
+    ({"retry": Retry(1, base=-1)}, ValueError, "base of retry=-1 is not from 0 to"),
+    ({"retry": Retry(1, base=NAN)}, ValueError, "base of retry=nan is not"),
+    ({"retry": Retry(1, cap=INF)}, ValueError, "cap of retry=inf is not"),
+    ({"timeout": NAN}, ValueError, "timeout=nan is not from 0.001 to"),
+    ({"timeout": "5"}, TypeError, "timeout='5': expected a number of seconds, not str"),
+    ({"deadline": "tomorrow"}, TypeError, "deadline='tomorrow': expected seconds since the Unix epoch"),
+    ({"after": 5}, TypeError, "after=5: expected ids of tasks, not int"),
+    ({"payload": {"a": "\ud800"}}, ValueError, "UTF-8 cannot encode the lone surrogate '\\ud800'"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "text"), TASKS)
+def test_task_options_are_refused_by_name(
+    client: dunlin.Client, options: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    refused(options, lambda: client.tasks.submit("t", **{"kind": "k", **options}), kind, text)
+
+
+def test_wrong_ids_tasks_and_counts_are_refused_by_name(client: dunlin.Client) -> None:
+    tasks: Any = client.tasks
+    for call in (tasks.get, tasks.why, tasks.cancel, tasks.retry, tasks.wait):
+        for given in ("1" * 40, "1" * 10_000, "10000000000000000"):
+            refused(given, lambda call=call, given=given: call(given), ValueError, "expected the id of a task")  # type: ignore[misc]
+    refused(1, lambda: tasks.submit_all("t", [1]), TypeError, "tasks: expected NewTask, not 1")
+    refused(5, lambda: tasks.submit(5, "k"), TypeError, "tenant=5: expected str, not int")
+    refused(-1, lambda: tasks.redrive("t", -1), ValueError, "count=-1 is not a whole number")
+    refused(NAN, lambda: tasks.discard("t", NAN), ValueError, "count=nan is not a whole number")
+    refused(-1, lambda: tasks.set_tenant("t", weight=-1), ValueError, "weight=-1 is not a whole number")
+    refused(5, lambda: dunlin.connect(5), TypeError, "url=5: expected str, not int")  # type: ignore[arg-type]
+    refused(5, lambda: client.reply(5), TypeError, "request=5: expected a Record")  # type: ignore[arg-type]
+    refused(-1, lambda: client.world("w").command(-1, kind=1), ValueError, "entity=-1 is not a whole number")
+
+
+def test_limits_that_limit_nothing_or_everything_are_value_errors(client: dunlin.Client) -> None:
+    refused(0, lambda: Limit("kind", running=0), ValueError, "running=0 is not a whole number from 1")
+    refused(None, lambda: Limit("kind"), ValueError, "Limit('kind') limits nothing")
+    for rate in ((0, 1.0, 1), (1, 0.0, 1), (1, NAN, 1), (1, INF, 1), (1, 1.0, 0)):
+        refused(rate, lambda rate=rate: Limit("kind", rate=rate), ValueError, " of rate=")  # type: ignore[misc]
+    refused(0, lambda: Limit("kind", rate=(1, 1.0)), TypeError, "expected (starts, seconds, burst)")  # type: ignore[arg-type]
+    set_tenant: Any = client.tasks.set_tenant
+    twice = [Limit("kind", running=1), Limit("kind", running=2)]
+    refused(twice, lambda: set_tenant("t", limits=twice), ValueError, "limits: two limits of running for key 'kind'")
+    refused("kind", lambda: set_tenant("t", limits="kind"), TypeError, "limits: expected Limit, not 'k'")
+    # One limit of each sort is one of the tasks at the same time, and one of their starts.
+    set_tenant("t", limits=[Limit("kind", running=1), Limit("kind", rate=(1, 1.0, 1))])
+
+
+@pytest.fixture
+def working() -> Iterator[Callable[[dunlin.Worker], None]]:
+    """Runs workers until the end of the test."""
+    begun: list[tuple[dunlin.Worker, threading.Thread]] = []
+
+    def work(worker: dunlin.Worker) -> None:
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        begun.append((worker, thread))
+
+    yield work
+    for worker, thread in begun:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_one_string_is_one_queue_or_tenant_of_a_worker(
+    client: dunlin.Client, url: str, topic: str, working: Callable[[dunlin.Worker], None]
+) -> None:
+    worker = dunlin.Worker(url, slots=1, queues="bulk", tenants=f"tenant-{topic}")
+    worker.task(f"echo-{topic}")(lambda task: task.payload)
+    working(worker)
+    task = client.tasks.submit(f"tenant-{topic}", f"echo-{topic}", "hello", queue="bulk")
+    assert client.tasks.wait(task, PATIENCE).result == b"hello"
+
+
+WORKERS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"queues": 5}, TypeError, "queues=5: expected strings, not int"),
+    ({"queues": b"abc"}, TypeError, "queues=b'abc': expected strings, not bytes"),
+    ({"tenants": ("\ud800",)}, ValueError, "tenants='\\ud800'"),
+    ({"labels": "gpu"}, TypeError, "labels='gpu': expected a mapping of str to str, not str"),
+    ({"labels": {"gpu": 1}}, TypeError, "labels['gpu']=1: expected str, not int"),
+    ({"slots": 10**6}, ValueError, "slots=1000000 is above SLOTS_MAX = 10,000"),
+    ({"slots": -1}, ValueError, "slots=-1 is not a whole number"),
+    ({"cpu_milli": -1}, ValueError, "cpu_milli=-1 is not a whole number"),
+    ({"memory_bytes": 2**70}, ValueError, f"memory_bytes={2**70} is not a whole number"),
+    ({"ttl": NAN}, ValueError, "ttl=nan is not from 0.001 to"),
+    ({"ttl": 0}, ValueError, "ttl=0 is not from 0.001 to"),
+    ({"name": "\ud800"}, ValueError, "name='\\ud800'"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "text"), WORKERS)
+def test_worker_options_are_refused_when_it_is_made(options: dict[str, Any], kind: type[Exception], text: str) -> None:
+    refused(options, lambda: dunlin.Worker(**options), kind, text)
+    assert SLOTS_MAX == 10_000
+
+
+def test_worker_without_enough_threads_ends_those_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def start_three(thread: threading.Thread) -> None:
+        if len(started) == 3:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+        started.append(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_three)
+    functions: dict[str, Callable[..., Any]] = {"k": lambda task: None}
+    with pytest.raises(RuntimeError, match="slots=10: the system starts no more than 3 threads"):
+        _RunningTasks(None, functions, 10, False)  # type: ignore[arg-type]
+    for thread in started:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_encode_refuses_lone_surrogates_wherever_they_are() -> None:
+    for given in ("\ud800", {"a": "\ud800"}, {"\udfff": 1}, ["x", ["\udc00\ud800"]]):
+        refused(given, lambda given=given: encode(given), ValueError, "UTF-8 cannot encode the lone surrogate")  # type: ignore[misc]
+    # Text with a backslash, characters beyond 16 bits, and both halves of one are no lone surrogates.
+    assert encode({"a": "\\ud800"}) == b'{"a":"\\\\ud800"}'
+    assert encode(["\U0001f426", "\ud83d\udc26"]) == b'["\\ud83d\\udc26","\\ud83d\\udc26"]'
+    assert encode({"a": "é"}) == b'{"a":"\\u00e9"}'
+
+
+def test_long_arguments_are_shortened_in_error_texts(client: dunlin.Client) -> None:
+    with pytest.raises(TypeError) as caught:
+        client.kv.put("a", list(range(1_000_000)))  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 200
