@@ -1,13 +1,14 @@
 //! Bounds of this crate's states.
 
-/// Limits of one order book or state of last values. At a limit the whole append is refused.
+/// Limits of one state: an order book, or the last value of each key. An append that exceeds a limit is refused
+/// as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedLimits {
     /// Maximum number of price levels on one side of a book.
     pub levels_max: u32,
     /// Maximum number of orders in a book of orders.
     pub orders_max: u32,
-    /// Maximum number of keys of a state of last values.
+    /// Maximum number of keys of a state that stores the last value of each key.
     pub keys_max: u32,
     /// Maximum size of a snapshot of last values, bytes; less than clients accept by default.
     pub last_bytes_max: u32,

@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Interval of the autoscaler's decisions.
 const SAMPLE_MS: u64 = 500;
 
-/// A scheduler's signals for the autoscaler, as the autoscaler receives it, and the names of all workers.
+/// The load of a scheduler, which is the autoscaler's input, and the names of all workers.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerLoad {
     /// The autoscaler's input.

@@ -86,12 +86,12 @@ fn grpc_keeps_every_documented_guarantee() {
 }
 
 #[test]
-fn plain_nats_keeps_every_documented_guarantee() {
+fn plain_nats_subscription_keeps_every_documented_guarantee() {
     keeps_its_promises(&nats::PlainSubscription);
 }
 
 #[test]
-fn nats_with_sequences_keeps_every_documented_guarantee() {
+fn numbered_nats_subscription_keeps_every_documented_guarantee() {
     keeps_its_promises(&nats::NumberedSubscription);
 }
 

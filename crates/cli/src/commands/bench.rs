@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+/// Arguments of `dunlin bench`, which runs benchmarks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -90,7 +90,7 @@ fn commands_reconnect_to_a_frozen_node_that_resumes() {
 }
 
 #[test]
-fn interrupt_ends_a_command_of_a_frozen_node() {
+fn interrupt_ends_commands_connected_to_a_frozen_node() {
     let node = Node::start();
     let following = all_begun(&node);
     signal("STOP", node.pid());

@@ -141,7 +141,7 @@ fn refused_replies_are_resent_before_newer_ones() {
 }
 
 #[test]
-fn unknown_inbox_refuses_every_pending_reply() {
+fn all_pending_replies_to_an_unknown_inbox_are_refused() {
     let (nodes, node) = Nodes::start();
     let inbox = inbox(&node);
     ["first", "second", "third"].iter().for_each(|text| publish(&inbox, text));

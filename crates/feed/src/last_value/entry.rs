@@ -22,7 +22,7 @@ const SET: u8 = 1;
 const REMOVE: u8 = 2;
 const CLEAR: u8 = 3;
 
-/// One change of a state of last values: set or remove a key.
+/// One change of a state that stores the last value of each key: set a key, remove it, or remove all keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueEntry<'a> {
     /// Sets a key's value.

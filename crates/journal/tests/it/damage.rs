@@ -156,7 +156,7 @@ fn every_flipped_byte_is_refused() {
 }
 
 #[test]
-fn overwritten_stretches_are_refused() {
+fn files_with_overwritten_or_added_bytes_are_refused() {
     let (_, files) = recording();
     for index in 0..files.len() {
         let bytes = files[index].1.len();

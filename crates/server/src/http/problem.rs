@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn problem_carries_status_title_and_numbers_of_its_code() {
+    fn http_problem_has_status_title_detail_and_numbers() {
         let problem = Problem::from(PublishError::SeqMoved { expected: 4, last_seq: 9 });
         assert_eq!(problem.status(), 412);
         let body = problem.json();

@@ -7,7 +7,7 @@ use crate::world::Point;
 /// How many entities are moved at once.
 pub const LANES: usize = 8;
 
-/// A number for each of the [`LANES`] entities that vector instructions move together.
+/// One number for each of the [`LANES`] entities that vector instructions move together.
 pub type Lanes = [f32; LANES];
 
 /// The entities that a behaviour moves together with vector instructions, one in each lane.
@@ -39,7 +39,8 @@ pub struct OtherEntityLanes<const D: usize> {
     pub seen: Lanes,
 }
 
-/// All entities within sight of those that a behaviour moves together, and some outside of their sight.
+/// The entities near those that a behaviour moves together. Some of them may be out of sight; see
+/// [`OtherEntityLanes::seen`].
 pub trait NearbyEntityLanes<const D: usize> {
     /// Yields each entity once. For each lane, the entities within sight come in the order of
     /// [`NearbyEntities::each`](super::NearbyEntities::each).

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn key_range_of_a_cell_covers_its_places() {
+    fn key_range_of_a_cell_ends_at_its_last_point() {
         let cell = Cell::<3>::of([1 << 22, 5 << 20, 3], 5);
         let (first, count) = cell.keys();
         let last = cell.anchor.map(|along| along + cell.edge() - 1);

@@ -29,7 +29,7 @@ pub struct RegionState<const D: usize> {
     tick: u64,
 }
 
-/// A change of a region's state other than movement, as a record contains it.
+/// One section of a region's record: a change of the region's state other than a movement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordSection {
     /// A step of a handover.

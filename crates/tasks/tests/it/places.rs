@@ -90,7 +90,7 @@ fn limit_goes_to_another_task_when_no_worker_fits_its_holder() {
 }
 
 #[test]
-fn limit_goes_to_a_pending_task_that_a_new_worker_can_run() {
+fn limit_moves_from_an_unservable_task_when_a_worker_joins() {
     let mut scene = one_of_ann();
     let (held, waiting) = (scene.submit(rare()), scene.submit(of_ann(work())));
     assert_eq!(scene.stage(held), TaskStage::Ready, "no worker could run either: first come, first served");

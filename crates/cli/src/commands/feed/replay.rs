@@ -24,6 +24,7 @@ use crate::outcome::CommandRefusal;
 use crate::progress::{TransferProgress, bytes_in};
 use crate::signals::StopFlag;
 
+/// Arguments of `dunlin feed replay`, which publishes the records of recordings again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

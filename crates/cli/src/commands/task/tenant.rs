@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::commands::parse::duration;
 use crate::console::Console;
 
+/// Arguments of `dunlin task tenant`, which sets a tenant's share, quotas and limits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

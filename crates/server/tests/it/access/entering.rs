@@ -97,7 +97,7 @@ fn wrong_credentials_are_refused_in_each_protocols_own_form() {
 }
 
 #[test]
-fn probes_and_the_page_need_no_credentials() {
+fn probes_and_the_dashboard_need_no_credentials() {
     let guarded = Guarded::new(USERS);
     for path in ["/healthz", "/readyz", "/startupz", "/"] {
         assert_eq!(guarded.http("GET", path, "", b"").status, 200, "{path}");

@@ -44,7 +44,7 @@ fn browser_gets_a_page_with_strict_policy_and_curl_gets_text() {
 }
 
 #[test]
-fn every_file_of_the_page_exists_compressed_and_small() {
+fn every_file_of_the_dashboard_is_compressed_and_small() {
     let stage = HttpServer::new();
     let page = stage.peer().request("GET", "/", &[BROWSER[0]], b"");
     // Links are relative to the page's path, which a proxy may choose.

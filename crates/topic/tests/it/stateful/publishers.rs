@@ -21,7 +21,7 @@ pub(super) fn connected(told: &[Publishers]) -> Vec<bool> {
 }
 
 #[test]
-fn state_without_a_publisher_reports_its_age_to_a_joiner() {
+fn new_subscriber_learns_when_the_last_publisher_left() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     pass(Duration::from_secs(1));
