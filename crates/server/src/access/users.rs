@@ -14,7 +14,7 @@ use toml::Spanned;
 
 use super::nkey;
 use super::secret::{self, SecretError, TokenDigest};
-use crate::reload;
+use crate::whole_file::read_file;
 use raw::{RawFile, RawTenant, RawUser};
 
 /// The tenant of users without a named tenant. By default its bounds are all subjects.
@@ -108,7 +108,7 @@ impl UserDirectory {
         // An editor that writes in place empties the file first. With a full disk, the file stays empty.
         let is_empty =
             || io::Error::other("the file is empty; a file without users needs at least `[users]`");
-        let text = reload::read(path)
+        let text = read_file(path)
             .and_then(|bytes| if bytes.is_empty() { Err(is_empty()) } else { Ok(bytes) })
             .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
             .map_err(|error| UsersError { place: path.display().to_string(), why: error.to_string() })?;
