@@ -273,6 +273,7 @@ impl Node {
         let config = TopicConfig { limits, ..config };
         config.check()?;
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
+        pattern.check_new()?;
         self.check_refused(name, &pattern)?;
         if let Some(ownership) = self.ownership().filter(|_| !is_reserved(name)) {
             if config.durable.is_some() && self.0.storage.is_none() {
