@@ -511,6 +511,7 @@ impl Node {
         self.0.registry.aging().iter().for_each(|topic| topic.expire(now_ns));
         self.0.deleted.give_up(now_ns);
         self.0.groups.tick(self, now_ns);
+        self.retry_starts();
     }
 
     /// Closes all topics. Publishers are refused. Subscribers receive the remaining records, then a notice. Durable
