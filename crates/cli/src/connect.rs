@@ -8,6 +8,7 @@ use dunlin_client::tls::TlsOptions;
 use dunlin_client::{
     CallError, Client, ClientLimits, ClientOptions, ConnectError, Credentials, DisconnectReason,
 };
+use dunlin_server::read_input;
 
 use crate::arguments::Global;
 use crate::commands::user::without_line_end;
@@ -105,7 +106,7 @@ fn connect_with(global: &Global, name: &str, limits: ClientLimits) -> Result<Cli
 /// Reads the credentials from the files of the global options.
 fn credentials(global: &Global) -> Result<Credentials> {
     let read = |path: &PathBuf| {
-        let bytes = std::fs::read(path)
+        let bytes = read_input(path)
             .with_context(|| format!("cannot read the token or password file {}", path.display()));
         bytes.map(without_line_end)
     };
@@ -122,9 +123,9 @@ fn credentials(global: &Global) -> Result<Credentials> {
 /// Reads the TLS files of the global options.
 pub fn tls(global: &Global) -> Result<TlsOptions> {
     let read = |what: &str, path: &Option<PathBuf>| {
-        let bytes = path.as_ref().map(|path| {
-            std::fs::read(path).with_context(|| format!("cannot read {what} {}", path.display()))
-        });
+        let bytes = path
+            .as_ref()
+            .map(|path| read_input(path).with_context(|| format!("cannot read {what} {}", path.display())));
         bytes.transpose()
     };
     let mut options = TlsOptions::default();

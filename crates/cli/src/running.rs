@@ -9,7 +9,7 @@ use dunlin::journal::RealDisk;
 use dunlin::{Node, OwnershipLimits, RecoveredTopic};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterError, ClusterLimits};
 use dunlin_server::workers::Workers;
-use dunlin_server::{NatsLimits, Opening, Protocol, Server, ServerConfig, StartError};
+use dunlin_server::{NatsLimits, Opening, Protocol, Server, ServerConfig, StartError, read_text};
 use dunlin_topic::{Retention, TopicConfig};
 
 use crate::config::NodeConfig;
@@ -155,7 +155,7 @@ fn cluster_config(config: &NodeConfig, stop: &StopFlag) -> Result<Option<Cluster
     let (Some(cluster), Some(data_dir)) = (&config.cluster, &config.data_dir) else { return Ok(None) };
     let join = match &cluster.join {
         Some((at, file)) => {
-            let text = std::fs::read_to_string(file)
+            let text = read_text(file)
                 .with_context(|| format!("cannot read the join token file {}", file.display()))?;
             Some((at.clone(), text.parse().with_context(|| file.display().to_string())?))
         }

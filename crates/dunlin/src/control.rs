@@ -26,6 +26,7 @@ mod lazy_start;
 mod machine;
 pub(crate) mod proposing;
 mod refused;
+mod start;
 mod view;
 mod waiting;
 
@@ -45,6 +46,7 @@ pub use block::block_on;
 pub use error::ControlError;
 pub use history::KV;
 pub(crate) use lazy_start::{LazyControl, StartFailure};
+pub(crate) use start::with_room;
 
 use crate::clock::now_ns;
 use crate::node::Node;

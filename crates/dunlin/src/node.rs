@@ -273,6 +273,7 @@ impl Node {
         let config = TopicConfig { limits, ..config };
         config.check()?;
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
+        pattern.check_new()?;
         self.check_refused(name, &pattern)?;
         if let Some(ownership) = self.ownership().filter(|_| !is_reserved(name)) {
             if config.durable.is_some() && self.0.storage.is_none() {
@@ -510,6 +511,7 @@ impl Node {
         self.0.registry.aging().iter().for_each(|topic| topic.expire(now_ns));
         self.0.deleted.give_up(now_ns);
         self.0.groups.tick(self, now_ns);
+        self.retry_starts();
     }
 
     /// Closes all topics. Publishers are refused. Subscribers receive the remaining records, then a notice. Durable

@@ -293,7 +293,7 @@ impl Registry {
         let state = self.read();
         let asked = pattern.map_or_else(Stretches::all, |pattern| Stretches::of([pattern]));
         let matching = |name: &str| match pattern {
-            Some(pattern) => Subject::parse(name).is_ok_and(|name| pattern_matches(pattern, name)),
+            Some(pattern) => Subject::parse_existing(name).is_ok_and(|name| pattern_matches(pattern, name)),
             None => !is_reserved(name),
         };
         let visited = asked.and(shown);

@@ -194,7 +194,7 @@ impl Node {
             };
         }
         if pattern.is_literal() {
-            let subject = Subject::parse(pattern.as_str())?;
+            let subject = Subject::parse_existing(pattern.as_str())?;
             let owner = match missing {
                 MissingTopicPolicy::Refuse => self.agreed_owner(subject),
                 MissingTopicPolicy::Await if !is_reserved(pattern.as_str()) => {

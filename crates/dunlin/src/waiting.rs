@@ -437,7 +437,7 @@ impl Node {
         if is_of_tasks(pattern.as_str()) {
             return self.tasks_if_any().is_some();
         }
-        let subject = Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal());
+        let subject = Subject::parse_existing(pattern.as_str()).ok().filter(|_| pattern.is_literal());
         subject.is_none_or(|subject| self.finds_at_once(subject, missing))
     }
 
@@ -456,7 +456,7 @@ impl Node {
         if is_of_tasks(pattern.as_str()) {
             return self.wait_for(move |node| node.tasks().map(drop).map_err(|why| refused(why.to_string())));
         }
-        match Subject::parse(pattern.as_str()) {
+        match Subject::parse_existing(pattern.as_str()) {
             Ok(subject) => self.prepare_topic(subject, missing),
             Err(error) => TopicFuture::ready(Err(error.into())),
         }

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use crate::commands::Commands;
 use crate::error::{RaftGroupError, damaged};
 use crate::limits::{HEARTBEAT_MS, RaftLimits};
-use crate::log::{self, DiskSpace, RaftLog};
+use crate::log::{self, DiskSpace, RaftLog, SpaceLevel};
 use crate::machine::{Frozen, StateMachine};
 use crate::machines::Machines;
 use crate::network::{MemberClients, RaftMember, Transport};
@@ -174,7 +174,7 @@ impl UntypedGroup {
             None => GroupThread::open().map(|(handle, home)| (handle, Some(home)))?,
         };
         let (kept, seen, counted) = (machines.clone(), elections.clone(), commits.clone());
-        let of_log = room.clone();
+        let (of_log, of_end) = (room.clone(), room.clone());
         let (end, ended) = oneshot::channel();
         let (ending, over) = std::sync::mpsc::channel::<()>();
         let run = async move {
@@ -192,6 +192,7 @@ impl UntypedGroup {
             tasks.spawn(shorten(raft.clone(), log, kept, limits.log_bytes_max));
             let _ = started.send(Ok((raft.clone(), std::thread::current().id())));
             let _ = ended.await;
+            of_end.end_waits();
             let _ = raft.shutdown().await;
             tasks.shutdown().await;
         };
@@ -213,6 +214,11 @@ impl UntypedGroup {
             last_before_start,
             _running,
         })
+    }
+
+    /// The error of the log's disk while all writes wait for room.
+    pub fn waits_for_room(&self) -> Option<String> {
+        (self.room.level() == SpaceLevel::Out).then(|| self.room.lacking().unwrap_or_default())
     }
 
     /// The last entry of the node's log at the start. [`UntypedGroup::status`] reports it only after a

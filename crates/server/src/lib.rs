@@ -46,6 +46,7 @@ mod tcp;
 mod tls;
 mod traffic;
 mod watchdog;
+mod whole_file;
 pub mod workers;
 
 pub use config::{GrpcLimits, HttpLimits, NatsLimits, ServerConfig, ServerLimits, WsLimits};
@@ -55,3 +56,4 @@ pub use protocol::Protocol;
 pub use reserved::ReservedAddress;
 pub use server::Server;
 pub use tls::{TlsConfig, TlsFilesError};
+pub use whole_file::{read_file_up_to, read_input, read_text};

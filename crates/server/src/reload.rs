@@ -6,7 +6,6 @@
 
 use std::fmt::Debug;
 use std::fs::metadata;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,21 +13,6 @@ use std::time::Duration;
 
 /// Interval of the checks for changed files.
 const LOOK: Duration = Duration::from_secs(2);
-
-/// Largest file that is read, bytes.
-const FILE_BYTES_MAX: u64 = 16 << 20;
-
-/// Reads a file. Refuses pipes and devices, because reading them could block for ever.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let found = metadata(path)?;
-    if !found.is_file() {
-        return Err(io::Error::other("the path is not a regular file"));
-    }
-    if found.len() > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("the file has more than {FILE_BYTES_MAX} bytes")));
-    }
-    std::fs::read(path)
-}
 
 /// A setting that is read from files.
 pub(crate) trait Reload: Debug + Send + Sync {

@@ -50,7 +50,13 @@ pub struct Subject<'a>(&'a str);
 impl<'a> Subject<'a> {
     /// Validates a subject. The function also validates subject tails, which follow the same rules.
     pub fn parse(text: &'a str) -> Result<Subject<'a>, SubjectError> {
-        check_tokens(text, |_, _| false)?;
+        check_tokens(text, |_, _| false, |c| forbidden(c) || is_blank(c))?;
+        Ok(Subject(text))
+    }
+
+    /// Validates the name of an existing topic. It may have invisible characters that release 0.1.0 allowed.
+    pub fn parse_existing(text: &'a str) -> Result<Subject<'a>, SubjectError> {
+        check_tokens(text, |_, _| false, forbidden)?;
         Ok(Subject(text))
     }
 
@@ -85,16 +91,20 @@ pub(crate) fn literal_prefix(pattern: &str) -> &str {
 }
 
 /// Validates length, tokens and characters. `wildcard` decides whether a token may be a wildcard, given the token and
-/// whether it is the last.
+/// whether it is the last. `is_refused` decides about the characters of other tokens.
 #[inline]
-fn check_tokens(text: &str, wildcard: impl Fn(&str, bool) -> bool) -> Result<(), SubjectError> {
+fn check_tokens(
+    text: &str,
+    wildcard: impl Fn(&str, bool) -> bool,
+    is_refused: impl Fn(char) -> bool,
+) -> Result<(), SubjectError> {
     if text.is_empty() {
         return Err(SubjectError::Empty);
     }
     if text.len() > SUBJECT_BYTES_MAX {
         return Err(SubjectError::TooLong { bytes: text.len() });
     }
-    if is_plain(text) { Ok(()) } else { check_each(text, wildcard) }
+    if is_plain(text) { Ok(()) } else { check_each(text, wildcard, is_refused) }
 }
 
 /// Fast path: visible ASCII, no wildcard, no empty token. Nearly all subjects pass, which keeps a publisher's first
@@ -108,13 +118,17 @@ fn is_plain(text: &str) -> bool {
     !(characters | dots | text.starts_with('.') | text.ends_with('.'))
 }
 
-fn check_each(text: &str, wildcard: impl Fn(&str, bool) -> bool) -> Result<(), SubjectError> {
+fn check_each(
+    text: &str,
+    wildcard: impl Fn(&str, bool) -> bool,
+    is_refused: impl Fn(char) -> bool,
+) -> Result<(), SubjectError> {
     let mut tokens = text.split('.').peekable();
     while let Some(token) = tokens.next() {
         if token.is_empty() {
             return Err(SubjectError::EmptyToken(text.to_owned()));
         }
-        if let Some(character) = token.chars().find(|&c| forbidden(c))
+        if let Some(character) = token.chars().find(|&c| is_refused(c))
             && !wildcard(token, tokens.peek().is_none())
         {
             return Err(SubjectError::Character { subject: text.to_owned(), character });
@@ -132,6 +146,14 @@ fn forbidden(c: char) -> bool {
 fn is_unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Whether the character is invisible, but was allowed by release 0.1.0: the other characters with the property
+/// `Default_Ignorable_Code_Point` of Unicode, which includes fillers and variation selectors, and blank symbols.
+fn is_blank(c: char) -> bool {
+    matches!(c, '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
+        | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{13441}' | '\u{13442}'
+        | '\u{16fe4}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d159}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0080}'..='\u{e0fff}')
 }
 
 #[cfg(test)]

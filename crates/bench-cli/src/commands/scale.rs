@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use dunlin_cli::commands::scale::{Arguments, LoadArguments, Verb};
 use dunlin_cli::console::Console;
 use dunlin_scale::{Demand, Document, PRICES_TOML, Prices};
+use dunlin_server::read_text;
 use serde_json::json;
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
@@ -60,7 +61,7 @@ fn as_json(prices: &Prices) -> serde_json::Value {
 }
 
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    read_text(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn prices(path: Option<&PathBuf>) -> Result<Prices> {

@@ -6,8 +6,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use dunlin_cli::outcome::CommandRefusal;
+use dunlin_server::read_file_up_to;
 
 use super::recording::{FILES, MarketRecording, TimeLayout};
+
+/// Largest recording, bytes.
+const RECORDING_BYTES_MAX: u64 = 1 << 30;
 
 /// The recordings that the demo replays: from files, or generated.
 #[derive(Debug)]
@@ -23,7 +27,7 @@ impl ReplaySource {
         let mut recordings = Vec::new();
         for (file, layout) in FILES {
             let path = directory.join(file);
-            match std::fs::read(&path) {
+            match read_file_up_to(&path, RECORDING_BYTES_MAX) {
                 Ok(bytes) => {
                     recordings.push(MarketRecording::parse(&path.display().to_string(), bytes, layout)?)
                 }

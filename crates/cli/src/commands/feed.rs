@@ -8,11 +8,11 @@ mod serve;
 mod verify;
 mod watch;
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use dunlin_feed::{InstrumentsText, Notation, SCENARIOS};
+use dunlin_server::read_text;
 
 use crate::arguments::Global;
 use crate::console::Console;
@@ -64,7 +64,7 @@ pub fn read_instruments(file: &Path) -> Result<InstrumentsText> {
     if let Some(scenario) = file.to_str().and_then(InstrumentsText::scenario) {
         return Ok(scenario);
     }
-    let text = fs::read_to_string(file).with_context(|| {
+    let text = read_text(file).with_context(|| {
         let names = SCENARIOS.map(|(name, _)| name).join(", ");
         format!("cannot read {} (built-in files: {names})", file.display())
     })?;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use dunlin::{Permissions, Rule};
 use dunlin_server::access::{TENANT_DEFAULT, UserDirectory, UserInfo, hash_password, is_name, new_token};
+use dunlin_server::read_text;
 use dunlin_topic::Pattern;
 use serde_json::json;
 use toml_edit::{Array, DocumentMut, Item, Table as Toml, value};
@@ -347,7 +348,7 @@ fn read_or_new(file: &Path) -> Result<DocumentMut> {
 }
 
 fn read(file: &Path) -> Result<DocumentMut> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text = read_text(file).with_context(|| format!("cannot read {}", file.display()))?;
     // Reports errors in the node's words.
     UserDirectory::parse(&text, &file.display().to_string())?;
     text.parse().with_context(|| format!("cannot read {}", file.display()))

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use dunlin_server::read_text;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -78,8 +79,8 @@ impl RawConfig {
 
     /// Reads the TOML file at `path`; its values replace the present ones.
     pub fn read_file(&mut self, path: &Path) -> Result<()> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+        let text =
+            read_text(path).with_context(|| format!("cannot read the configuration {}", path.display()))?;
         self.lay_toml(&text, path)
     }
 

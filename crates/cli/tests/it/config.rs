@@ -46,3 +46,22 @@ fn example_configuration_of_deploy_is_valid() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.out.contains("/etc/dunlin/users.toml"), "{outcome:?}");
 }
+
+#[test]
+fn pipe_in_place_of_a_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let pipe = pipe.to_str().unwrap();
+    for arguments in [
+        &["config", "show", "--config", pipe][..],
+        &["serve", "--config", pipe],
+        &["user", "--users-file", pipe, "list"],
+        &["feed", "serve", "--config", pipe],
+    ] {
+        let outcome = run(arguments);
+        assert_ne!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
+        assert!(outcome.err.contains("the path is not a regular file"), "{arguments:?}: {outcome:?}");
+    }
+}

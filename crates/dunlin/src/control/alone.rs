@@ -9,7 +9,7 @@ use dunlin_journal::{Disk, MemoryDisk};
 use dunlin_raft::{RaftMember, RequestLane, ResponseFuture, Status, Transport};
 
 use super::history::ChangeHistory;
-use super::{Control, ControlError, ControlLimits, block_on};
+use super::{Control, ControlError, ControlLimits, block_on, with_room};
 use crate::node::Node;
 
 /// The id of the only member.
@@ -57,7 +57,7 @@ impl Control {
         mut limits: ControlLimits,
         is_put_back: bool,
     ) -> Result<Arc<Control>, ControlError> {
-        let start = |error: io::Error| ControlError::Start(error.to_string());
+        let start = ControlError::of_start;
         let control = match place {
             Some(place) => Control::open(node, ID, place, NoPeers, limits, true),
             None => {
@@ -80,7 +80,8 @@ impl Control {
             control.catch_up().await?;
             if is_put_back { control.begin_restored().await } else { Ok(()) }
         };
-        if let Err(error) = block_on(lead) {
+        let led = control.group().and_then(|group| block_on(with_room(&*group, lead)));
+        if let Err(error) = led {
             control.stop();
             ChangeHistory::close(node);
             return Err(error);

@@ -1,5 +1,7 @@
 //! Errors of keys, leases and locks.
 
+use std::io;
+
 use dunlin_control::{ControlDecodeError, ControlRefusal};
 use dunlin_raft::RaftGroupError;
 
@@ -50,6 +52,16 @@ pub enum ControlError {
     /// This node could not join its cluster.
     #[error("this node could not start its part of the cluster: {0}")]
     Start(String),
+}
+
+impl ControlError {
+    /// The error of a start.
+    pub(crate) fn of_start(error: io::Error) -> ControlError {
+        match error.kind() {
+            io::ErrorKind::StorageFull => ControlError::DiskFull(error.to_string()),
+            _ => ControlError::Start(error.to_string()),
+        }
+    }
 }
 
 impl From<RaftGroupError> for ControlError {

@@ -1,7 +1,7 @@
 //! Starts a node's part in its cluster's keys when it is first needed.
 
-use std::fmt::Display;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::alone::RESTORE_MEMBER;
 use super::{Control, ControlError};
@@ -10,6 +10,8 @@ use crate::storage::{Storage, made};
 
 /// Subdirectory of the data directory.
 const DIR: &str = "control";
+/// Pause between starts on a full disk. Requests in between are refused at once.
+const FULL_DISK_PAUSE: Duration = Duration::from_secs(5);
 
 /// The node's part in its cluster's keys, once it is started.
 #[derive(Debug, Default)]
@@ -20,18 +22,55 @@ pub(crate) struct LazyControl {
     failure: StartFailure,
 }
 
-/// Why the last start failed; `None` after a successful one.
+/// The last start, if it failed.
 #[derive(Debug, Default)]
-pub(crate) struct StartFailure(Mutex<Option<String>>);
+pub(crate) struct StartFailure(Mutex<Option<FailedStart>>);
+
+#[derive(Debug)]
+struct FailedStart {
+    error: ControlError,
+    at: Instant,
+    /// Whether the start found files that were restored from a copy.
+    is_put_back: bool,
+}
+
+impl FailedStart {
+    fn is_full(&self) -> bool {
+        matches!(self.error, ControlError::DiskFull(_))
+    }
+}
 
 impl StartFailure {
-    /// Stores the result of the latest start.
-    pub(crate) fn record<T, E: Display>(&self, started: &Result<T, E>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = started.as_ref().err().map(E::to_string);
+    /// Stores the error of the latest start.
+    pub(crate) fn record(&self, failed: Option<ControlError>, is_put_back: bool) {
+        *self.lock() = failed.map(|error| FailedStart { error, at: Instant::now(), is_put_back });
     }
 
     pub(crate) fn reason(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().as_ref().map(|failed| failed.error.to_string())
+    }
+
+    /// The error of a start on a full disk, until the next one is due.
+    pub(crate) fn full_disk(&self) -> Option<ControlError> {
+        let failed = self.lock();
+        let recent =
+            failed.as_ref().filter(|failed| failed.is_full() && failed.at.elapsed() < FULL_DISK_PAUSE);
+        recent.map(|failed| failed.error.clone())
+    }
+
+    /// Whether the last start failed on a full disk. The files that it left without a mark look restored from a
+    /// copy, and are not.
+    pub(crate) fn left_own_files(&self) -> bool {
+        self.lock().as_ref().is_some_and(|failed| failed.is_full() && !failed.is_put_back)
+    }
+
+    /// Whether a start that failed on a full disk should be tried again.
+    fn is_due(&self) -> bool {
+        self.lock().as_ref().is_some_and(|failed| failed.is_full() && failed.at.elapsed() >= FULL_DISK_PAUSE)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<FailedStart>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -49,21 +88,36 @@ impl Node {
         if let Some(why) = self.awaits_cluster() {
             return Err(ControlError::Start(why));
         }
+        if let Some(full) = self.control_place().failure.full_disk() {
+            return Err(full);
+        }
         let limits = self.config().limits.control;
+        let mut is_put_back = false;
         let started = match self.storage().map(Storage::place) {
             Some((disk, dir)) => {
                 let place = dir.join(DIR);
                 let logs = std::slice::from_ref(&place);
-                let is_put_back = !made::is_unchanged(&**disk, dir, DIR, logs);
+                is_put_back = !self.control_place().failure.left_own_files()
+                    && !made::is_unchanged(&**disk, dir, DIR, logs);
                 let at = Some((Arc::clone(disk), &*place));
                 let control = Control::alone(&self.unguarded(), at, limits, is_put_back);
                 control.inspect(|_| made::note(&**disk, dir, DIR, logs))
             }
             None => Control::alone(&self.unguarded(), None, limits, false),
         };
-        self.control_place().failure.record(&started);
+        self.control_place().failure.record(started.as_ref().err().cloned(), is_put_back);
         let control = started?;
         Ok(self.control_place().control.get_or_init(|| control))
+    }
+
+    /// Starts keys and tasks again whose start failed on a full disk.
+    pub(crate) fn retry_starts(&self) {
+        if self.control_place().failure.is_due() {
+            let _ = self.control();
+        }
+        if self.tasks_place().failure.is_due() {
+            let _ = self.tasks();
+        }
     }
 
     /// Ends this part. A single node records the times of its files.

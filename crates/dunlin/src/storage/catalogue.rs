@@ -81,7 +81,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
                 Err(why) => {
                     let text = text.unwrap_or_default();
                     let valid = |value: &&str| Pattern::parse(value).is_ok();
-                    let name = value_in(&text, "name").filter(|name| Subject::parse(name).is_ok());
+                    let name = value_in(&text, "name").filter(|name| Subject::parse_existing(name).is_ok());
                     let name = name.map(str::to_owned);
                     let pattern = value_in(&text, "pattern").filter(valid).map(str::to_owned);
                     let why = format!("{}: {why}", path.display());

@@ -32,7 +32,7 @@ impl Logs {
         self.0.get(&id)?.iter().find_map(|name| {
             let reader = Reader::open(Arc::clone(disk), &dir.join("logs").join(name)).ok()?;
             let (topic, _partition) = reader.name().rsplit_once('/')?;
-            Subject::parse(topic).is_ok().then(|| topic.to_owned())
+            Subject::parse_existing(topic).is_ok().then(|| topic.to_owned())
         })
     }
 

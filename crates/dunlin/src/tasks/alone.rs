@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 
 use super::history::TaskHistory;
 use super::{TaskShard, Tasks, TasksError, TasksLimits};
-use crate::control::{ControlError, block_on, refuse_members};
+use crate::control::{ControlError, block_on, refuse_members, with_room};
 use crate::node::Node;
 
 /// The id of the only member.
@@ -38,7 +38,7 @@ impl Tasks {
         mut limits: TasksLimits,
         is_put_back: bool,
     ) -> Result<Arc<Tasks>, TasksError> {
-        let start = |error: io::Error| TasksError::from(ControlError::Start(error.to_string()));
+        let start = |error: io::Error| TasksError::from(ControlError::of_start(error));
         let tasks = match place {
             Some((disk, dir)) => Tasks::take_part(node, ID, &disk, dir, |_| NoPeers, limits),
             None => {
@@ -54,16 +54,20 @@ impl Tasks {
         let lead = |shard: &Arc<TaskShard>| {
             let shard = Arc::clone(shard);
             async move {
-                if shard.is_begun().await? {
-                    refuse_members(&shard.status()?)?;
-                    // No other node can become the leader.
-                    shard.elect().await?;
-                } else {
-                    shard.begin(&[RaftMember { id: ID, address: String::new() }]).await?;
-                }
-                shard.catch_up().await?;
-                shard.correct_clock().await?;
-                if is_put_back { shard.begin_restored().await } else { Ok(()) }
+                let group = shard.group()?;
+                let start = async {
+                    if shard.is_begun().await? {
+                        refuse_members(&shard.status()?)?;
+                        // No other node can become the leader.
+                        shard.elect().await?;
+                    } else {
+                        shard.begin(&[RaftMember { id: ID, address: String::new() }]).await?;
+                    }
+                    shard.catch_up().await?;
+                    shard.correct_clock().await?;
+                    if is_put_back { shard.begin_restored().await } else { Ok(()) }
+                };
+                with_room(&*group, start).await
             }
         };
         let led = block_on(join_all(tasks.shards.iter().map(lead))).into_iter().collect::<Result<(), _>>();

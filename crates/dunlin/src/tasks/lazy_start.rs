@@ -35,18 +35,27 @@ impl Node {
         if let Some(why) = self.awaits_cluster() {
             return Err(ControlError::Start(why).into());
         }
+        if let Some(full) = self.tasks_place().failure.full_disk() {
+            return Err(full.into());
+        }
         let limits = self.config().limits.tasks;
+        let mut is_put_back = false;
         let started = match self.storage().map(Storage::place) {
             Some((disk, dir)) => {
                 let shards = dirs(dir, limits.shards);
-                let is_put_back = !made::is_unchanged(&**disk, dir, DIR, &shards);
+                is_put_back = !self.tasks_place().failure.left_own_files()
+                    && !made::is_unchanged(&**disk, dir, DIR, &shards);
                 let at = Some((Arc::clone(disk), &*dir.join(DIR)));
                 let tasks = Tasks::alone(&self.unguarded(), at, limits, is_put_back);
                 tasks.inspect(|_| made::note(&**disk, dir, DIR, &shards))
             }
             None => Tasks::alone(&self.unguarded(), None, limits, false),
         };
-        self.tasks_place().failure.record(&started);
+        let failed = started.as_ref().err().map(|error| match error {
+            TasksError::Agreeing(error) => error.clone(),
+            other => ControlError::Start(other.to_string()),
+        });
+        self.tasks_place().failure.record(failed, is_put_back);
         let tasks = started?;
         Ok(self.tasks_place().tasks.get_or_init(|| tasks))
     }

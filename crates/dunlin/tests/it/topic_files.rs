@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin::journal::RealDisk;
-use dunlin::topic::{Durable, Publish, TopicConfig};
+use dunlin::topic::{Durable, Pattern, Publish, SubscribeOptions, TopicConfig};
 use dunlin::{Config, Node, RecoveredTopic};
 
 fn open(dir: &Path) -> (Node, Vec<RecoveredTopic>) {
@@ -72,6 +72,31 @@ fn damaged_topic_file_is_reported_with_its_topic_name() {
     std::fs::write(&file, older.join("\n") + "\n").unwrap();
     let (_, found) = open(folder.path());
     assert!(found[0].refused.is_none() && found[0].records == 3, "{found:?}");
+}
+
+#[test]
+fn topic_with_an_invisible_character_opens_but_is_not_created() {
+    // Release 0.1.0 allowed this character.
+    let old = "a\u{3164}";
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let text = with_topic(folder.path());
+    let older: Vec<_> = text
+        .lines()
+        .filter(|line| !line.starts_with("checksum ") && !line.starts_with("pattern "))
+        .map(|line| if line == "name a" { format!("name {old}") } else { line.to_owned() })
+        .collect();
+    std::fs::create_dir(other.path().join("topics")).unwrap();
+    std::fs::write(other.path().join("topics/00000001.topic"), older.join("\n") + "\n").unwrap();
+    let (node, found) = open(other.path());
+    assert!(found.len() == 1 && found[0].name == old && found[0].refused.is_none(), "{found:?}");
+    assert_eq!(node.topics(Some(&Pattern::parse(old).unwrap()), "", 10).topics.len(), 1);
+    node.subscribe(old, &SubscribeOptions::default()).unwrap();
+    assert!(node.publisher(old).is_err());
+    node.delete_topic(old).unwrap();
+    let with = |pattern: String| TopicConfig { pattern: Some(pattern), ..TopicConfig::default() };
+    assert!(node.create_topic(old, TopicConfig::default(), false).is_err());
+    assert!(node.create_topic("b", with(format!("{old}.>")), false).is_err());
+    node.create_topic("b", with("a.>".to_owned()), false).unwrap();
 }
 
 #[test]

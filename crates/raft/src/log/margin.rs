@@ -69,6 +69,11 @@ impl Margin {
         Ok(there)
     }
 
+    /// Whether the group is ending, so that writes no longer wait for room.
+    pub(super) fn is_ending(&self) -> bool {
+        self.room.is_ending()
+    }
+
     /// Reports that the log cannot write.
     pub(super) fn is_out(&self, why: String) {
         self.room.set_short(SpaceLevel::Out, why);

@@ -23,6 +23,8 @@ struct DiskSpaceState {
     level: AtomicU8,
     /// Whether room was short since the log was last shortened.
     was_short: AtomicBool,
+    /// Whether the group is ending, so that writes no longer wait for room.
+    is_ending: AtomicBool,
     why: Mutex<String>,
 }
 
@@ -45,6 +47,15 @@ impl DiskSpace {
     /// Whether the log should be shortened to free room.
     pub(crate) fn needs_purge(&self) -> bool {
         self.level() > SpaceLevel::Ample || self.0.was_short.load(Ordering::Acquire)
+    }
+
+    /// Lets writes that wait for room fail: a group whose vote waits cannot end otherwise.
+    pub(crate) fn end_waits(&self) {
+        self.0.is_ending.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.0.is_ending.load(Ordering::Acquire)
     }
 
     /// Reports that the log is being shortened.

@@ -280,6 +280,7 @@ impl Writing {
             Ok(work) => self.came.push_back(work),
             Err(RecvTimeoutError::Timeout) => {}
         }
+        self.is_closing |= self.margin.is_ending();
         self.purge_ahead();
     }
 

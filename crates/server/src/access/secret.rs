@@ -16,6 +16,13 @@ const DIGEST_PREFIX: &str = "sha256:";
 /// Longest accepted password or token, bytes.
 pub(crate) const SECRET_BYTES_MAX: usize = 1_024;
 
+/// Largest memory (`m`) of a password's hash, KiB: 64 MiB for each check.
+pub(crate) const HASH_MEMORY_KIB_MAX: u32 = 64 << 10;
+/// Largest number of passes (`t`) of a password's hash.
+pub(crate) const HASH_PASSES_MAX: u32 = 10;
+/// Largest number of lanes (`p`) of a password's hash.
+pub(crate) const HASH_LANES_MAX: u32 = 4;
+
 /// The SHA-256 of a token.
 pub(crate) type TokenDigest = [u8; 32];
 
@@ -23,6 +30,19 @@ pub(crate) type TokenDigest = [u8; 32];
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SecretError(String);
+
+/// The reason why a text in the users file is not the hash of a password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HashError {
+    #[error("expected a hash, as `dunlin user add` writes it, never the password itself")]
+    Form,
+    /// Checking a password would need too much memory or time.
+    #[error(
+        "the hash has {parameter}={value}, above the maximum {parameter}={max}: write a hash with less, as \
+         `dunlin user add` does"
+    )]
+    Cost { parameter: &'static str, value: u32, max: u32 },
+}
 
 /// Hashes a password for the users file.
 pub fn hash_password(password: &[u8]) -> Result<String, SecretError> {
@@ -41,12 +61,24 @@ pub fn new_token() -> Result<(String, String), SecretError> {
     Ok((token, kept))
 }
 
-/// Whether the text is a hash for [`verify`].
-pub(crate) fn is_hash(hash: &str) -> bool {
-    PasswordHash::new(hash).is_ok_and(|hash| Algorithm::try_from(hash.algorithm).is_ok())
+/// Checks that the text is a hash for [`verify`] whose cost is within the limits.
+pub(crate) fn check_hash(hash: &str) -> Result<(), HashError> {
+    let hash = PasswordHash::new(hash).map_err(|_| HashError::Form)?;
+    Algorithm::try_from(hash.algorithm).map_err(|_| HashError::Form)?;
+    let params = Params::try_from(&hash).map_err(|_| HashError::Form)?;
+    for (parameter, value, max) in [
+        ("m", params.m_cost(), HASH_MEMORY_KIB_MAX),
+        ("t", params.t_cost(), HASH_PASSES_MAX),
+        ("p", params.p_cost(), HASH_LANES_MAX),
+    ] {
+        if value > max {
+            return Err(HashError::Cost { parameter, value, max });
+        }
+    }
+    Ok(())
 }
 
-/// Verifies a password. Takes tens of milliseconds and 19 MiB by design.
+/// Verifies a password. With a hash of [`hash_password`], takes tens of milliseconds and 19 MiB by design.
 pub(crate) fn verify(hash: &str, password: &[u8]) -> bool {
     PasswordHash::new(hash).is_ok_and(|hash| hasher().verify_password(password, &hash).is_ok())
 }
@@ -91,10 +123,30 @@ mod tests {
     #[test]
     fn password_verifies_against_its_own_salted_hash() {
         let (one, other) = (hash_password(b"open sesame").unwrap(), hash_password(b"open sesame").unwrap());
-        assert!(one.starts_with("$argon2id$") && one != other && is_hash(&one));
+        assert!(one.starts_with("$argon2id$") && one != other && check_hash(&one).is_ok());
         assert!(verify(&one, b"open sesame") && verify(&other, b"open sesame") && !verify(&one, b"open"));
-        assert!(!verify("nonsense", b"") && !is_hash("$argon2id$") && !is_hash("$5$a$b"));
+        assert!(!verify("nonsense", b""));
+        for wrong in ["nonsense", "$argon2id$", "$5$a$b"] {
+            assert_eq!(check_hash(wrong), Err(HashError::Form), "{wrong}");
+        }
         assert!(hash_password(b"").is_err() && hash_password(&[b'a'; SECRET_BYTES_MAX + 1]).is_err());
+    }
+
+    #[test]
+    fn hash_above_the_maximum_cost_is_refused() {
+        let hash = |cost: &str| {
+            format!("$argon2id$v=19${cost}$c29tZXNhbHRzb21lc2FsdA$RdescudvJCsgt3ub+b4dWRWJTmaaJObG")
+        };
+        assert_eq!(check_hash(&hash("m=65536,t=10,p=4")), Ok(()));
+        for (cost, parameter, value, max) in [
+            ("m=65537,t=1,p=1", "m", 65_537, HASH_MEMORY_KIB_MAX),
+            ("m=4194304,t=1,p=1", "m", 4_194_304, HASH_MEMORY_KIB_MAX),
+            ("m=19456,t=11,p=1", "t", 11, HASH_PASSES_MAX),
+            ("m=19456,t=2,p=5", "p", 5, HASH_LANES_MAX),
+        ] {
+            assert_eq!(check_hash(&hash(cost)), Err(HashError::Cost { parameter, value, max }), "{cost}");
+        }
+        assert_eq!(check_hash(&hash("m=99999999999,t=1,p=1")), Err(HashError::Form));
     }
 
     #[test]

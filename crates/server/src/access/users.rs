@@ -14,7 +14,7 @@ use toml::Spanned;
 
 use super::nkey;
 use super::secret::{self, SecretError, TokenDigest};
-use crate::reload;
+use crate::whole_file::read_file;
 use raw::{RawFile, RawTenant, RawUser};
 
 /// The tenant of users without a named tenant. By default its bounds are all subjects.
@@ -108,7 +108,7 @@ impl UserDirectory {
         // An editor that writes in place empties the file first. With a full disk, the file stays empty.
         let is_empty =
             || io::Error::other("the file is empty; a file without users needs at least `[users]`");
-        let text = reload::read(path)
+        let text = read_file(path)
             .and_then(|bytes| if bytes.is_empty() { Err(is_empty()) } else { Ok(bytes) })
             .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
             .map_err(|error| UsersError { place: path.display().to_string(), why: error.to_string() })?;
@@ -220,7 +220,7 @@ impl Reader<'_> {
         for (name, user) in raw.users {
             let at = name.span().start;
             let name = self.name_of(name)?;
-            let user = self.user(user, at, &users.tenants)?;
+            let user = self.user(&name, user, at, &users.tenants)?;
             for token in &user.tokens {
                 if let Some(other) = users.by_token.insert(*token, name.clone()) {
                     return Err(self.error(at, format!("{name} and {other} have a token in common")));
@@ -278,6 +278,7 @@ impl Reader<'_> {
 
     fn user(
         &self,
+        user: &str,
         raw: RawUser,
         at: usize,
         tenants: &BTreeMap<String, AccessTenant>,
@@ -289,13 +290,9 @@ impl Reader<'_> {
         let Some(tenant) = tenants.get(&name) else {
             return Err(self.error(named_at, format!("there is no tenant {name:?}: add [tenants.{name}]")));
         };
-        let password = raw.password.map(|hash| match secret::is_hash(hash.get_ref()) {
-            true => Ok(hash.into_inner()),
-            false => Err(self.error(
-                hash.span().start,
-                "password: expected a hash, as `dunlin user add` writes it, never the password itself"
-                    .to_owned(),
-            )),
+        let password = raw.password.map(|hash| match secret::check_hash(hash.get_ref()) {
+            Ok(()) => Ok(hash.into_inner()),
+            Err(error) => Err(self.error(hash.span().start, format!("password of user {user}: {error}"))),
         });
         let read = |token: Spanned<String>| {
             let expected =

@@ -25,6 +25,7 @@ use super::authority::CertificateAuthority;
 use super::client::ClusterClient;
 use super::error::ClusterError;
 use super::files::{ClusterDirectory, NodeIdentity};
+use crate::whole_file::check_is_file;
 
 const MAGIC: &[u8; 8] = b"DUNLINB\n";
 const VERSION: u32 = 3;
@@ -173,6 +174,7 @@ struct BackupPart<'a> {
 impl BackupReader {
     fn open(file: &Path) -> io::Result<BackupReader> {
         let header = BackupHeader { cluster: String::new(), release: String::new(), made_ms: 0 };
+        check_is_file(file)?;
         let from = BufReader::new(File::open(file)?);
         let mut backup = BackupReader { from, digest: digest(), header, parts_left: 2, counts_shards: false };
         let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);

@@ -13,6 +13,7 @@ use dunlin::wire::ErrorCode;
 
 use super::context::Context;
 use super::problem::Problem;
+use crate::whole_file::check_is_file;
 
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox";
@@ -38,6 +39,7 @@ pub(super) async fn report(Extension(context): Extension<Context>) -> Result<Res
 
 fn read(path: &PathBuf, bytes_max: u64) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::new();
+    check_is_file(path).map_err(|error| failed(path, &error))?;
     let file = std::fs::File::open(path).map_err(|error| failed(path, &error))?;
     file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(|error| failed(path, &error))?;
     if bytes.len() as u64 > bytes_max {

@@ -16,7 +16,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::TlsConfig;
 use crate::protocol::Protocol;
-use crate::reload::{self, Reload};
+use crate::reload::Reload;
+use crate::whole_file::read_file;
 
 /// Remaining validity from which the log warns of a certificate.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
@@ -161,8 +162,7 @@ fn parse<T>(
     path: &Path,
     parse: impl FnOnce(&[u8]) -> Result<T, String>,
 ) -> Result<T, TlsFilesError> {
-    let pem =
-        reload::read(path).map_err(|error| TlsFilesError::Read { what, path: path.to_owned(), error })?;
+    let pem = read_file(path).map_err(|error| TlsFilesError::Read { what, path: path.to_owned(), error })?;
     parse(&pem).map_err(|why| TlsFilesError::Content { what, path: path.to_owned(), why })
 }
 

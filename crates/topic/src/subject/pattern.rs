@@ -1,6 +1,6 @@
 //! Patterns and the subjects that they match.
 
-use super::{Subject, SubjectError, check_tokens, literal_prefix};
+use super::{Subject, SubjectError, check_tokens, forbidden, is_blank, literal_prefix};
 
 /// A pattern that matches subjects. A subject is a pattern that matches itself only.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,11 +11,17 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Validates a pattern.
+    /// Validates a pattern. It may have invisible characters that release 0.1.0 allowed, so that it can match old
+    /// topics: see [`Pattern::check_new`].
     pub fn parse(text: &str) -> Result<Pattern, SubjectError> {
-        check_tokens(text, |token, last| token == "*" || (token == ">" && last))?;
+        check_tokens(text, is_wildcard, forbidden)?;
         // At most SUBJECT_BYTES_MAX, which fits into a byte.
         Ok(Pattern { text: text.into(), literal_bytes: literal_prefix(text).len() as u8 })
+    }
+
+    /// Refuses invisible characters that only patterns of existing topics may have.
+    pub fn check_new(&self) -> Result<(), SubjectError> {
+        check_tokens(&self.text, is_wildcard, |c| forbidden(c) || is_blank(c))
     }
 
     /// The pattern's text.
@@ -73,6 +79,10 @@ impl Pattern {
     fn wild_part(&self) -> &str {
         &self.text[usize::from(self.literal_bytes)..]
     }
+}
+
+fn is_wildcard(token: &str, is_last: bool) -> bool {
+    token == "*" || (token == ">" && is_last)
 }
 
 impl std::fmt::Display for Pattern {

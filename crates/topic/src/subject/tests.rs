@@ -32,6 +32,17 @@ fn invalid_text_is_refused_with_the_defect() {
         assert_eq!(Subject::parse(&text).map(|_| ()), character(&text, unseen));
         assert_eq!(Pattern::parse(&text).map(|_| ()), character(&text, unseen));
     }
+    for blank in
+        ['\u{34f}', '\u{115f}', '\u{1160}', '\u{17b4}', '\u{17b5}', '\u{180b}', '\u{180f}', '\u{2800}']
+            .into_iter()
+            .chain(['\u{3164}', '\u{fe00}', '\u{fe0f}', '\u{ffa0}', '\u{e0100}', '\u{e01ef}'])
+    {
+        let text = format!("orders.eu{blank}.created");
+        assert_eq!(Subject::parse(&text).map(|_| ()), character(&text, blank));
+        assert_eq!(pattern(&text).check_new(), character(&text, blank));
+        assert!(Subject::parse_existing(&text).is_ok_and(|subject| pattern("orders.>").matches(subject)));
+    }
+    assert_eq!(pattern("orders.*.größe.>").check_new(), Ok(()));
     assert!(Subject::parse("می\u{200c}خواهم").is_ok());
     for text in ["*", ">", "a.*", "a.>", "a*b"] {
         assert!(Subject::parse(text).is_err());

@@ -10,6 +10,7 @@ use dunlin::space::{
     Entity, EntityId, Flights, Host, Partition, RegionId, RegionSetup, StandbyMode, TickContext, WorldBox,
 };
 use dunlin_client::Kv;
+use dunlin_server::read_file_up_to;
 use dunlin_server::space::{WorldDescription, WorldDescriptionError};
 use serde_json::{Value, json};
 
@@ -18,6 +19,8 @@ use crate::outcome::CommandRefusal;
 
 /// The first number of birds; aircraft begin at 0.
 const FLOCK_FROM: u64 = 1_000_000;
+/// Largest file of aircraft, bytes.
+const AIRCRAFT_BYTES_MAX: u64 = 1 << 30;
 /// Few birds are slower than this part of the flock's highest speed.
 const SLOW_PART: f32 = 1e-3;
 /// The initial number of neighbours of a bird.
@@ -96,7 +99,7 @@ impl WorldSpec {
     /// Loads the data that a process needs.
     pub fn make(&self) -> Result<LoadedWorld> {
         let flights = self.aircraft.as_ref().map(|file| {
-            let json = std::fs::read(file)
+            let json = read_file_up_to(file, AIRCRAFT_BYTES_MAX)
                 .with_context(|| format!("cannot read {} (`cargo xtask data` fetches it)", file.display()))?;
             Flights::read(&json, 0).with_context(|| file.display().to_string())
         });

@@ -4,6 +4,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use dunlin_server::read_input;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::outcome::CommandRefusal;
@@ -11,7 +12,7 @@ use crate::outcome::CommandRefusal;
 pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
     let password = match file {
         Some(file) => {
-            let bytes = std::fs::read(file)
+            let bytes = read_input(file)
                 .with_context(|| format!("cannot read the password file {}", file.display()))?;
             without_line_end(bytes)
         }

@@ -1,12 +1,14 @@
 //! A node on a small file system.
 
+use std::fs::File;
+use std::io::Write;
 use std::process::Command as Program;
 use std::sync::Arc;
 
 use dunlin::journal::RealDisk;
 use dunlin::state::ControlCommand;
 use dunlin::wire::ErrorCode;
-use dunlin::{Config, Consistency, ControlError, Node, Refused, block_on};
+use dunlin::{Config, Consistency, ControlError, Node, Refused, TasksError, block_on};
 use tempfile::TempDir;
 
 static VALUE: [u8; 32 << 10] = [b'x'; 32 << 10];
@@ -34,6 +36,7 @@ impl Drop for Small {
 fn open(dir: &TempDir) -> Node {
     let mut config = Config::default();
     config.limits.control.raft.reserve_bytes = 1 << 20;
+    config.limits.tasks.raft.reserve_bytes = 1 << 20;
     Node::open(config, Arc::new(RealDisk), dir.path()).unwrap().0
 }
 
@@ -67,6 +70,31 @@ fn keys(node: &Node) -> usize {
         (0..10_000).filter(|number| state.get(&key(*number)).is_some()).count()
     };
     block_on(node.control().unwrap().read(Consistency::Linearizable, count)).unwrap()
+}
+
+#[test]
+fn first_use_on_a_full_disk_is_refused_and_tried_again() {
+    let Some(small) = Small::of(16 << 20) else {
+        return eprintln!("passed over: this user may not mount a file system");
+    };
+    let node = open(&small.0);
+    let others = small.0.path().join("others");
+    let mut file = File::create(&others).unwrap();
+    while file.write_all(&[0; 4_096]).is_ok() {}
+    drop(file);
+    let refused = node.control().unwrap_err();
+    assert_eq!(Refused::from(&refused).code, ErrorCode::DiskFull, "{refused}");
+    let refused = node.tasks().unwrap_err();
+    assert!(matches!(refused, TasksError::Agreeing(ControlError::DiskFull(_))), "{refused}");
+    assert_eq!(node.failed_parts().len(), 2, "{:?}", node.failed_parts());
+    std::fs::remove_file(&others).unwrap();
+    dunlin_wait::until("keys and tasks start by themselves", || {
+        node.tick();
+        node.failed_parts().is_empty()
+    });
+    put(&node, 0).unwrap();
+    assert_eq!(keys(&node), 1);
+    node.stop();
 }
 
 #[test]

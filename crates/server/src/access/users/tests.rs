@@ -55,6 +55,11 @@ fn invalid_users_file_is_refused_with_line_and_reason() {
         ("[users.ana", "u.toml:1", "table"),
         ("[users.ana]\npasswort = 'x'", "u.toml:2", "unknown field `passwort`"),
         ("[users.ana]\npassword = 'open sesame'", "u.toml:2", "never the password itself"),
+        (
+            "[users.ana]\npassword = '$argon2id$v=19$m=4194304,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$RdescudvJCsgt3ub+b4dWRWJTmaaJObG'",
+            "u.toml:2",
+            "password of user ana: the hash has m=4194304, above the maximum m=65536",
+        ),
         ("[users.ana]\n\ntokens = ['dunlin_x']", "u.toml:3", "sha256:"),
         ("[users.ana]\npublish = ['a', 'b..c']", "u.toml:2", "empty token"),
         ("[users.ana]\npublish = 'a'", "u.toml:2", "sequence"),

@@ -171,7 +171,7 @@ impl Session {
             page.topics.iter().map(|topic| line(topic, &answers.of(&self.shared, topic))).collect();
         // Topics that could not be opened come last.
         let refused = if page.more { Vec::new() } else { self.node.refused_topics() };
-        let is_wanted = |refused: &&RefusedTopic| match (&pattern, Subject::parse(&refused.name)) {
+        let is_wanted = |refused: &&RefusedTopic| match (&pattern, Subject::parse_existing(&refused.name)) {
             (Some(pattern), Ok(name)) => pattern.matches(name),
             (pattern, _) => pattern.is_none(),
         };

@@ -8,10 +8,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use dunlin_journal::{Reader, RealDisk};
+use dunlin_server::read_file_up_to;
 
 const NAME: &str = "topics";
 const HEADING: &str = "dunlin recording 2";
 const HEADING_1: &str = "dunlin recording 1";
+/// Largest list of topics, bytes.
+const LIST_BYTES_MAX: u64 = 1 << 30;
 
 /// The entry of one topic in a recording's list of topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +52,8 @@ pub fn write(recording: &Path, topics: &RecordedTopics) -> Result<()> {
 
 /// Compares the list with the logs that were found. Returns the differences.
 pub fn problems(recording: &Path, found: &RecordedTopics) -> Vec<String> {
-    let listed = match std::fs::read_to_string(recording.join(NAME)) {
-        Ok(text) => match parse(&text) {
+    let listed = match read_file_up_to(&recording.join(NAME), LIST_BYTES_MAX) {
+        Ok(text) => match String::from_utf8(text).ok().and_then(|text| parse(&text)) {
             Some(listed) => listed,
             None => return vec!["the list of its topics is damaged".to_owned()],
         },

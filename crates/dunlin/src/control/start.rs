@@ -1,0 +1,39 @@
+//! Ends the start of a group that waits for a full disk.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use dunlin_raft::{GroupHandle, StateMachine};
+use futures_util::future::{Either, select};
+
+use super::ControlError;
+
+/// Maximum time that a start waits for room on its disk, which the group's own purge may make.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(3);
+/// Interval of the checks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs `start`. Returns [`ControlError::DiskFull`] if the group's log has waited for room too long.
+pub(crate) async fn with_room<M: StateMachine, E: From<ControlError>>(
+    group: &GroupHandle<M>,
+    start: impl Future<Output = Result<(), E>>,
+) -> Result<(), E> {
+    let (start, is_full) = (pin!(start), pin!(full(group)));
+    match select(start, is_full).await {
+        Either::Left((started, _)) => started,
+        Either::Right((why, _)) => Err(ControlError::DiskFull(why).into()),
+    }
+}
+
+/// Returns once the group's log has waited for room too long.
+async fn full<M: StateMachine>(group: &GroupHandle<M>) -> String {
+    let mut since = None;
+    loop {
+        group.pause(LOOK).await;
+        match group.waits_for_room() {
+            None => since = None,
+            Some(why) if since.get_or_insert_with(Instant::now).elapsed() >= ROOM_WAIT_MAX => return why,
+            Some(_) => {}
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Reads whole files whose paths users give: configurations, users, certificates, secrets.
+
+use std::fs::{File, metadata};
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+/// Largest file that [`read_file`] reads, bytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Reads a file of at most 16 MiB. Refuses pipes and devices, because reading them could block for ever or exhaust
+/// the memory.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    read_file_up_to(path, FILE_BYTES_MAX)
+}
+
+/// Like [`read_file`], for a file of UTF-8 text.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let text = String::from_utf8(read_file(path)?);
+    text.map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file is not UTF-8"))
+}
+
+/// Reads what a user gives to a command, which may also be a pipe such as a shell's `<(command)`: at most 16 MiB.
+pub fn read_input(path: &Path) -> io::Result<Vec<u8>> {
+    read_up_to(path, FILE_BYTES_MAX)
+}
+
+/// Like [`read_file`], for a file of at most `bytes_max` bytes.
+pub fn read_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    check_is_file(path)?;
+    read_up_to(path, bytes_max)
+}
+
+fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // The file may grow while it is read.
+    File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(io::Error::other(format!("the file has more than {bytes_max} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Refuses a path that is not a regular file.
+pub(crate) fn check_is_file(path: &Path) -> io::Result<()> {
+    match metadata(path)?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("the path is not a regular file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_above_the_limit_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "12345").unwrap();
+        assert_eq!(read_file_up_to(&path, 5).unwrap(), b"12345");
+        let refused = read_file_up_to(&path, 4).unwrap_err();
+        assert_eq!(refused.to_string(), "the file has more than 4 bytes");
+        assert_eq!(read_text(&path).unwrap(), "12345");
+        std::fs::write(&path, [0xff]).unwrap();
+        assert_eq!(read_text(&path).unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn device_and_directory_are_refused() {
+        for path in ["/dev/zero", "/"] {
+            let refused = read_file(Path::new(path)).unwrap_err();
+            assert!(refused.to_string().contains("not a regular file"), "{path}: {refused}");
+        }
+        assert_eq!(read_file(Path::new("/nonexistent")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
