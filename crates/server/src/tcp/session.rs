@@ -38,7 +38,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use dunlin::topic::{Charge, NewLogs, Waiter};
+use dunlin::topic::{Charge, NewLogArrivals, NewLogs, Waiter};
 use dunlin::wire::{Decoder, DecoderLimits, Follow};
 use dunlin::{Inbox, Node};
 use hashbrown::HashMap;
@@ -107,6 +107,8 @@ pub(crate) struct Session {
     control_requests: ControlRequests,
     task_requests: TaskRequests,
     subscriptions: HashMap<u32, Subscription>,
+    /// Subscriptions that later topics have joined.
+    new_logs: Arc<NewLogArrivals>,
     /// Positions for subscriptions that have not started.
     resuming: HashMap<u32, ResumePositions>,
     /// State options of subscriptions that have not started.
@@ -213,6 +215,7 @@ impl Session {
             control_requests: ControlRequests::default(),
             task_requests: TaskRequests::default(),
             subscriptions: HashMap::new(),
+            new_logs: Arc::default(),
             resuming: HashMap::new(),
             following: HashMap::new(),
             announcing: VecDeque::new(),

@@ -81,8 +81,8 @@ impl Session {
         if self.from_node {
             options.protocol = dunlin::NODE_PROTOCOL;
         }
-        let waiter = &self.waiter;
-        let newcomers = || NewLogs::waking(waiter.clone());
+        let (waiter, arrivals) = (&self.waiter, &self.new_logs);
+        let newcomers = || NewLogs::listed(waiter.clone(), arrivals.clone(), subscribe.subscription);
         let missing = self.if_unknown(options.start, resumes);
         let selected = self.node.select(&pattern, options.start, missing, newcomers);
         let selected = selected.map_err(|error| Refused::from(&error))?;
@@ -123,7 +123,8 @@ impl Session {
 
     /// Queues topics that were created after their subscriptions.
     pub(super) fn take_newcomers(&mut self) {
-        for (&number, subscription) in &mut self.subscriptions {
+        for number in self.new_logs.take() {
+            let Some(subscription) = self.subscriptions.get_mut(&number) else { continue };
             let Some(newcomers) = &subscription.newcomers else { continue };
             let arrived = newcomers.take();
             if !arrived.is_empty() {
@@ -144,8 +145,9 @@ impl Session {
             };
             match subscription.unannounced.pop_front() {
                 Some((log, filter)) => {
+                    let before = self.opening.len();
                     self.announce_log(number, log, filter);
-                    self.poll_opening(cx);
+                    self.poll_opening_from(before, cx);
                 }
                 // The last pending channel queues the subscription again.
                 None if self.opening.iter().any(|opening| opening.subscription == number) => {
@@ -188,7 +190,11 @@ impl Session {
 
     /// Opens the channels whose start positions have been found.
     fn poll_opening(&mut self, cx: &mut Context<'_>) {
-        let mut at = 0;
+        self.poll_opening_from(0, cx);
+    }
+
+    /// Like [`poll_opening`](Session::poll_opening), but leaves out the first channels, which were polled before.
+    fn poll_opening_from(&mut self, mut at: usize, cx: &mut Context<'_>) {
         while let Some(opening) = self.opening.get_mut(at) {
             let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) else {
                 at += 1;
