@@ -111,6 +111,8 @@ pub(crate) struct Session {
     new_logs: Arc<NewLogArrivals>,
     /// Positions for subscriptions that have not started.
     resuming: HashMap<u32, ResumePositions>,
+    /// The number of these positions.
+    resuming_positions: usize,
     /// State options of subscriptions that have not started.
     following: HashMap<u32, Follow>,
     /// Subscriptions with logs that have no channel yet.
@@ -217,6 +219,7 @@ impl Session {
             subscriptions: HashMap::new(),
             new_logs: Arc::default(),
             resuming: HashMap::new(),
+            resuming_positions: 0,
             following: HashMap::new(),
             announcing: VecDeque::new(),
             opening: Vec::new(),

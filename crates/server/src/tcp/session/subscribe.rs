@@ -25,18 +25,33 @@ use crate::protocol::Protocol;
 impl Session {
     pub(super) fn resume(&mut self, resume: &Resume<'_>) {
         let channels_max = self.shared.limits.channels_max;
-        let known: usize = self.resuming.values().map(|resumed| resumed.positions.len()).sum();
-        if known + resume.logs.len() > channels_max {
+        if self.resuming_positions + resume.logs.len() > channels_max {
             return self.fail(&Refused::limit("channels_max", channels_max as u64));
+        }
+        let subscriptions_max = self.shared.limits.subscriptions_max;
+        let is_new = !self.resuming.contains_key(&resume.subscription);
+        if is_new && self.resuming.len() >= subscriptions_max as usize {
+            return self.fail(&Refused::limit("subscriptions_max", subscriptions_max.into()));
         }
         let budget = self.shared.node.budget();
         let resumed =
             self.resuming.entry(resume.subscription).or_insert_with(|| ResumePositions::new(budget));
-        for log in resume.logs.iter() {
-            if let Err(spent) = resumed.add(log.topic, log.partition, position_from_wire(log.position)) {
-                return self.fail(&Refused::limit("memory_bytes_max", spent.limit));
-            }
+        let before = resumed.positions.len();
+        let added = resume
+            .logs
+            .iter()
+            .try_for_each(|log| resumed.add(log.topic, log.partition, position_from_wire(log.position)));
+        self.resuming_positions += resumed.positions.len() - before;
+        if let Err(spent) = added {
+            self.fail(&Refused::limit("memory_bytes_max", spent.limit));
         }
+    }
+
+    /// Takes the positions of a subscription that starts or ends.
+    fn take_resumed(&mut self, number: u32) -> Option<ResumePositions> {
+        let resumed = self.resuming.remove(&number)?;
+        self.resuming_positions -= resumed.positions.len();
+        Some(resumed)
     }
 
     pub(super) fn subscribe(&mut self, subscribe: &wire::Subscribe<'_>) {
@@ -44,7 +59,7 @@ impl Session {
         if self.is_in_use(number) {
             return self.fail(&protocol(format!("subscription {number} is already in use")));
         }
-        let resumed = self.resuming.remove(&number);
+        let resumed = self.take_resumed(number);
         let begun = match self.waited.take() {
             Some(Err(refused)) => Err(refused),
             _ => self.begin_subscription(subscribe, resumed),
@@ -321,7 +336,7 @@ impl Session {
     }
 
     pub(super) fn unsubscribe(&mut self, number: u32) {
-        self.resuming.remove(&number);
+        self.take_resumed(number);
         self.leave_group(number);
         if self.subscriptions.contains_key(&number) {
             self.end_subscription(number, &Refused::new(ErrorCode::Ended, ""));
