@@ -23,7 +23,7 @@ mod waiting;
 use std::sync::{Arc, Weak};
 
 use dunlin_control::ControlQuery;
-use dunlin_topic::{Budget, Pattern, Subject, Topic};
+use dunlin_topic::{Budget, LogName, Pattern, Subject, Topic};
 use dunlin_wire::ErrorCode;
 use tokio::sync::watch;
 
@@ -193,6 +193,33 @@ impl Node {
         }
     }
 
+    /// Checks the permission to subscribe to some of the pattern. The topics of the node, keys and tasks have
+    /// permissions of their own, which also apply before the topic is created. Other subjects of the system are
+    /// refused, because no topic can own them.
+    pub(crate) fn may_subscribe(&self, pattern: &Pattern) -> Result<(), TopicError> {
+        let text = pattern.as_str();
+        if !is_reserved(text) {
+            return self.may(Action::Subscribe, pattern).map(drop);
+        }
+        if !text.starts_with('$') {
+            // Listeners check whose inbox it is.
+            return Ok(());
+        }
+        let (topic, subject_prefix) = match text {
+            KV => (KV, KV.to_owned()),
+            _ if is_of_tasks(text) => (TASKS, format!("{TASKS}.")),
+            _ if is_node_topic_pattern(text) => (NODE_TOPIC, format!("{NODE_TOPIC}.")),
+            _ => return Err(TopicError::Reserved(text.to_owned())),
+        };
+        let log = LogName { topic: topic.to_owned(), subject_prefix, partition: 0 };
+        match self.user() {
+            Some(user) if user.permissions().restrict(&log, None).is_none() => {
+                Err(TopicError::Forbidden { action: Action::Subscribe, subject: topic.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The logs that the user may read, with filters for denied records.
     pub(crate) fn readable(&self, logs: LogsToRead) -> LogsToRead {
         let Some(user) = self.user() else { return logs };
@@ -205,20 +232,8 @@ impl Node {
     /// The existing logs that a subscription to the pattern may read now, for subscriptions made before permissions
     /// changed.
     pub fn readable_now(&self, pattern: &Pattern) -> Result<LogsToRead, TopicError> {
-        if !is_reserved(pattern.as_str()) {
-            self.may(Action::Subscribe, pattern)?;
-        }
-        let logs = self.readable(self.registry().select(pattern, None)?);
-        if logs.is_empty() && pattern.as_str() == KV {
-            return Err(TopicError::Forbidden { action: Action::Keys, subject: KV.to_owned() });
-        }
-        if logs.is_empty() && is_of_tasks(pattern.as_str()) {
-            return Err(TopicError::Forbidden { action: Action::Tasks, subject: TASKS.to_owned() });
-        }
-        if logs.is_empty() && is_node_topic_pattern(pattern.as_str()) {
-            return Err(TopicError::Forbidden { action: Action::Subscribe, subject: NODE_TOPIC.to_owned() });
-        }
-        Ok(logs)
+        self.may_subscribe(pattern)?;
+        Ok(self.readable(self.registry().select(pattern, None)?))
     }
 
     /// Whether the user may see that the topic exists.

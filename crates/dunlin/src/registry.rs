@@ -436,9 +436,31 @@ fn first_token(text: &str) -> &str {
 mod tests {
     use std::cell::Cell;
 
+    use dunlin_topic::{NewLogArrivals, TopicConfig, Waiter};
+
     use super::*;
     use crate::config::Config;
     use crate::node::Node;
+
+    #[test]
+    fn only_lists_that_a_new_log_joins_are_entered() {
+        let node = Node::start(Config::default()).unwrap();
+        let arrivals = Arc::new(NewLogArrivals::default());
+        let listed = |text: &str, number: u32| {
+            let list = NewLogs::listed(Waiter::new(), Arc::clone(&arrivals), number);
+            node.watch(&Pattern::parse(text).unwrap(), &list).unwrap();
+            list
+        };
+        let (of_a, of_b) = (listed("a.*", 1), listed("b.*", 2));
+        let create = |name: &str| drop(node.create_topic(name, TopicConfig::default(), false).unwrap());
+        ["a.one", "a.two"].into_iter().for_each(create);
+        assert_eq!(arrivals.take(), [1]);
+        assert_eq!((of_a.take().len(), of_b.take().len()), (2, 0));
+        ["c.one", "a.three"].into_iter().for_each(create);
+        assert_eq!(arrivals.take(), [1]);
+        assert_eq!(of_a.take().len(), 1);
+        assert_eq!(arrivals.take(), [0; 0]);
+    }
 
     #[test]
     fn topic_page_visits_only_possible_matches() {

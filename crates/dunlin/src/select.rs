@@ -107,9 +107,7 @@ impl Node {
     /// The logs whose subjects match the pattern; creates none. New logs are added to `newcomers` until its last user
     /// drops it.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<NewLogs>) -> Result<LogsToRead, SubscribeError> {
-        if !is_reserved(pattern.as_str()) {
-            self.may(Action::Subscribe, pattern)?;
-        }
+        self.may_subscribe(pattern)?;
         Ok(self.readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
     }
 
@@ -164,9 +162,7 @@ impl Node {
         missing: MissingTopicPolicy,
         newcomers: impl FnOnce() -> Arc<NewLogs>,
     ) -> Result<SelectedLogs, SubscribeError> {
-        if !is_reserved(pattern.as_str()) {
-            self.may(Action::Subscribe, pattern)?;
-        }
+        self.may_subscribe(pattern)?;
         if pattern.as_str() == KV {
             // The first use of keys creates this topic.
             self.control().map_err(|error| SubscribeError::Refused(error.to_string()))?;

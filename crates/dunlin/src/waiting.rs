@@ -20,7 +20,6 @@ use dunlin_topic::{
 };
 use tokio::sync::oneshot;
 
-use crate::access::Action;
 use crate::clock::steady_ns;
 use crate::control::{Control, ControlError, KV, block_on};
 use crate::error::TopicError;
@@ -443,9 +442,8 @@ impl Node {
 
     /// Prepares [`Node::select`], so that it does not wait.
     pub fn prepare_select(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> TopicFuture<()> {
-        let is_denied = !is_reserved(pattern.as_str()) && self.may(Action::Subscribe, pattern).is_err();
-        if self.selects_at_once(pattern, missing) || is_denied {
-            // Selecting refuses denied patterns. Keys and tasks have their own permissions.
+        if self.selects_at_once(pattern, missing) || self.may_subscribe(pattern).is_err() {
+            // Selecting refuses denied patterns.
             return TopicFuture::ready(Ok(()));
         }
         let (pattern, refused) = (pattern.clone(), |why: String| TopicError::Cluster(why));

@@ -72,7 +72,7 @@ pub use spinning::{SPIN_US_DEFAULT, SpinBudget};
 pub use store::{DiskContent, EpochStart, LoadedSegment, Recovered, Store};
 pub use subject::{Pattern, SERVICES, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
 pub use subscribe::{OnGap, Resync, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
-pub use subscriber::{NewLogs, Subscriber};
+pub use subscriber::{NewLogArrivals, NewLogs, Subscriber};
 pub use topic::{BatchAppend, PublisherRegistration, Topic, key_hash};
 pub use upstream::{ForwardedBatch, Upstream};
 pub use wake::{Waiter, thread_waker};

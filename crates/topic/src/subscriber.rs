@@ -15,7 +15,7 @@ use crate::subscribe::{Resync, Subscribe, SubscribeError, SubscribeOptions, Wait
 use crate::wake::{Waiter, thread_waker};
 
 use many::ManyCursors;
-pub use many::NewLogs;
+pub use many::{NewLogArrivals, NewLogs};
 
 /// Spin-loop pauses before a waiting subscriber's first check, about 20 ns each: the minimum, and the maximum
 /// while streaming.

@@ -35,13 +35,13 @@ mod subscriber_queries;
 mod subscription;
 mod targets;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dunlin::Node;
-use dunlin::topic::{Charge, NewLogs, Waiter};
+use dunlin::topic::{Charge, NewLogArrivals, NewLogs, Waiter};
 use dunlin::wire::nats::Connect;
 
 use crate::protocol::Protocol;
@@ -74,6 +74,8 @@ use targets::{PublishTargets, TargetSearch};
 const WAKES: usize = 16;
 /// Output besides records, above which the session stops reading.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
+/// Subscriptions that a connection ends in one turn when it is over.
+const TURN_ENDS: usize = 64;
 
 /// One connection.
 pub(crate) struct Session {
@@ -100,6 +102,11 @@ pub(crate) struct Session {
     is_held: bool,
     /// Whether the last read was large, so that other sessions of the thread run first.
     read_much: bool,
+    /// The work of the operations that are being handled, in operations. Records are not counted: the bytes of a read
+    /// limit them.
+    work: usize,
+    /// Whether complete operations wait in `unread` for the session's next turn.
+    is_cut: bool,
     /// Bytes to read at once, by the size of recent operations.
     read_bytes: usize,
     /// Time since which the rest of the operation is missing; 0 while none is. `unread_is_watched`: the timer checks
@@ -122,11 +129,15 @@ pub(crate) struct Session {
     own: OwnRecords,
     pongs: PendingPongs,
     subscriptions: HashMap<u32, Subscription>,
+    /// Subscriptions that end when their channels and members have ended.
+    ending: HashSet<u32>,
+    /// Subscriptions that later topics have joined.
+    new_logs: Arc<NewLogArrivals>,
     /// Subscriptions by the names that the client gave them.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
-    /// Channels that wait for their start position from another node.
-    opening: Vec<PendingChannel>,
+    /// Channels that wait for their start position from another node, by number.
+    opening: BTreeMap<u32, PendingChannel>,
     /// Whether the client's permissions have changed since these channels were requested.
     opening_is_stale: bool,
     /// The number of channels that have been opened or refused.
@@ -147,6 +158,8 @@ pub(crate) struct Session {
     /// The node with the permissions of the client's user.
     node: Node,
     entrance: LoginState,
+    /// Whether the connection is over, so that only its subscriptions remain to be ended.
+    is_over: bool,
     _place: Option<SessionGuard>,
 }
 
@@ -192,6 +205,8 @@ impl Session {
             trickles: 0,
             is_held: false,
             read_much: false,
+            work: 0,
+            is_cut: false,
             read_bytes: READ_BYTES,
             unread_since_ns: 0,
             unread_is_watched: false,
@@ -209,9 +224,11 @@ impl Session {
             own: OwnRecords::default(),
             pongs: PendingPongs::default(),
             subscriptions: HashMap::new(),
+            ending: HashSet::new(),
+            new_logs: Arc::default(),
             by_sid: HashMap::new(),
             channels: HashMap::new(),
-            opening: Vec::new(),
+            opening: BTreeMap::new(),
             opening_is_stale: false,
             opened: 0,
             waits_for_opening: None,
@@ -223,6 +240,7 @@ impl Session {
             session_trace: SessionTrace::begin(&shared, Protocol::Nats, &stream, id),
             node: shared.node.clone(),
             entrance: LoginState::default(),
+            is_over: false,
             _place: place,
             shared,
             stream,
@@ -335,6 +353,13 @@ impl Session {
     fn is_closing(&self) -> bool {
         matches!(self.phase, Phase::Closing(_))
     }
+
+    /// Ends some subscriptions of a connection that is over. Returns whether none is left.
+    fn end_some(&mut self) -> bool {
+        let some: Vec<u32> = self.subscriptions.keys().take(TURN_ENDS).copied().collect();
+        some.into_iter().for_each(|number| self.end_subscription(number));
+        self.subscriptions.is_empty()
+    }
 }
 
 impl Future for Session {
@@ -342,7 +367,19 @@ impl Future for Session {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let session = self.get_mut();
-        scratch::with(|scratch| session.poll_turns(cx, scratch)).unwrap_or(Poll::Ready(()))
+        if !session.is_over {
+            let polled = scratch::with(|scratch| session.poll_turns(cx, scratch));
+            if polled.unwrap_or(Poll::Ready(())).is_pending() {
+                return Poll::Pending;
+            }
+            session.is_over = true;
+        }
+        if session.end_some() {
+            return Poll::Ready(());
+        }
+        // Other sessions of the thread run between the parts.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 

@@ -38,7 +38,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use dunlin::topic::{Charge, NewLogs, Waiter};
+use dunlin::topic::{Charge, NewLogArrivals, NewLogs, Waiter};
 use dunlin::wire::{Decoder, DecoderLimits, Follow};
 use dunlin::{Inbox, Node};
 use hashbrown::HashMap;
@@ -107,8 +107,12 @@ pub(crate) struct Session {
     control_requests: ControlRequests,
     task_requests: TaskRequests,
     subscriptions: HashMap<u32, Subscription>,
+    /// Subscriptions that later topics have joined.
+    new_logs: Arc<NewLogArrivals>,
     /// Positions for subscriptions that have not started.
     resuming: HashMap<u32, ResumePositions>,
+    /// The number of these positions.
+    resuming_positions: usize,
     /// State options of subscriptions that have not started.
     following: HashMap<u32, Follow>,
     /// Subscriptions with logs that have no channel yet.
@@ -213,7 +217,9 @@ impl Session {
             control_requests: ControlRequests::default(),
             task_requests: TaskRequests::default(),
             subscriptions: HashMap::new(),
+            new_logs: Arc::default(),
             resuming: HashMap::new(),
+            resuming_positions: 0,
             following: HashMap::new(),
             announcing: VecDeque::new(),
             opening: Vec::new(),

@@ -112,6 +112,28 @@ fn resume_positions_use_the_memory_budget() {
 }
 
 #[test]
+fn announced_subscriptions_without_positions_are_limited() {
+    let (_node, server) = crate::serve_with(|config| config.limits.subscriptions_max = 10);
+    let mut peer = Peer::connect(&server);
+    // A subscription that starts makes room.
+    for subscription in 0..11 {
+        peer.say(FromClient::Resume(Resume { subscription, logs: List::new(&[]) }));
+        if subscription == 0 {
+            peer.subscribe(0, "t", StartAt::Latest, 1 << 20);
+            peer.await_subscribed();
+        }
+    }
+    peer.say(FromClient::Resume(Resume { subscription: 10, logs: List::new(&[]) }));
+    peer.say(FromClient::Resume(Resume { subscription: 11, logs: List::new(&[]) }));
+    let told = peer.next(|message| match message {
+        FromNode::Error(error) => Some(error.text.to_owned()),
+        _ => None,
+    });
+    assert_eq!(told.as_deref(), Some("subscriptions_max"));
+    await_sessions(&server, 0);
+}
+
+#[test]
 fn each_log_of_a_subscription_uses_the_memory_budget() {
     let (node, server) = serve_with_memory(1 << 20);
     for n in 0..300 {

@@ -491,3 +491,33 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
     node.publisher("f").unwrap().publish(Draft { meta, payload: Payload::Copied(b"x") }).unwrap();
     assert_eq!(told.message().headers[..3], ["", "B: 2", "Dunlin-Seq: 2"]);
 }
+
+#[test]
+fn many_operations_of_one_client_leave_other_clients_their_turns() {
+    const SUBSCRIPTIONS: usize = 20_000;
+    // All connections share one thread. The watchdog ends the process if the thread stalls for a second.
+    let (_node, server) = serve_nats(|_| {});
+    let (mut busy, mut other) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    let all = |operation: &dyn Fn(usize) -> String| (0..SUBSCRIPTIONS).map(operation).collect::<String>();
+    let subscribe = all(&|n| format!("SUB x.{n} {n}\r\n"));
+    busy.send(subscribe.as_bytes());
+    other.settle();
+    busy.settle();
+    busy.send("PING\r\n".repeat(SUBSCRIPTIONS).as_bytes());
+    other.settle();
+    (0..SUBSCRIPTIONS).for_each(|_| assert_eq!(busy.line(), "PONG"));
+    // A requester's subscriptions are looked through for one that takes the reply.
+    busy.send("PUB nobody reply.to.me 0\r\n\r\n".repeat(1_000).as_bytes());
+    other.settle();
+    busy.settle();
+    busy.send(all(&|n| format!("UNSUB {n}\r\n")).as_bytes());
+    other.settle();
+    busy.settle();
+    other.publish("x.1", "no subscription is left");
+    other.settle();
+    busy.settle();
+    busy.send(subscribe.as_bytes());
+    busy.settle();
+    drop(busy);
+    other.settle();
+}

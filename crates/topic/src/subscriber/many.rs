@@ -19,6 +19,23 @@ const TURN_LOOKS: u32 = 64;
 pub struct NewLogs {
     waiter: Arc<Waiter>,
     arrived: Mutex<VecDeque<(Arc<Log>, Option<Filter>)>>,
+    /// Where to enter this number when logs have joined.
+    listed: Option<(Arc<NewLogArrivals>, u32)>,
+}
+
+/// The numbers of [`NewLogs`] that logs have joined, for a session with many of them.
+#[derive(Debug, Default)]
+pub struct NewLogArrivals(Mutex<Vec<u32>>);
+
+impl NewLogArrivals {
+    /// Takes the numbers entered since the last call. A number may have no logs any more.
+    pub fn take(&self) -> Vec<u32> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn enter(&self, number: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+    }
 }
 
 impl NewLogs {
@@ -32,12 +49,24 @@ impl NewLogs {
 
     /// An empty list that notifies `waiter`.
     pub fn waking(waiter: Arc<Waiter>) -> Arc<NewLogs> {
-        Arc::new(NewLogs { waiter, arrived: Mutex::default() })
+        Arc::new(NewLogs { waiter, arrived: Mutex::default(), listed: None })
+    }
+
+    /// An empty list that notifies `waiter`, and enters its number in `arrivals` when logs have joined.
+    pub fn listed(waiter: Arc<Waiter>, arrivals: Arc<NewLogArrivals>, number: u32) -> Arc<NewLogs> {
+        Arc::new(NewLogs { waiter, arrived: Mutex::default(), listed: Some((arrivals, number)) })
     }
 
     /// Adds a log, which is read from its first record, with a filter.
     pub fn add(&self, log: Arc<Log>, filter: Option<Filter>) {
-        self.lock().push_back((log, filter));
+        let is_first = {
+            let mut arrived = self.lock();
+            arrived.push_back((log, filter));
+            arrived.len() == 1
+        };
+        if is_first && let Some((arrivals, number)) = &self.listed {
+            arrivals.enter(*number);
+        }
         self.waiter.notify(NewLogs::TOKEN);
     }
 

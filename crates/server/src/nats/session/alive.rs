@@ -27,7 +27,7 @@ impl Session {
 
     /// Restarts the timer of an incomplete operation after a read; `is_new` says that this is a new operation.
     pub(super) fn watch_unread(&mut self, is_new: bool) {
-        if self.unread.is_empty() || self.blocked.is_some() || self.is_waiting() {
+        if self.unread.is_empty() || self.blocked.is_some() || self.is_waiting() || self.is_cut {
             self.unread_since_ns = 0;
         } else if is_new || self.unread_since_ns == 0 {
             self.unread_since_ns = now_ns();

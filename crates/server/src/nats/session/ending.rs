@@ -2,7 +2,7 @@
 //! it, and `PONG` follows the messages that existed at its `PING`. Client libraries rely on this order to
 //! drain subscriptions.
 //!
-//! Limit: with [`PONGS_MAX`] pending `PONG`s, the session stops reading.
+//! Limits: with [`PONGS_MAX`] pending `PONG`s, or [`POSITIONS_MAX`] positions to pass, the session stops reading.
 
 use std::collections::VecDeque;
 
@@ -10,15 +10,20 @@ use dunlin::topic::{NewLogs, Position};
 use dunlin::wire::nats::PONG;
 
 use super::connect::PROTOCOL;
+use super::reading::{SCANNED_PER_OPERATION, TURN_OPERATIONS};
 use super::{Phase, Session};
 
 /// Maximum number of pending `PONG`s.
 const PONGS_MAX: usize = 1_024;
+/// Number of positions that pending `PONG`s may wait for before the session stops reading.
+const POSITIONS_MAX: usize = 1 << 18;
 
 /// `PONG`s that wait, in order.
 #[derive(Debug, Default)]
 pub(super) struct PendingPongs {
     pending: VecDeque<PendingPong>,
+    /// The number of positions that the pending `PONG`s waited for at first.
+    positions: usize,
     /// Whether the client has received a `PONG`.
     has_sent_one: bool,
     /// Whether INFO follows the first `PONG`.
@@ -31,11 +36,13 @@ struct PendingPong {
     channels: Vec<(u32, Position)>,
     /// Members of queue groups, each with the last sequence number of each log.
     members: Vec<(u32, Vec<u64>)>,
+    /// The number of positions at first.
+    positions: usize,
 }
 
 impl PendingPongs {
     pub(super) fn are_many(&self) -> bool {
-        self.pending.len() >= PONGS_MAX
+        self.pending.len() >= PONGS_MAX || self.positions >= POSITIONS_MAX
     }
 }
 
@@ -43,20 +50,28 @@ impl Session {
     /// Sends a `PONG` after the messages that exist now.
     pub(super) fn pong(&mut self) {
         self.take_woken();
-        let ending = self.subscriptions.values().filter(|of| of.is_ending).flat_map(|of| &of.channels);
+        let ending = self.ending.iter().filter_map(|number| self.subscriptions.get(number));
+        let ending = ending.flat_map(|of| &of.channels);
         let due = self
             .line
             .iter()
             .chain(ending)
             .filter_map(|number| Some((*number, self.channels.get(number)?.cursor.log().last())));
         // The `PONG` also follows the start of channels that are being opened.
-        let opening = self.opening.iter().filter(|opening| opening.subjects.is_some());
-        let opening = opening.map(|opening| (opening.channel, Position::default()));
-        let channels = due.chain(opening).collect();
+        let opening = self.opening.iter().filter(|(_, opening)| opening.subjects.is_some());
+        let opening = opening.map(|(channel, _)| (*channel, Position::default()));
+        let channels: Vec<(u32, Position)> = due.chain(opening).collect();
         let members = self.members.iter().filter(|(_, member)| member.is_ending || !member.waits);
-        let members = members.map(|(number, member)| (*number, member.last_seqs())).collect();
-        self.pongs.pending.push_back(PendingPong { channels, members });
+        let members: Vec<_> = members.map(|(number, member)| (*number, member.last_seqs())).collect();
+        let positions = channels.len() + members.len();
+        self.work +=
+            (positions + self.line.len() + self.opening.len() + self.members.len()) / SCANNED_PER_OPERATION;
+        self.pongs.positions += positions;
+        self.pongs.pending.push_back(PendingPong { channels, members, positions });
         self.write_due_pongs();
+        if self.pongs.are_many() {
+            self.work = self.work.max(TURN_OPERATIONS);
+        }
     }
 
     /// Sends the `PONG`s whose positions are passed.
@@ -66,7 +81,7 @@ impl Session {
             && let Some(waits_for) = self.pongs.pending.front_mut()
         {
             while let Some((number, last)) = waits_for.channels.last() {
-                let is_opening = self.opening.iter().any(|opening| opening.channel == *number);
+                let is_opening = self.opening.contains_key(number);
                 if is_opening || self.channels.get(number).is_some_and(|channel| !channel.is_past(*last)) {
                     return;
                 }
@@ -78,6 +93,7 @@ impl Session {
                 }
                 waits_for.members.pop();
             }
+            self.pongs.positions -= waits_for.positions;
             self.pongs.pending.pop_front();
             self.outbound.control.extend_from_slice(PONG);
             self.pongs.has_sent_one = true;
@@ -107,6 +123,7 @@ impl Session {
         self.finish_turns(number);
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         subscription.is_ending = true;
+        self.ending.insert(number);
         subscription.newcomers = NewLogs::new();
         self.by_sid.remove(&subscription.sid);
         let channels = subscription.channels.clone();

@@ -14,6 +14,7 @@ use dunlin::{Inbox, Node, TopicError};
 
 use super::Session;
 use super::publish::RetryFrom;
+use super::reading::SCANNED_PER_OPERATION;
 use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
 
@@ -101,6 +102,7 @@ impl Session {
         let takes = |(_, of): &(&u32, &Subscription)| {
             of.queue.is_none() && patterns.iter().any(|one| one == of.pattern.as_str())
         };
+        self.work += self.subscriptions.len() / SCANNED_PER_OPERATION;
         let Some((&number, subscription)) = self.subscriptions.iter().find(takes) else { return Ok(()) };
         let is_alone = subscription.alone_since.is_some_and(|since| since.elapsed() < ALONE_FOR);
         if self.node.ownership().is_some() && !is_alone {

@@ -10,6 +10,7 @@
 //! Invariant: a group created by a NATS client ends with its last member. A later member starts with new
 //! records, as in NATS.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dunlin::topic::{Charge, Event, Filter, Log, Notice, Pattern, Start, Subscribe, SubscribeError, Topic};
@@ -116,7 +117,7 @@ impl Session {
             JoinError::Limit { limit, value } => SubscribeError::Limit { limit, value },
             other => SubscribeError::Refused(other.to_string()),
         })?;
-        of.members.push(number);
+        of.members.insert(number);
         let taken = vec![0; share.topic().logs().len()];
         let member = QueueMember {
             subscription,
@@ -158,7 +159,8 @@ impl Session {
     /// Delivers the pending records of the subscription's groups, and ends its memberships. A membership at
     /// another node ends when the owner's last records have arrived.
     pub(super) fn finish_turns(&mut self, subscription: u32) {
-        let members = self.subscriptions.get(&subscription).map_or_else(Vec::new, |of| of.members.clone());
+        let members =
+            self.subscriptions.get(&subscription).map_or_else(BTreeSet::new, |of| of.members.clone());
         for number in members {
             while self.outbound.control.len() <= CONTROL_BYTES_MAX
                 && matches!(self.member_turn(number), TurnOutcome::More)
@@ -248,7 +250,7 @@ impl Session {
     pub(super) fn leave_group(&mut self, number: u32) {
         let Some(member) = self.members.remove(&number) else { return };
         if let Some(subscription) = self.subscriptions.get_mut(&member.subscription) {
-            subscription.members.retain(|&other| other != number);
+            subscription.members.remove(&number);
             if subscription.has_ended() {
                 self.end_subscription(member.subscription);
             }

@@ -5,6 +5,9 @@ use dunlin::wire::nats::{NatsOperation, OK};
 use super::publish::{PublishedBatch, RetryFrom};
 use super::{Phase, Session};
 
+/// The work of `SUB` or `UNSUB`, compared with other operations.
+const SUBSCRIPTION_WORK: usize = 8;
+
 impl Session {
     /// Handles an operation. Records are added to the batch; any other operation is handled at once, after
     /// the batch. If the batch has to wait for room, the operation is handled later.
@@ -27,6 +30,10 @@ impl Session {
         }
         self.publish_run(run)?;
         self.reset_pings();
+        self.work += match operation {
+            NatsOperation::Subscribe { .. } | NatsOperation::Unsubscribe { .. } => SUBSCRIPTION_WORK,
+            _ => 1,
+        };
         match operation {
             NatsOperation::Connect(json) => self.connect(json),
             NatsOperation::Ping => self.pong(),

@@ -2,7 +2,7 @@
 //!
 //! Limit: `own_ranges_max`; a client with a larger lag is disconnected.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct OwnRecords(HashMap<usize, OwnLogRecords>);
 #[derive(Debug, Default)]
 struct OwnLogRecords {
     ranges: SeqRanges,
-    channels: Vec<u32>,
+    channels: BTreeSet<u32>,
 }
 
 /// The ranges of sequence numbers, in order.
@@ -33,12 +33,12 @@ impl OwnRecords {
 
     /// Has the channel skip own records.
     pub(super) fn watch(&mut self, log: &Arc<Log>, channel: u32) {
-        self.0.entry(key(log)).or_default().channels.push(channel);
+        self.0.entry(key(log)).or_default().channels.insert(channel);
     }
 
     pub(super) fn leave(&mut self, log: &Arc<Log>, channel: u32) {
         if let Some(of_log) = self.0.get_mut(&key(log)) {
-            of_log.channels.retain(|other| *other != channel);
+            of_log.channels.remove(&channel);
             if of_log.channels.is_empty() {
                 self.0.remove(&key(log));
             }

@@ -15,6 +15,7 @@ use dunlin::{TopicError, now_ns};
 
 use super::Session;
 use super::access::{not_to_publish, publish_refused};
+use super::reading::SCANNED_PER_OPERATION;
 use super::targets::{PublishTarget, TargetError};
 
 /// Payload bytes of records that are appended together, or one larger record: they share a segment.
@@ -310,6 +311,7 @@ impl Session {
     fn write_no_responders(&mut self, reply: &[u8]) {
         let Ok(reply) = std::str::from_utf8(reply) else { return };
         let Ok(subject) = Subject::parse(reply) else { return };
+        self.work += self.subscriptions.len() / SCANNED_PER_OPERATION;
         let asker = self.subscriptions.values().find(|subscription| subscription.pattern.matches(subject));
         let Some(asker) = asker else { return };
         let message = NatsMessageHead { subject: [reply, ""], sid: &asker.sid, reply: None };

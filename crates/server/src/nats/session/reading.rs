@@ -17,7 +17,9 @@ use crate::shared::SharedServer;
 
 /// The approximate number of operations that one read handles: some 20 µs of work. A client that floods the node
 /// delays the thread's other clients this long. The read buffer limits large operations.
-const TURN_OPERATIONS: usize = 512;
+pub(super) const TURN_OPERATIONS: usize = 512;
+/// The subscriptions, channels or members that are looked at in the time of one operation.
+pub(super) const SCANNED_PER_OPERATION: usize = 4;
 /// The smallest read.
 const TURN_BYTES_MIN: usize = 16 << 10;
 
@@ -88,6 +90,11 @@ impl Session {
         let is_behind = self.outbound.control.len() > CONTROL_BYTES_MAX || !self.refusals.is_empty();
         if self.is_held || is_behind || self.pongs.are_many() {
             return Ok(TurnProgress::None);
+        }
+        if self.is_cut && !self.is_closing() {
+            let unread = std::mem::take(&mut self.unread);
+            self.handle_all(&unread, &mut scratch.nats.run);
+            return Ok(TurnProgress::Some);
         }
         if !self.spin.is_on() {
             match self.stream.poll_readable(cx) {
@@ -167,13 +174,13 @@ impl Session {
         read
     }
 
-    /// Handles all complete operations, and keeps the rest.
+    /// Handles complete operations, as many as fit a turn, and keeps the rest.
     fn handle_all(&mut self, bytes: &[u8], memory: &mut PublishedBatch<'static>) {
         let mut run = emptied(std::mem::take(memory));
         let (at, operations) = self.handle_each(bytes, &mut run);
         *memory = emptied(run);
         self.read_bytes = (at / operations.max(1) * TURN_OPERATIONS).clamp(TURN_BYTES_MIN, READ_BYTES);
-        self.read_much = operations > TURN_OPERATIONS / 2;
+        self.read_much = self.is_cut || operations > TURN_OPERATIONS / 2;
         self.operations = operations;
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
@@ -186,12 +193,17 @@ impl Session {
         }
     }
 
-    /// Handles all complete operations. Returns how many bytes and operations that was.
+    /// Handles complete operations, as many as fit a turn. Returns how many bytes and operations that was.
     fn handle_each<'b>(&mut self, bytes: &'b [u8], run: &mut PublishedBatch<'b>) -> (usize, usize) {
         let limits = self.limits();
         let (mut at, mut operations) = (0, 0);
         self.unread_needs = 0;
+        (self.work, self.is_cut) = (0, false);
         while !self.is_closing() {
+            if self.work >= TURN_OPERATIONS && at < bytes.len() {
+                self.is_cut = true;
+                break;
+            }
             match nats::next(&bytes[at..], &limits) {
                 Ok(Decoded::Message(operation, taken)) => {
                     let begins = at;

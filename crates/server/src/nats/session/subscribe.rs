@@ -1,6 +1,7 @@
 //! Creates the channels of a subscription.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -158,9 +159,9 @@ impl Session {
     ) -> Result<(), SubscribeError> {
         let texts = 2 * sid.len() + pattern.as_str().len() + queue.map_or(0, str::len);
         let charge = self.shared.charge_subscriptions(1, texts)?;
-        let newcomers = NewLogs::waking(Arc::clone(&self.waiter));
-        let logs = self.node.watch(&pattern, &newcomers)?;
         let number = self.next_number();
+        let newcomers = NewLogs::listed(Arc::clone(&self.waiter), Arc::clone(&self.new_logs), number);
+        let logs = self.node.watch(&pattern, &newcomers)?;
         let subscription = Subscription {
             sid: sid.into(),
             pattern,
@@ -169,9 +170,10 @@ impl Session {
             max: None,
             delivered: 0,
             in_write: Cell::new(0),
-            channels: Vec::new(),
+            channels: BTreeSet::new(),
+            opening: BTreeSet::new(),
             is_ending: false,
-            members: Vec::new(),
+            members: BTreeSet::new(),
             answers: None,
             alone_since: None,
             newcomers,
@@ -195,7 +197,8 @@ impl Session {
     /// creation.
     pub(super) fn take_newcomers(&mut self) {
         let mut arrived: Vec<(u32, FilteredLog)> = Vec::new();
-        for (&number, subscription) in &self.subscriptions {
+        for number in self.new_logs.take() {
+            let Some(subscription) = self.subscriptions.get(&number) else { continue };
             arrived.extend(subscription.newcomers.take().into_iter().map(|log| (number, log)));
         }
         arrived.sort_by_key(|(_, (log, _))| log.number());
@@ -291,9 +294,11 @@ impl Session {
                     _ => None,
                 };
                 let subjects = subjects.and_then(Result::ok);
-                let opening =
-                    PendingChannel { subscription: number, channel, options, subjects, cursor, charge };
-                self.opening.push(opening);
+                let opening = PendingChannel { subscription: number, options, subjects, cursor, charge };
+                if let Some(of) = self.subscriptions.get_mut(&number) {
+                    of.opening.insert(channel);
+                    self.opening.insert(channel, opening);
+                }
             }
         }
         Ok(())
@@ -301,13 +306,19 @@ impl Session {
 
     /// Opens the channels whose start positions have been found.
     pub(super) fn poll_opening(&mut self, cx: &mut Context<'_>) {
-        let mut at = 0;
-        while let Some(opening) = self.opening.get_mut(at) {
-            let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) else {
-                at += 1;
-                continue;
-            };
-            let PendingChannel { subscription, channel, options, charge, .. } = self.opening.swap_remove(at);
+        let mut found = Vec::new();
+        for (&channel, opening) in &mut self.opening {
+            if let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) {
+                found.push((channel, cursor));
+            }
+        }
+        for (channel, cursor) in found {
+            // The error of another channel may have ended the subscription.
+            let Some(opening) = self.opening.remove(&channel) else { continue };
+            let PendingChannel { subscription, options, charge, .. } = opening;
+            if let Some(of) = self.subscriptions.get_mut(&subscription) {
+                of.opening.remove(&channel);
+            }
             self.opened += 1;
             match cursor {
                 Ok(cursor) => self.open_channel(subscription, channel, &options, cursor, charge),
@@ -327,7 +338,7 @@ impl Session {
             return false;
         }
         let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
-        let mut subjects = self.opening.iter().filter_map(|opening| opening.subjects.as_ref());
+        let mut subjects = self.opening.values().filter_map(|opening| opening.subjects.as_ref());
         subject.is_some_and(|subject| subjects.any(|subjects| subjects.matches(subject)))
     }
 
@@ -340,7 +351,7 @@ impl Session {
         charge: Charge,
     ) {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
-        subscription.channels.push(channel);
+        subscription.channels.insert(channel);
         let next = cursor.next();
         let before = Position { seq: next.seq - 1, ..next };
         let reading = cursor.log().list_subscriber(options, cursor.is_registered(), before);
@@ -373,14 +384,16 @@ impl Session {
         if subscription.is_over() {
             self.end_subscription(number);
         } else if max.is_none() {
-            self.opening.retain(|opening| opening.subscription != number);
+            let opening = std::mem::take(&mut subscription.opening);
+            opening.iter().for_each(|channel| drop(self.opening.remove(channel)));
             self.end_in_order(number);
         }
     }
 
     pub(super) fn end_subscription(&mut self, number: u32) {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
-        self.opening.retain(|opening| opening.subscription != number);
+        self.ending.remove(&number);
+        subscription.opening.iter().for_each(|channel| drop(self.opening.remove(channel)));
         // Another subscription may use the name.
         if self.by_sid.get(&subscription.sid) == Some(&number) {
             self.by_sid.remove(&subscription.sid);
@@ -406,7 +419,7 @@ impl Session {
         }
         channel.cursor.leave(&self.waiter, number);
         if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
-            subscription.channels.retain(|&other| other != number);
+            subscription.channels.remove(&number);
             if subscription.has_ended() {
                 self.end_subscription(channel.subscription);
             }

@@ -1,6 +1,7 @@
 //! A session's subscriptions, and the logs that they read.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,11 +29,13 @@ pub(super) struct Subscription {
     pub(super) delivered: u64,
     /// Messages of the write that is being built.
     pub(super) in_write: Cell<u64>,
-    pub(super) channels: Vec<u32>,
+    pub(super) channels: BTreeSet<u32>,
+    /// Channels whose start positions are being looked up.
+    pub(super) opening: BTreeSet<u32>,
     /// Whether the subscription ends when its channels have ended.
     pub(super) is_ending: bool,
     /// Memberships in groups, instead of channels.
-    pub(super) members: Vec<u32>,
+    pub(super) members: BTreeSet<u32>,
     /// The reply inbox for subjects with the client's own prefix. The inbox ends with the last subscription that
     /// uses it.
     pub(super) answers: Option<Inbox>,
@@ -80,8 +83,6 @@ pub(super) struct Channel {
 #[derive(Debug)]
 pub(super) struct PendingChannel {
     pub(super) subscription: u32,
-    /// The channel's number.
-    pub(super) channel: u32,
     pub(super) options: SubscribeOptions,
     /// The subjects of the topic, if it existed before the client subscribed.
     pub(super) subjects: Option<Pattern>,

@@ -25,18 +25,33 @@ use crate::protocol::Protocol;
 impl Session {
     pub(super) fn resume(&mut self, resume: &Resume<'_>) {
         let channels_max = self.shared.limits.channels_max;
-        let known: usize = self.resuming.values().map(|resumed| resumed.positions.len()).sum();
-        if known + resume.logs.len() > channels_max {
+        if self.resuming_positions + resume.logs.len() > channels_max {
             return self.fail(&Refused::limit("channels_max", channels_max as u64));
+        }
+        let subscriptions_max = self.shared.limits.subscriptions_max;
+        let is_new = !self.resuming.contains_key(&resume.subscription);
+        if is_new && self.resuming.len() >= subscriptions_max as usize {
+            return self.fail(&Refused::limit("subscriptions_max", subscriptions_max.into()));
         }
         let budget = self.shared.node.budget();
         let resumed =
             self.resuming.entry(resume.subscription).or_insert_with(|| ResumePositions::new(budget));
-        for log in resume.logs.iter() {
-            if let Err(spent) = resumed.add(log.topic, log.partition, position_from_wire(log.position)) {
-                return self.fail(&Refused::limit("memory_bytes_max", spent.limit));
-            }
+        let before = resumed.positions.len();
+        let added = resume
+            .logs
+            .iter()
+            .try_for_each(|log| resumed.add(log.topic, log.partition, position_from_wire(log.position)));
+        self.resuming_positions += resumed.positions.len() - before;
+        if let Err(spent) = added {
+            self.fail(&Refused::limit("memory_bytes_max", spent.limit));
         }
+    }
+
+    /// Takes the positions of a subscription that starts or ends.
+    fn take_resumed(&mut self, number: u32) -> Option<ResumePositions> {
+        let resumed = self.resuming.remove(&number)?;
+        self.resuming_positions -= resumed.positions.len();
+        Some(resumed)
     }
 
     pub(super) fn subscribe(&mut self, subscribe: &wire::Subscribe<'_>) {
@@ -44,7 +59,7 @@ impl Session {
         if self.is_in_use(number) {
             return self.fail(&protocol(format!("subscription {number} is already in use")));
         }
-        let resumed = self.resuming.remove(&number);
+        let resumed = self.take_resumed(number);
         let begun = match self.waited.take() {
             Some(Err(refused)) => Err(refused),
             _ => self.begin_subscription(subscribe, resumed),
@@ -81,8 +96,8 @@ impl Session {
         if self.from_node {
             options.protocol = dunlin::NODE_PROTOCOL;
         }
-        let waiter = &self.waiter;
-        let newcomers = || NewLogs::waking(waiter.clone());
+        let (waiter, arrivals) = (&self.waiter, &self.new_logs);
+        let newcomers = || NewLogs::listed(waiter.clone(), arrivals.clone(), subscribe.subscription);
         let missing = self.if_unknown(options.start, resumes);
         let selected = self.node.select(&pattern, options.start, missing, newcomers);
         let selected = selected.map_err(|error| Refused::from(&error))?;
@@ -123,7 +138,8 @@ impl Session {
 
     /// Queues topics that were created after their subscriptions.
     pub(super) fn take_newcomers(&mut self) {
-        for (&number, subscription) in &mut self.subscriptions {
+        for number in self.new_logs.take() {
+            let Some(subscription) = self.subscriptions.get_mut(&number) else { continue };
             let Some(newcomers) = &subscription.newcomers else { continue };
             let arrived = newcomers.take();
             if !arrived.is_empty() {
@@ -144,8 +160,9 @@ impl Session {
             };
             match subscription.unannounced.pop_front() {
                 Some((log, filter)) => {
+                    let before = self.opening.len();
                     self.announce_log(number, log, filter);
-                    self.poll_opening(cx);
+                    self.poll_opening_from(before, cx);
                 }
                 // The last pending channel queues the subscription again.
                 None if self.opening.iter().any(|opening| opening.subscription == number) => {
@@ -188,7 +205,11 @@ impl Session {
 
     /// Opens the channels whose start positions have been found.
     fn poll_opening(&mut self, cx: &mut Context<'_>) {
-        let mut at = 0;
+        self.poll_opening_from(0, cx);
+    }
+
+    /// Like [`poll_opening`](Session::poll_opening), but leaves out the first channels, which were polled before.
+    fn poll_opening_from(&mut self, mut at: usize, cx: &mut Context<'_>) {
         while let Some(opening) = self.opening.get_mut(at) {
             let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) else {
                 at += 1;
@@ -315,7 +336,7 @@ impl Session {
     }
 
     pub(super) fn unsubscribe(&mut self, number: u32) {
-        self.resuming.remove(&number);
+        self.take_resumed(number);
         self.leave_group(number);
         if self.subscriptions.contains_key(&number) {
             self.end_subscription(number, &Refused::new(ErrorCode::Ended, ""));

@@ -188,6 +188,56 @@ fn stream_of_a_system_topic_ends_if_permission_is_revoked() {
     }
 }
 
+#[test]
+fn system_subject_without_permission_is_refused_over_every_protocol() {
+    let guarded = Guarded::new(&users("publish = [\">\"]\nsubscribe = [\">\"]"));
+    let client = guarded.by_password("ana");
+    let authorization = basic("ana", PASSWORD);
+    let credentials = json!({"user": "ana", "password": PASSWORD});
+    let mut socket = Socket::json_as(guarded.address(Protocol::Http), &credentials);
+    let mut nats = guarded.nats_by_password("ana");
+    let subjects =
+        ["$kv", "$kv.>", "$tasks", "$tasks.>", "$node.>", "$SYS.>", "$DUNLIN.>", "$DUNLIN.seq.$tasks.>"];
+    for (id, subject) in subjects.into_iter().enumerate() {
+        client.subscribe(subject, SubscribeOptions::default()).unwrap_err();
+        let path = format!("/v1/topics/{}/events", subject.replace('>', "%3E"));
+        let answer = guarded.http("GET", &path, &authorization, b"");
+        assert!([400, 403].contains(&answer.status), "{subject}: {answer:?}");
+        socket.say(&json!({"op": "subscribe", "id": id + 1, "pattern": subject}));
+        let said = socket.hear();
+        assert!(said["title"] == "FORBIDDEN" || said["title"] == "SUBJECT", "{subject}: {said}");
+        nats.say(&format!("SUB {subject} 1\r\nPING"));
+        let line = nats.line();
+        let text = format!("-ERR 'Permissions Violation for Subscription to \"{subject}\"");
+        assert!(line.starts_with(&text), "{subject}: {line}");
+        assert_eq!(nats.line(), "PONG");
+        let refused = run(async {
+            let mut grpc = connect(&guarded.server).await;
+            match grpc.subscribe(ana(subscribe(&[subject], At::Latest(true)))).await {
+                Err(refused) => refused,
+                Ok(response) => next(&mut response.into_inner()).await.unwrap_err(),
+            }
+        });
+        assert!(
+            [Code::PermissionDenied, Code::InvalidArgument].contains(&refused.code()),
+            "{subject}: {refused:?}"
+        );
+    }
+}
+
+#[test]
+fn nats_subscription_to_keys_survives_a_reload_before_the_first_key() {
+    let guarded = Guarded::new(&users("keys = [\"*\"]"));
+    let mut nats = guarded.nats_by_password("ana");
+    nats.subscribe("$kv 1");
+    guarded.rewrite(&users("keys = [\"*\"]\npublish = [\"a\"]"));
+    nats.settle();
+    guarded.rewrite(&users(""));
+    nats.say("PING");
+    assert_eq!(nats.line(), "-ERR 'Permissions Violation for Subscription to \"$kv\"'");
+    assert_eq!(nats.line(), "PONG");
+}
+
 /// How a subscription of a JSON WebSocket ends.
 fn end_of_reading(socket: &mut Socket) -> Value {
     loop {
