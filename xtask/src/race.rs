@@ -40,7 +40,7 @@ pub fn run(options: &Options) -> Result<()> {
     sanitizer::run()
 }
 
-/// The part for `cargo xtask test`.
+/// Runs the checks that are a part of `cargo xtask test`.
 pub fn quick() -> Result<()> {
     model()?;
     mutate()

@@ -18,7 +18,7 @@ pub(crate) enum WaitOutcome {
     Done,
     /// The time limit has passed.
     TimedOut,
-    /// There was no connection for longer than the patience allows.
+    /// There was no connection for longer than `patience`.
     Disconnected(DisconnectReason),
 }
 

@@ -81,13 +81,13 @@ impl WorkerPool {
         }
     }
 
-    /// Counts a worker of this capacity.
+    /// Adds a worker of this capacity to the counts.
     pub(crate) fn come(&mut self, has: [u64; 2]) {
         self.workers += 1;
         *self.sizes.entry(has).or_default() += 1;
     }
 
-    /// Uncounts a worker of this capacity.
+    /// Removes a worker of this capacity from the counts.
     pub(crate) fn go(&mut self, has: [u64; 2]) {
         self.workers -= 1;
         match self.sizes.get_mut(&has) {

@@ -31,7 +31,7 @@ pub fn run(first: u64, seeds: u64) -> Result<()> {
     runs(&build()?, first, seeds)
 }
 
-/// The seeds of `cargo xtask test chaos`.
+/// Runs the few seeds that are a part of `cargo xtask test chaos`.
 pub fn quick() -> Result<()> {
     runs(&build()?, FIRST_IN_TEST, SEEDS_IN_TEST)
 }

@@ -19,7 +19,7 @@ const SEED: &str = "DUNLIN_SPACE_SEED";
 /// The number of seeds of `cargo xtask test chaos`.
 const SEEDS_IN_TEST: u64 = 300;
 
-/// The seeds of `cargo xtask test chaos`.
+/// Runs the seeds that are a part of `cargo xtask test chaos`.
 pub fn quick() -> Result<()> {
     run(SEEDS_IN_TEST, None)
 }

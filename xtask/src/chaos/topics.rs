@@ -30,7 +30,7 @@ pub fn run(first: u64, seeds: u64) -> Result<()> {
     process::run(&mut programs.command(&programs.dunlin, first, seeds))
 }
 
-/// The run of `cargo xtask test`.
+/// Runs the one short seed that is a part of `cargo xtask test`.
 pub fn quick() -> Result<()> {
     let programs = build()?;
     process::text(Command::new(&programs.chaos).args(["topics", "probe"]))

@@ -29,8 +29,8 @@ use crate::outcome::AdvisedError;
 const LOOK: Duration = Duration::from_millis(50);
 /// The time between the signal to end and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// The share of --ttl before the lease's end at which the command receives the signal to end, if that is
-/// shorter than [`GRACE`].
+/// The command receives the signal to end before the lease ends: by --ttl divided by this number, or by [`GRACE`],
+/// whichever is shorter.
 const NOTICE: u32 = 4;
 
 #[derive(Debug, clap::Args)]

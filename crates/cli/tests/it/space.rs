@@ -337,7 +337,7 @@ fn spawned_entity_exists_once_until_despawned() {
     assert_eq!(again["region"], high["region"]);
 }
 
-/// The first of two processes stops waiting after its patience, and reports that.
+/// The first of two processes stops waiting for the other after `--patience`, and reports that.
 #[test]
 fn first_process_reports_that_it_stopped_waiting_for_others() {
     let run_two = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];

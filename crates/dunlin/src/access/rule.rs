@@ -5,11 +5,11 @@ use dunlin_topic::{Pattern, Selection, TailPattern};
 /// How much of a pattern a user may access: nothing, a part or everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Extent {
-    /// Nothing.
+    /// The user may access no subject of the pattern.
     Nothing,
     /// Everything except subjects that a narrower pattern denies.
     Part,
-    /// Everything.
+    /// The user may access every subject of the pattern.
     All,
 }
 

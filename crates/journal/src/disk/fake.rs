@@ -35,9 +35,9 @@ pub struct FakeDisk {
 pub struct Faults {
     /// Number of successful syncs before one fails; `None`: none fails.
     pub sync_fails: Option<u32>,
-    /// Number of successful writes before a device error.
+    /// Number of successful writes before one fails with a device error.
     pub write_fails: Option<u32>,
-    /// Number of successful name operations before one fails.
+    /// Number of successful creations, renames, removals and directory syncs before one fails.
     pub names_fail: Option<u32>,
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Kinds of writes for which the disk has room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SpaceLevel {
-    /// Everything.
+    /// There is room for all writes.
     Ample = 0,
     /// The reserve is in use. Only commands that free room, and Raft's own messages, are written.
     Low = 1,

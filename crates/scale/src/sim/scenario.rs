@@ -61,12 +61,12 @@ pub struct TenantLoad {
     pub load: SubmissionLoad,
 }
 
-/// When a simulated tenant submits tasks: at random with a rate, or to keep a number waiting.
+/// When a simulated tenant submits tasks: at random with a mean rate, or whenever too few of its tasks wait.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SubmissionLoad {
     /// Random arrivals with a mean rate.
     Paced(Workload),
-    /// Enough tasks to keep a constant number waiting.
+    /// The tenant submits tasks so that the number of waiting tasks stays constant.
     Saturated {
         /// Number of waiting tasks.
         waiting: u64,

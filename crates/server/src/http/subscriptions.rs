@@ -33,7 +33,7 @@ pub(super) async fn subscriptions(
     if query.switch("recent")? {
         // Departures contain names of other tenants' clients.
         if context.bounds().is_some() {
-            let text = "recent: needs a user of a tenant without bounds";
+            let text = "recent: the user's tenant may not use all subjects; leave out `recent`";
             return Err(Refused::new(ErrorCode::Forbidden, text).into());
         }
         let departures = context.shared().departures.newest(limit);

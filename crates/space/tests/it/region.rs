@@ -94,7 +94,7 @@ fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
     }
 }
 
-/// Moves one entity to NaN and one out of the world; the others fly.
+/// Gives one entity an infinite velocity, and moves one out of the world. The others keep their velocity.
 #[derive(Clone)]
 struct Strays;
 

@@ -14,14 +14,14 @@ impl Pattern {
     /// Validates a pattern. It may have invisible characters that release 0.1.0 allowed, so that it can match old
     /// topics: see [`Pattern::check_new`].
     pub fn parse(text: &str) -> Result<Pattern, SubjectError> {
-        check_tokens(text, is_wildcard, forbidden)?;
+        check_tokens(text, is_wildcard_at, forbidden)?;
         // At most SUBJECT_BYTES_MAX, which fits into a byte.
         Ok(Pattern { text: text.into(), literal_bytes: literal_prefix(text).len() as u8 })
     }
 
     /// Refuses invisible characters that only patterns of existing topics may have.
     pub fn check_new(&self) -> Result<(), SubjectError> {
-        check_tokens(&self.text, is_wildcard, |c| forbidden(c) || is_blank(c))
+        check_tokens(&self.text, is_wildcard_at, |c| forbidden(c) || is_blank(c))
     }
 
     /// The pattern's text.
@@ -81,7 +81,7 @@ impl Pattern {
     }
 }
 
-fn is_wildcard(token: &str, is_last: bool) -> bool {
+fn is_wildcard_at(token: &str, is_last: bool) -> bool {
     token == "*" || (token == ">" && is_last)
 }
 

@@ -312,7 +312,7 @@ impl Reader for GrpcMember {
     }
 }
 
-/// The next message; `None` after the patience.
+/// The next message; `None` if there is none within `patience`.
 fn waited<T>(
     runtime: &Runtime,
     patience: Duration,

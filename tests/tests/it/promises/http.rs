@@ -175,7 +175,7 @@ impl Reader for Events {
 }
 
 impl Stream {
-    /// The text up to the next empty line; `None` after the patience.
+    /// The text up to the next empty line; `None` if there is none within `patience`.
     fn block(&mut self, patience: Duration) -> std::io::Result<Option<String>> {
         loop {
             if let Some(end) = self.rest.windows(2).position(|two| two == b"\n\n") {

@@ -155,7 +155,7 @@ impl WsConnection {
         Ok(self.socket.send(Text::text(what.to_string()))?)
     }
 
-    /// The next message; `None` after the patience.
+    /// The next message; `None` if there is none within `patience`.
     fn hear(&mut self, patience: Duration) -> Result<Option<Value>> {
         let deadline = Instant::now() + patience;
         loop {
