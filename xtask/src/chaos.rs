@@ -22,10 +22,10 @@ const SPACE_SEEDS: u64 = 1_000;
 /// How many seeds to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Number of tries of each test that kills or stops something
+    /// Number of times to run each test that kills or stops processes
     #[arg(long, default_value_t = 100)]
     tries: u64,
-    /// Minimum duration of each of these tests, in minutes; new seeds are tried until then
+    /// Minimum duration of each test that kills or stops processes, in minutes; it runs with new seeds until then
     #[arg(long, default_value_t = 0)]
     minutes: u64,
     /// Seed of a single try, to repeat its decisions

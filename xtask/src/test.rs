@@ -23,7 +23,7 @@ use nextest::Selection;
 /// Step or part to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Part of `--all`, step, or text in the names of tests to run, long tests included [default: the steps of CI]
+    /// Name of a part or step (see --list), or text in the names of tests, also of long ones [default: the steps of CI]
     name: Option<String>,
     /// Run all parts: long tests, all client libraries, browsers, chaos, race models and demos
     #[arg(long, conflicts_with = "name")]

@@ -153,7 +153,7 @@ impl DemoResult {
     pub fn check(&self) -> Result<()> {
         match (self.unaccounted, self.different) {
             (0, 0) => Ok(()),
-            (0, different) => bail!("the order books of {different} replicas differ from the oracle's"),
+            (0, different) => bail!("the order books of {different} replicas are wrong"),
             (lost, _) => bail!("{} records are neither received nor reported as a gap", grouped(lost)),
         }
     }

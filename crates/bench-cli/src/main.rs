@@ -34,7 +34,7 @@ enum Command {
     Bench(bench::Arguments),
     /// Write a report page from benchmark runs
     Report(report::Arguments),
-    /// Plan, recommend or simulate how many workers tasks need
+    /// Plan, recommend or simulate the number of workers for tasks
     Scale(scale::Arguments),
     /// Run a child process of a benchmark
     #[command(hide = true)]

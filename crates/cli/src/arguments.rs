@@ -152,7 +152,7 @@ pub enum CliCommand {
     Kv(kv::Arguments),
     /// Run a command while holding a lock
     Lock(lock::Arguments),
-    /// Kill the command of `dunlin lock` when that process is killed or its lease ends
+    /// Kill the command that `dunlin lock` runs when `dunlin lock` is killed or its lease ends
     #[command(hide = true)]
     LockGuard,
     /// Take part in an election and stay elected until stopped
@@ -165,7 +165,7 @@ pub enum CliCommand {
     Subscriptions(subscriptions::Arguments),
     /// Print the records of a topic's log
     Log(log::Arguments),
-    /// Plan, recommend or simulate how many workers tasks need
+    /// Plan, recommend or simulate the number of workers for tasks
     Scale(scale::Arguments),
     /// Run and watch a world of moving entities, on one or more processes
     Space(space::Arguments),

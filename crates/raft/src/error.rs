@@ -18,7 +18,7 @@ pub enum RaftGroupError {
         leader: Option<RaftMember>,
     },
     /// The outcome is unknown: the leader changed. The command may still be applied.
-    #[error("the outcome is unknown: the leader changed")]
+    #[error("the command may have been executed: the leader changed; read the state before a retry")]
     Unknown,
     /// Too few nodes respond.
     #[error("no majority of the nodes responds: {0}")]

@@ -132,11 +132,11 @@ layout! {
         pub queued_max: u64,
         /// Retries for each hundred first starts, beyond a few; 0 for no limit.
         pub retry_percent: u32,
-        /// Quota of tasks running at once.
+        /// Quota for the number of tasks that run at the same time.
         pub concurrency: Quota,
-        /// Quota of processor thousandths that running tasks need.
+        /// Quota for the processors of all running tasks, in thousandths of a processor.
         pub cpu_milli: Quota,
-        /// Quota of memory bytes that running tasks need.
+        /// Quota for the memory of all running tasks, in bytes.
         pub memory_bytes: Quota,
         /// Limits by key; a task may count in several.
         pub limits: Vec<KeyLimit<'a>>,

@@ -284,7 +284,7 @@ pub enum PublishError {
     #[error("the topic is closed")]
     Closed,
     /// The response was lost: the record may or may not have been appended. A retry with the same producer is safe.
-    #[error("the outcome is unknown: {0}")]
+    #[error("the record may have been appended: {0}; a retry by the same producer never appends it twice")]
     Unknown(String),
     /// An earlier record was refused. All other records that were sent are appended, including the one of this call.
     #[error("record {record} of this publisher was refused: {why}{}; all others were sent", and_more(*more))]

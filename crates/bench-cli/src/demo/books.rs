@@ -88,7 +88,7 @@ impl Books {
             self.stage.half.store(true, Ordering::Release);
         }
         let market = &mut self.markets[recording];
-        market.oracle.line(line).context("the oracle's order books could not be computed")?;
+        market.oracle.line(line).context("cannot compute the correct order books")?;
         market.push(&self.node, &[line, b"\n"])
     }
 

@@ -262,7 +262,7 @@ impl ClusterDemoResult {
             (0, 0) => Ok(()),
             (lines, books) => {
                 bail!(
-                    "{lines} copies of lines differ from the recording, and the books of {books} nodes differ from the oracle's"
+                    "{lines} copies differ from their recordings, and the order books of {books} nodes are wrong"
                 )
             }
         }

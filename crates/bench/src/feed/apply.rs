@@ -46,9 +46,9 @@ pub fn measure(recording: &str) -> Result<RunSample> {
     let records = read(recording)?;
     let by_order = recording == "orders.csv";
     let (taken_ns, events) = if by_order {
-        orders(&records).context("cannot measure a state of kind orders")?
+        orders(&records).context("cannot measure the reducer `orders`")?
     } else {
-        levels(&records).context("cannot measure a state of kind book")?
+        levels(&records).context("cannot measure the reducer `book`")?
     };
     Ok(RunSample::new()
         .with("event_ns", taken_ns as f64 / events as f64)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-/// Arguments of `dunlin scale`, which calculates how many workers tasks need.
+/// Arguments of `dunlin scale`, which calculates the number of workers that tasks need.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Arguments {
@@ -111,7 +111,7 @@ pub struct SimulateArguments {
     /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Numbers of workers to simulate in `throughput`, separated by commas; each gives one row
+    /// Numbers of workers to simulate, for `throughput`, separated by commas; each gives one row
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "10,25,50,75,100,150,200,1000")]
     pub workers: Vec<u32>,
     /// Number of tasks in each row of `throughput`
@@ -123,10 +123,10 @@ pub struct SimulateArguments {
     /// File with a series of half-hourly values for `policies`, such as data/taylor.py
     #[arg(long, value_name = "FILE")]
     pub series: Option<PathBuf>,
-    /// Duration of a task in milliseconds, in `policies` and `cost`
+    /// Duration of each task for `policies` and `cost`, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 500.0)]
     pub task_ms: f64,
-    /// Number of workers that the peak needs, in `policies` and `cost`
+    /// Number of workers at peak load, for `policies` and `cost`
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     pub peak: u32,
     /// File with machine prices, for `cost` [default: built-in prices]

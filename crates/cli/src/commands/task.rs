@@ -41,7 +41,7 @@ enum Verb {
     Submit(submit::Arguments),
     /// Run a worker, which executes a command for each task of the given kinds
     Worker(worker::Arguments),
-    /// Kill the processes that a killed worker left behind; started by the worker
+    /// Kill the commands of a `dunlin task worker` that was killed; the worker starts this process
     #[command(hide = true)]
     Warden,
     /// List tasks

@@ -44,7 +44,7 @@ pub enum KvError {
     #[error("not connected to a node, so that nothing was sent: {0}")]
     Disconnected(String),
     /// The response was lost: the request may have been carried out.
-    #[error("the outcome is unknown: {0}")]
+    #[error("the request may have been carried out: {0}; read the keys before a retry")]
     Unknown(String),
 }
 

@@ -66,7 +66,7 @@ pub enum CommandError {
     Disconnected(String),
     /// The response was lost: the request may have been carried out. Repeating it is safe, because commands
     /// set values, and spawns and despawns happen once for an id.
-    #[error("the outcome is unknown: {0}")]
+    #[error("the request may have been carried out: {0}; repeating it is safe")]
     Lost(String),
     /// The map of the world is not known.
     #[error(transparent)]

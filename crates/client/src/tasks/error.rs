@@ -18,7 +18,7 @@ pub enum TasksError {
     #[error("not connected to a node, so that nothing was sent: {0}")]
     Disconnected(String),
     /// The response was lost: the request may have been carried out.
-    #[error("the outcome is unknown: {0}")]
+    #[error("the request may have been carried out: {0}; list the tasks before a retry")]
     Unknown(String),
     /// The worker has ended.
     #[error("the worker has ended: {0}")]

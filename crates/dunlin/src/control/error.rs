@@ -21,7 +21,9 @@ pub enum ControlError {
         why: String,
     },
     /// The outcome is unknown: the leader changed, or a response was lost. The command may still be applied.
-    #[error("the outcome is unknown: the leader changed, or a response was lost")]
+    #[error(
+        "the command may have been executed: the leader changed, or a response was lost; read the state before a retry"
+    )]
     Unknown,
     /// Too many commands wait already.
     #[error("too many commands wait: the limit waiting_max = {waiting_max} is reached; retry later")]

@@ -18,18 +18,20 @@ pub struct Track<const D: usize> {
 #[non_exhaustive]
 pub enum TrackError {
     /// The list is empty.
-    #[error("a track needs at least one fix")]
+    #[error("a track needs at least one position")]
     Empty,
-    /// A time is not finite, or not later than the one before.
-    #[error("fix {at} has a value that is not finite, or is not later than the previous fix")]
+    /// A time or position is not finite, or a time is not later than the one before.
+    #[error(
+        "position {at} of the track is not finite, or its time is not finite or not later than the previous time"
+    )]
     Order {
-        /// Index of the fix, from 0.
+        /// Index of the position, from 0.
         at: usize,
     },
 }
 
 impl<const D: usize> Track<D> {
-    /// Builds a track from fixes in order of time.
+    /// Builds a track from times and positions, in order of time.
     pub fn new(fixes: Vec<(f64, Point<D>)>) -> Result<Track<D>, TrackError> {
         if fixes.is_empty() {
             return Err(TrackError::Empty);
@@ -42,8 +44,8 @@ impl<const D: usize> Track<D> {
         }
     }
 
-    /// Position and velocity at a time. Before the first fix and after the last, the entity stands still
-    /// there.
+    /// Position and velocity at a time. Before the first recorded time and after the last, the entity stands
+    /// still.
     pub fn at(&self, seconds: f64) -> Motion<D> {
         let after = self.fixes.partition_point(|(time, _)| *time <= seconds);
         let still = |at: usize| Motion { position: self.fixes[at].1, velocity: [0.0; D] };

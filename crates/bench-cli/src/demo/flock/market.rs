@@ -114,7 +114,7 @@ impl<'a> PublishedMarket<'a> {
         lines
             .iter()
             .try_for_each(|line| self.oracle.line(line))
-            .context("the oracle's order books could not be computed")?;
+            .context("cannot compute the correct order books")?;
         let made = self.make(|parsed, take| {
             lines.iter().for_each(|line| {
                 parsed.push(line, take);

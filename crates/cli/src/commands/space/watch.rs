@@ -73,7 +73,7 @@ struct WatchedRegion {
     url: String,
     client: Client,
     replica: Replica<RegionReducer<3>, Subscriber>,
-    /// The topic's last record when following began; a state before it is too old.
+    /// Position of the topic's last record when watching began. An older state is out of date and not shown.
     newest: Option<Position>,
 }
 

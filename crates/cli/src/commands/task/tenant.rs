@@ -38,21 +38,21 @@ pub struct Arguments {
     /// Maximum number of retries, as a percentage of first attempts [default: no limit]
     #[arg(long, value_name = "PERCENT")]
     retries: Option<u32>,
-    /// Quota of tasks that run at the same time [default: no limit]
+    /// Quota for the number of tasks that run at the same time [default: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     concurrency: Option<Quota>,
-    /// Quota of processors that running tasks need together, in thousandths of a processor [default: no limit]
+    /// Quota for the processors of all running tasks, in thousandths of a processor [default: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     cpu_milli: Option<Quota>,
-    /// Quota of memory that running tasks need together, in bytes [default: no limit]
+    /// Quota for the memory of all running tasks, in bytes [default: no limit]
     #[arg(long, value_name = "QUOTA", value_parser = quota)]
     memory_bytes: Option<Quota>,
     /// Maximum number of running tasks that have the same value of KEY; KEY is a label, or tenant, queue or kind; may
     /// be given several times
     #[arg(long = "limit", value_name = "KEY=COUNT", value_parser = limit)]
     limits: Vec<(String, u32)>,
-    /// Maximum number of starts per DURATION of tasks that have the same value of KEY, such as user=10/1s; with a
-    /// burst of 5: user=10/1s,5; may be given several times
+    /// Maximum rate of task starts for each value of KEY, such as user=10/1s, or user=10/1s,5 with a burst of 5; may
+    /// be given several times
     #[arg(long = "rate", value_name = "KEY=COUNT/DURATION", value_parser = rate)]
     rates: Vec<(String, Rate)>,
 }

@@ -54,7 +54,7 @@ pub struct Arguments {
     /// Maximum time that a publisher waits for room, in milliseconds [default: 5000]
     #[arg(long, value_name = "MILLISECONDS", requires = "reliable")]
     wait_ms_max: Option<u32>,
-    /// Action after that wait: refuse the record, or evict the slowest subscriber, which then receives a gap
+    /// Action after --wait-ms-max: refuse the record, or evict the slowest subscriber, which then receives a gap
     /// [default: refuse]
     #[arg(long, value_enum, requires = "reliable")]
     when_full: Option<WhenFull>,
