@@ -66,5 +66,5 @@ fn help_and_usage_errors_need_no_bench_program() {
     assert!(installed.run(&["help", "demo"]).done().contains("--together"));
     assert!(installed.run(&["completions", "bash"]).done().contains("--kill-every"));
     let outcome = installed.run(&["demo", "--speed", "fast"]);
-    assert!(outcome.code == Some(2) && outcome.err.contains("expected a speed"), "{outcome:?}");
+    assert!(outcome.code == Some(2) && outcome.err.contains("expected a factor such as 10x"), "{outcome:?}");
 }

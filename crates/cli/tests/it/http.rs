@@ -66,8 +66,10 @@ fn json_log_format_prints_an_object_for_each_line() {
     let lines = String::from_utf8(out.stderr).unwrap();
     let objects: Vec<serde_json::Value> =
         lines.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
-    let answered =
-        objects.iter().find(|object| object["message"] == "answered").expect("the request is logged");
+    let answered = objects
+        .iter()
+        .find(|object| object["message"] == "the node answered a request")
+        .expect("the request is logged");
     assert_eq!((&answered["path"], &answered["status"]), (&"/readyz".into(), &200.into()), "{answered}");
     assert_eq!(answered["level"], "DEBUG");
 }

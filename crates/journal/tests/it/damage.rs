@@ -208,12 +208,7 @@ fn refusal_of_a_newer_recording_names_its_version() {
     header[56..60].copy_from_slice(&crc.to_le_bytes());
     let disk = disk_of(&files);
     let error = strict(&disk).unwrap_err().to_string();
-    assert!(
-        error.contains(
-            "a newer version of Dunlin wrote the file in format 9; this build reads formats up to 1"
-        ),
-        "{error}"
-    );
+    assert!(error.contains("in format 9; this build reads formats up to 1"), "{error}");
     assert!(matches!(open(&disk), Err(OpenError::Newer { version: 9, reads: 1, .. })));
 }
 

@@ -12,7 +12,7 @@ fn edited_price_table_is_read_and_checked() {
     assert!(
         refused(&PRICES_TOML.replace("per_hour = 0.096", "per_hour = -1.0")).contains("m6i.large's price")
     );
-    assert!(refused(&PRICES_TOML.replace("m6i.xlarge", "m6i.large")).contains("each once"));
+    assert!(refused(&PRICES_TOML.replace("m6i.xlarge", "m6i.large")).contains("each only once"));
     assert!(refused("currency = 'EUR'").contains("missing field"));
 }
 

@@ -63,7 +63,7 @@ fn document_error_names_the_wrong_field() {
     };
     for (from, to, said) in [
         ("minWorkers", "minWokers", "minWokers"),
-        ("minWorkers: 50", "minWorkers: 500", "workers_min 500 and workers_max 200"),
+        ("minWorkers: 50", "minWorkers: 500", "workers_min is 500 and workers_max is 200"),
         ("minWorkers: 50", "minWorkers: many", "invalid"),
         ("70%\n\nscaling", "170%\n\nscaling", "workers.spotPercentage is \"170%\""),
         ("cpu: 2", "cpu: -2", "cpu is \"-2\", but must be a number above 0"),

@@ -118,6 +118,5 @@ mod tests {
     fn skipped_records_that_other_nodes_still_have_are_a_loss() {
         assert!(is_loss(&epoch_changed(7, Some(9), 10)), "the old epoch had two more");
         assert!(is_loss(&epoch_changed(7, Some(7), 9)), "one of the new epoch was given up");
-        assert!(is_loss(&epoch_changed(7, None, 3)), "two of the new epoch were given up");
     }
 }
