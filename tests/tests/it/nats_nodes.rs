@@ -44,6 +44,8 @@ impl Peer {
 
     /// Reads `INFO` messages until `connect_urls` has these addresses.
     fn await_urls(&mut self, wanted: &BTreeSet<String>) {
+        // A node sends no INFO again before a client's first PONG.
+        self.say("PING");
         let mut last = None;
         loop {
             let mut line = String::new();
