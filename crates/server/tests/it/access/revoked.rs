@@ -189,7 +189,7 @@ fn stream_of_a_system_topic_ends_if_permission_is_revoked() {
 }
 
 #[test]
-fn system_subject_without_permission_is_refused_over_every_protocol() {
+fn system_subject_without_permission_is_refused_by_each_protocol() {
     let guarded = Guarded::new(&users("publish = [\">\"]\nsubscribe = [\">\"]"));
     let client = guarded.by_password("ana");
     let authorization = basic("ana", PASSWORD);
@@ -226,7 +226,7 @@ fn system_subject_without_permission_is_refused_over_every_protocol() {
 }
 
 #[test]
-fn nats_subscription_to_keys_survives_a_reload_before_the_first_key() {
+fn nats_subscription_to_keys_survives_a_reload_before_a_key() {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     let mut nats = guarded.nats_by_password("ana");
     nats.subscribe("$kv 1");
