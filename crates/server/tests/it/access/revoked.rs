@@ -189,7 +189,7 @@ fn stream_of_a_system_topic_ends_if_permission_is_revoked() {
 }
 
 #[test]
-fn system_subject_without_permission_is_refused_by_each_protocol() {
+fn system_subject_without_permission_is_refused_everywhere() {
     let guarded = Guarded::new(&users("publish = [\">\"]\nsubscribe = [\">\"]"));
     let client = guarded.by_password("ana");
     let authorization = basic("ana", PASSWORD);
