@@ -48,7 +48,7 @@ pub mod target {
     pub const STD: &str = "std";
 }
 
-/// What every measurement needs: the options, how to start child processes, and the peers' programs.
+/// The environment of every measurement: the options, how to start child processes, and the peers' programs.
 #[derive(Clone, Debug)]
 pub struct Bench {
     /// Validated options.

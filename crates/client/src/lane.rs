@@ -49,7 +49,7 @@ pub(crate) struct PublishLane {
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// What a refusal says about a batch.
+/// The outcome of a refused batch, as far as the refusal proves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchOutcome {
     /// The batch may have been appended.

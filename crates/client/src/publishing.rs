@@ -217,8 +217,8 @@ impl PublisherShared {
     }
 }
 
-/// What a refusal says about the whole batch. With these codes the topic's log, which checks for duplicates first,
-/// refuses a batch for good.
+/// The outcome of a batch that was refused with this code. The codes of [`BatchOutcome::Refused`] come from the topic's
+/// log, which checks for duplicates before it refuses a batch.
 fn outcome_of(code: ErrorCode) -> BatchOutcome {
     use ErrorCode::{
         DuplicateForgotten, OutcomeUnknown, ProducerFenced, ProducerGap, Reducer, SeqMoved, StateLost,

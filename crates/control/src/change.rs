@@ -21,7 +21,7 @@ choice! {
     pub enum KeyEvent<'a> {
         /// The key was written.
         Put { /// The key.
-            key: &'a [u8], /// What it holds now.
+            key: &'a [u8], /// The present value, revisions and lease.
             item: KeyItem } = 1,
         /// The key was deleted.
         Deleted { /// The key.

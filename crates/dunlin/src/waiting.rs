@@ -37,6 +37,8 @@ const THREADS_MAX: usize = 64;
 const PLACING_MAX: usize = 16;
 /// Maximum time until a node knows a topic that the cluster has created.
 pub(crate) const ARRIVAL_MAX: Duration = Duration::from_secs(2);
+/// Pause between two looks for a topic.
+const LOOK: Duration = Duration::from_millis(1);
 /// How long an idle thread lives.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -61,6 +63,20 @@ pub(crate) fn check() {
         MAY_WAIT.get(),
         "a thread that serves connections must not wait: use the operations that return a future"
     );
+}
+
+/// Looks for a change that the cluster has agreed on and that this node does not know yet, for up to [`ARRIVAL_MAX`].
+#[track_caller]
+pub(crate) fn until_known<T>(look: impl Fn() -> Option<T>) -> Option<T> {
+    check();
+    let until_ns = steady_ns().saturating_add(ARRIVAL_MAX.as_nanos() as u64);
+    loop {
+        let found = look();
+        if found.is_some() || steady_ns() >= until_ns {
+            return found;
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -368,16 +384,13 @@ impl Node {
     /// Waits until this node knows a topic with this pattern, to which another node forwards records. The other node
     /// may have learned earlier that the topic exists and has its owner here.
     pub fn prepare_forwarded(&self, pattern: &Pattern) -> TopicFuture<()> {
-        let is_there = |node: &Node, pattern: &Pattern| node.registry().of_pattern(pattern).is_some();
-        if pattern.is_literal() || is_reserved(pattern.as_str()) || is_there(self, pattern) {
+        let is_known = self.registry().of_pattern(pattern).is_some();
+        if pattern.is_literal() || is_reserved(pattern.as_str()) || is_known {
             return self.prepare_publish(pattern, MissingTopicPolicy::Refuse);
         }
         let pattern = pattern.clone();
         self.wait_for(move |node| {
-            let until_ns = steady_ns().saturating_add(ARRIVAL_MAX.as_nanos() as u64);
-            while !is_there(node, &pattern) && steady_ns() < until_ns {
-                thread::sleep(Duration::from_millis(1));
-            }
+            let _ = until_known(|| node.registry().of_pattern(&pattern));
             Ok(())
         })
     }

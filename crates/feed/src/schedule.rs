@@ -54,7 +54,7 @@ pub struct DueRecord {
     pub instrument: usize,
 }
 
-/// What a publisher does next: publish, spin, or sleep until a time.
+/// The next step of a publisher: publish, spin, or sleep until a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleAction {
     /// A record is due: [`FeedSchedule::take`] it.

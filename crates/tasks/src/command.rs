@@ -160,14 +160,14 @@ impl<'a> TenantSettings<'a> {
 }
 
 layout! {
-    /// A limit on a tenant's tasks with the same value under a key: how many run at once, or a period.
+    /// A limit on a tenant's tasks with the same value under a key: how many run at once, and how many start in a period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.
         pub key: &'a [u8],
-        /// Most task starts within a time, retries included.
+        /// Maximum number of tasks that run at once.
         pub running_max: u32,
-        /// Most starts within a time; retries count as well.
+        /// Maximum number of starts in a period, retries included.
         pub rate: Option<Rate>,
     }
 }

@@ -108,7 +108,7 @@ layout! {
 }
 
 choice! {
-    /// What happened to a task.
+    /// The kind of a change of a task.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TaskEventKind {
         /// The task was submitted.

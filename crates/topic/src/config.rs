@@ -109,7 +109,7 @@ impl Default for Durable {
     }
 }
 
-/// What a reliable topic does if a subscriber does not free room in time: refuse records, or evict the subscriber.
+/// How a reliable topic acts if a subscriber does not free room in time: refuse records, or evict the subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
     /// Refuses the record.

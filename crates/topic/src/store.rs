@@ -103,7 +103,7 @@ pub struct EpochStart {
     pub after_loss: bool,
 }
 
-/// What a durable log found on disk at its start: its epochs and its first and last records.
+/// The content of a durable log at its start: its epochs and its first and last records.
 #[derive(Debug, Clone)]
 pub struct Recovered {
     /// The known epochs, ascending, at least one. The last is the current epoch.

@@ -6,7 +6,7 @@ use crate::error::WireError;
 use crate::layout::{Fields, Layout, choice, layout};
 
 choice! {
-    /// What a CONTROL message contains: a command, a linearizable query or a stale query.
+    /// The content of a CONTROL message: a command, a linearizable query or a stale query.
     pub enum ControlKind {
         /// A command.
         Command = 1,

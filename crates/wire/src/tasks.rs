@@ -10,7 +10,7 @@ use crate::header::MessageKind;
 use crate::layout::{Fields, Layout, choice, layout};
 
 choice! {
-    /// What a TASKS message contains: commands, a query, or a worker that attaches.
+    /// The content of a TASKS message: commands, a query, or a worker that attaches.
     pub enum TasksKind {
         /// Commands, each after its length, a `u32`. The reply holds `TaskAnswers`.
         Commands = 1,

@@ -8,7 +8,7 @@ use crate::list::List;
 use crate::subscribe::Position;
 
 choice! {
-    /// What a reliable topic does if a subscriber does not free room in time: refuse records, or evict it.
+    /// How a reliable topic acts if a subscriber does not free room in time: refuse records, or evict it.
     pub enum WhenFull {
         /// Refuses the publish.
         Refuse = 0,

@@ -69,6 +69,7 @@ fn report(reader: &DemoReader, reporter: &mut Reporter, orders: &Receiver<ChildO
             Err(RecvTimeoutError::Timeout) => {}
             // The channel closed without an end, because the parent process has ended.
             Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),
+            // No command follows: this is the pause between two reports.
             Err(RecvTimeoutError::Disconnected) if has_all_ends => thread::sleep(REPORTS_EVERY),
             Err(RecvTimeoutError::Disconnected) => has_all_ends = true,
         }

@@ -27,7 +27,7 @@ pub struct InstrumentTotals {
     pub checksum: u64,
 }
 
-/// What a publisher published in one run, with its delays and processor time.
+/// The number of records that a publisher sent in one run, with its delays and processor time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SourceTotals {
     /// Totals of each instrument.

@@ -56,7 +56,7 @@ fn put_together(
     runs: &[&StoredRun],
     cited: &mut CitedRuns,
 ) -> Option<Case> {
-    let sets: Vec<RowSet> = runs.iter().map(|run| of_case(run, suite, case)).collect();
+    let sets: Vec<RowSet> = runs.iter().map(|run| rows_of_case(run, suite, case)).collect();
     let newest = sets.iter().rposition(|rows| rows.iter().next().is_some())?;
     let mut chosen: Vec<Chosen> = Vec::new();
     for (run, rows) in sets.iter().enumerate().rev() {
@@ -94,7 +94,7 @@ fn put_together(
     Some(Case { title: format!("{} ({named} {})", table.title, numbers.join(", ")), table, rows })
 }
 
-fn of_case(run: &StoredRun, suite: &Suite, case: &str) -> RowSet {
+fn rows_of_case(run: &StoredRun, suite: &Suite, case: &str) -> RowSet {
     let mut rows = RowSet::default();
     let of_case = run.rows.iter().filter(|row| row.suite == suite.name && row.case == case);
     of_case.for_each(|row| drop(rows.push(row.clone())));

@@ -21,7 +21,7 @@ const AHEAD: u64 = 64;
 /// Claims are renewed after a third of their duration, so that two renewals may fail.
 const RENEWALS: u32 = 3;
 
-/// What a group member does with its records: print them or run a command, and acknowledge them.
+/// How a group member handles its records: prints them or runs a command, and acknowledges them.
 #[derive(Debug)]
 pub struct MemberTask {
     pub kind: GroupKind,

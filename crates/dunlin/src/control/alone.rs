@@ -57,7 +57,7 @@ impl Control {
         mut limits: ControlLimits,
         is_put_back: bool,
     ) -> Result<Arc<Control>, ControlError> {
-        let start = ControlError::of_start;
+        let start = ControlError::from_start_error;
         let control = match place {
             Some(place) => Control::open(node, ID, place, NoPeers, limits, true),
             None => {

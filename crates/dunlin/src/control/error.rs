@@ -58,7 +58,7 @@ pub enum ControlError {
 
 impl ControlError {
     /// The error of a start.
-    pub(crate) fn of_start(error: io::Error) -> ControlError {
+    pub(crate) fn from_start_error(error: io::Error) -> ControlError {
         match error.kind() {
             io::ErrorKind::StorageFull => ControlError::DiskFull(error.to_string()),
             _ => ControlError::Start(error.to_string()),

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use dunlin_control::{
     ControlCommand, ControlRefusal, ControlReply, ControlState, KeyEvent, KeyEvents, KeyItem, OwnerRequest,
@@ -19,7 +18,7 @@ use crate::error::TopicError;
 use crate::node::{Node, make_reducer};
 use crate::registry::cost_of;
 use crate::storage::{config_in_words, config_of_words};
-use crate::waiting::{self, ARRIVAL_MAX};
+use crate::waiting::{self, until_known};
 
 impl Ownership {
     /// Updates the node to the complete agreed state.
@@ -329,32 +328,16 @@ impl Ownership {
 
     /// Waits until the node knows that this topic is deleted; returns whether it does.
     fn await_end(&self, node: &Node, topic: &Arc<Topic>) -> bool {
-        waiting::check();
-        let until_ns = steady_ns() + ARRIVAL_MAX.as_nanos() as u64;
         let is_there = || node.registry().get(topic.name()).is_some_and(|there| Arc::ptr_eq(&there, topic));
-        while is_there() {
-            if steady_ns() >= until_ns {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        true
+        until_known(|| (!is_there()).then_some(())).is_some()
     }
 
     fn await_topic(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
-        waiting::check();
-        let until_ns = steady_ns() + ARRIVAL_MAX.as_nanos() as u64;
-        loop {
-            match node.registry().get(name) {
-                Some(topic) => return Ok(topic),
-                None if steady_ns() >= until_ns => {
-                    return Err(TopicError::Cluster(format!(
-                        "topic {name:?} was created, but this node does not know it yet: retry"
-                    )));
-                }
-                None => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
+        until_known(|| node.registry().get(name)).ok_or_else(|| {
+            TopicError::Cluster(format!(
+                "topic {name:?} was created, but this node does not know it yet: retry"
+            ))
+        })
     }
 
     /// Deletes a topic; waits for the cluster and until this node has applied the deletion. Otherwise the

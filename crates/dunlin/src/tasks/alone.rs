@@ -38,7 +38,7 @@ impl Tasks {
         mut limits: TasksLimits,
         is_put_back: bool,
     ) -> Result<Arc<Tasks>, TasksError> {
-        let start = |error: io::Error| TasksError::from(ControlError::of_start(error));
+        let start = |error: io::Error| TasksError::from(ControlError::from_start_error(error));
         let tasks = match place {
             Some((disk, dir)) => Tasks::take_part(node, ID, &disk, dir, |_| NoPeers, limits),
             None => {

@@ -22,7 +22,7 @@ use crate::scan::{BlockScan, ScanStep};
 use crate::snapshot;
 use crate::survey::{FileSurvey, survey};
 
-/// What opening a log found on disk: its first and last records, losses and damage.
+/// The content of a log when it was opened: its first and last records, losses and damage.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
     /// Start of the oldest file; `None` for a new log.

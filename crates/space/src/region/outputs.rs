@@ -3,7 +3,7 @@
 use crate::entity::EntityId;
 use crate::handover::{EntityRefusal, RegionId};
 
-/// What a region produces for its caller: messages, a record and reports. The caller takes and clears them.
+/// The outputs of a region for its caller: messages, a record and reports. The caller takes and clears them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outputs {
     /// Messages to other regions.

@@ -1,7 +1,7 @@
 // A picture of a region as its owner publishes it on `space.WORLD.map.REGION`, little-endian:
 //
 //   0 u32 version 1 | 4 u32 region | 8 u64 tick | 16 f64 Unix ms | 24 u32 count | 28 u32 ghosts, all ones if unknown
-//   u32 handed over since the region began there | 36 u32 flags: 1 has z, 2 has kinds 40 ids u32 × count | x u16 ×
+//   32 u32 handed over since the region began there | 36 u32 flags: 1 has z, 2 has kinds | 40 ids u32 × count | x u16 ×
 //   count | y u16 × count | [z u16 × count] | [kinds u8 × count]
 //
 // x, y, z run from 0 to 65535 over the world's box. Ids are the low 32 bits.

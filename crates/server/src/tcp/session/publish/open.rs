@@ -32,9 +32,9 @@ pub(super) struct Open {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RefusedBatch {
     partition: u32,
-    /// Whether the forwarding node sends the batch again, not the client.
+    /// The number of the batch's first record.
     first: u64,
-    /// Whether the forwarding node sends it again, not the client.
+    /// Whether the forwarding node sends the batch again, not the client.
     by_node: bool,
 }
 
