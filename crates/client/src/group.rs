@@ -49,6 +49,8 @@ pub struct GroupOptions {
     /// For the same groups: records that were not [reported as consumed](Member::consume) go to other members
     /// when this member is dropped.
     pub gives_back: bool,
+    /// For the same groups: the client's user, for whose share a new group counts; empty without users.
+    pub for_user: String,
 }
 
 /// A group and its topic.
@@ -151,7 +153,10 @@ impl Client {
                     }
                     GroupKind::Work => options.attempts_max,
                 },
-                dead_letter: options.dead_letter,
+                dead_letter: match kind {
+                    GroupKind::Share => options.for_user,
+                    GroupKind::Work => options.dead_letter,
+                },
             }),
         })
     }

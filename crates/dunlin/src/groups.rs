@@ -9,8 +9,8 @@
 //!   last member.
 //! - A member receives a copy of a record, so that a slow member pins no memory of the log.
 //!
-//! Limits: `groups_max`, of which one user may create a quarter, `group_idle_max`, and those of
-//! [`dunlin_topic::LogLimits`] for each partition.
+//! Limits: `groups_max`, of which one user may create a quarter and one tenant [`TENANT_SHARE`] times the free ones,
+//! `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition.
 //!
 //! Lock order: the map of groups, then a group.
 
@@ -37,7 +37,7 @@ use dunlin_topic::{
     WorkConfig, WorkGroup,
 };
 
-use crate::access::{Action, User};
+use crate::access::{Action, TENANT_SHARE, User};
 use crate::clock::now_ns;
 use crate::config::NodeLimits;
 use crate::error::TopicError;
@@ -56,8 +56,6 @@ pub use work::{ClaimedRecord, WorkEvent, WorkMember};
 
 /// A user may create at most one in this many of the groups.
 const USER_SHARE: usize = 4;
-/// The groups that one tenant has created may number at most this multiple of the free ones.
-const TENANT_SHARE: usize = 3;
 
 /// The groups of a node.
 #[derive(Debug)]
@@ -150,6 +148,7 @@ impl Node {
             registered: options.registered,
             is_lasting: options.lasting,
             dead_letters: None,
+            for_user: options.for_user.clone(),
         };
         self.join(topic, group, &options.member, new, news, |after_seq| Share::new(&limits, after_seq))
     }
@@ -185,6 +184,7 @@ impl Node {
             registered: options.registered,
             is_lasting: true,
             dead_letters,
+            for_user: None,
         };
         let machine = |after_seq| WorkGroup::new(config, &limits, after_seq);
         Ok(WorkMember::new(self.join(topic, group, &options.member, new, news, machine)?))
@@ -295,7 +295,7 @@ impl Node {
                 (of_kind.ok_or_else(|| JoinError::Kind { group: name.to_owned(), kind })?, Vec::new())
             }
             None => {
-                let by = self.user().map(|user| GroupCreator::of(&**user));
+                let by = new.creator(self);
                 groups.check_room(&by_name, by.as_ref())?;
                 let options = new.subscribe_options(name);
                 let (group, notices) = Group::new(
@@ -359,9 +359,21 @@ struct NewGroup {
     registered: bool,
     is_lasting: bool,
     dead_letters: Option<String>,
+    for_user: Option<String>,
 }
 
 impl NewGroup {
+    /// The user and the tenant for whom the group counts. Only a node can join for a user of another node.
+    fn creator(&self, node: &Node) -> Option<GroupCreator> {
+        match (node.user(), &self.for_user) {
+            (Some(user), _) => Some(GroupCreator::of(&**user)),
+            (None, Some(user)) => {
+                Some(GroupCreator { tenant: node.tenant_of_user(user), user: user.clone() })
+            }
+            (None, None) => None,
+        }
+    }
+
     fn check(&self, node: &Node, topic: &Topic) -> Result<(), JoinError> {
         if self.start == Start::Snapshot {
             let why = "is shared by a group record by record, not by its state";

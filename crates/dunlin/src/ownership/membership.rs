@@ -26,17 +26,26 @@ use crate::refusal::Refused;
 const UNREAD_RECORDS_MAX: usize = 1_024;
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
+/// A member that joins at another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteMemberOptions {
+    /// The group's name.
+    pub group: String,
+    /// The member's name, which operators see.
+    pub member: String,
+    /// The user for whose share the group counts if this member creates it.
+    pub user: Option<String>,
+    /// Whether the group remains when its last member has left.
+    pub lasting: bool,
+}
+
 /// A membership in a `share` group at another node.
 #[derive(Debug)]
 pub struct RemoteMembership {
     /// The topic's name.
     pub topic: String,
-    /// The group's name.
-    pub group: String,
-    /// The member's name, which operators see.
-    pub member: String,
-    /// Whether the group remains when its last member has left.
-    pub lasting: bool,
+    /// The group and its member.
+    pub options: RemoteMemberOptions,
     route: Weak<Route>,
     /// The waiter and token notified when there is something for the member.
     news: (Arc<Waiter>, u32),
@@ -85,7 +94,7 @@ impl Ownership {
     pub(crate) fn join_elsewhere(
         self: &Arc<Ownership>,
         topic: &Topic,
-        (group, member, lasting): (&str, &str, bool),
+        options: RemoteMemberOptions,
         start: Start,
         news: (Arc<Waiter>, u32),
     ) -> Option<Arc<RemoteMembership>> {
@@ -104,9 +113,7 @@ impl Ownership {
         };
         let membership = Arc::new(RemoteMembership {
             topic: topic.name().to_owned(),
-            group: group.to_owned(),
-            member: member.to_owned(),
-            lasting,
+            options,
             route: Arc::downgrade(&route),
             news,
             state: Mutex::new(state),
@@ -358,9 +365,12 @@ mod tests {
         };
         RemoteMembership {
             topic: "t".to_owned(),
-            group: "g".to_owned(),
-            member: "m".to_owned(),
-            lasting: false,
+            options: RemoteMemberOptions {
+                group: "g".to_owned(),
+                member: "m".to_owned(),
+                user: None,
+                lasting: false,
+            },
             route: Weak::new(),
             news: (Waiter::new(), 0),
             state: Mutex::new(state),
