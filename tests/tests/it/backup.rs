@@ -133,6 +133,11 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     assert_eq!(stages(&before), STAGES.repeat(TENANTS.len()));
     let file = flock.dir.path().join("backup");
     back_up(&flock.client(), &file, 0).expect("a backup");
+    let one_more = |tasks: &Tasks, tenant: &&str| {
+        let new = NewTask::new(b"more", b"");
+        tasks.submit_all(tenant, vec![new]).expect("there is room").tasks[0].task
+    };
+    let not_in_backup: Vec<u64> = TENANTS.iter().map(|tenant| one_more(&tasks, tenant)).collect();
     drop((worker, tasks, client));
 
     let dir = flock.dir.path().join("restored");
@@ -173,5 +178,9 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     for of_tenant in &ids {
         [HELD].iter().chain(&WAITS).for_each(|&at| until_completed(&tasks, of_tenant[at]));
         assert_eq!(tasks.get(of_tenant[4]).expect("the task exists").stage, TaskStage::Delayed);
+    }
+    for tenant in &TENANTS {
+        let task = one_more(&tasks, tenant);
+        assert!(!not_in_backup.contains(&task), "{task:x} is given again");
     }
 }
