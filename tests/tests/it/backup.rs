@@ -184,3 +184,26 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
         assert!(!not_in_backup.contains(&task), "{task:x} is given again");
     }
 }
+
+/// A past bug: a restored cluster served clients before it led and had skipped numbers, and without a leader for as long
+/// as an election takes.
+#[test]
+fn restored_cluster_with_slow_heartbeats_leads_when_it_serves() {
+    let flock = ClusterUnderTest::with(&[Vec::new()]);
+    let kv = flock.members[0].connect().kv();
+    kv.put("a", "1").expect("a leader");
+    let file = flock.dir.path().join("backup");
+    back_up(&flock.client(), &file, 0).expect("a backup");
+    let last = kv.put("a", "2").expect("a leader");
+    let dir = flock.dir.path().join("restored");
+    let address = port::free().to_string();
+    restore(&file, &dir, &address).expect("the backup is restored");
+    // An election by itself would begin after minutes.
+    let node =
+        start_with(&dir, &address, None, &["heartbeat=60000".to_owned()]).expect("the new cluster starts");
+    let read = node.connect().kv().stale().get("a").expect("the state is there").expect("the key is there");
+    assert_eq!(read.value, b"1");
+    let (_, revision) = node.connect().kv().stale().revision().expect("the state is there");
+    assert!(revision > last, "{revision} after {last}");
+    assert!(node.connect().kv().put("a", "3").expect("a leader") > revision);
+}
