@@ -78,7 +78,8 @@ fn restore_skips_fencing_tokens() {
 #[test]
 fn restore_gives_no_task_or_worker_id_again() {
     let mut scene = Scene::new();
-    let mut given = BTreeSet::from([scene.join(1)]);
+    // Ids of tasks and of workers are numbered apart.
+    let (mut given, mut workers) = (BTreeSet::new(), BTreeSet::from([scene.join(1)]));
     for round in 0..4 {
         let dead_letter = |scene: &mut Scene| {
             let task = scene.plain();
@@ -95,9 +96,10 @@ fn restore_gives_no_task_or_worker_id_again() {
             assert!(given.insert(task), "{task:x} in round {round}");
         }
         let new = scene.submit_all("a", vec![NewTask { not_before_ms: u64::MAX >> 1, ..work() }; 3]);
-        for id in new.into_iter().chain([scene.join(0)]) {
+        for id in new {
             assert!(given.insert(id), "{id:x} in round {round}");
         }
+        assert!(workers.insert(scene.join(0)), "a worker in round {round}");
         if round < 2 {
             assert!(given.iter().all(|id| *id < 1 << 53), "a JSON number holds the ids after one restore");
         }
