@@ -55,6 +55,8 @@ pub struct RemoteMembership {
 #[derive(Debug)]
 struct State {
     start: Start,
+    /// The volatile topic's epoch when the membership began; 0 for a durable topic.
+    begun_in: u32,
     /// The epoch of the owner that was asked for the membership, while that owner has it.
     asked: Option<u32>,
     /// The epoch of the owner that was asked last; 0 for never.
@@ -101,6 +103,7 @@ impl Ownership {
         let route = self.route(topic.name())?;
         let state = State {
             start,
+            begun_in: route.volatile_epoch().unwrap_or(0),
             asked: None,
             asked_last: 0,
             unread: VecDeque::new(),
@@ -318,12 +321,18 @@ impl State {
     /// An owner's response names the epoch of its logs. If the topic moves at that moment, this is the next owner's
     /// epoch, from which the group has no record. The group then begins after the epoch of the owner that received
     /// the request.
+    ///
+    /// A member of new records that no owner has accepted receives the records of the owner's epoch if that epoch began
+    /// after the membership.
     fn turn_to(&mut self, epoch: u32) {
-        if let Start::After(after) = &mut self.start
-            && after.epoch >= epoch
-            && (1..epoch).contains(&self.asked_last)
-        {
-            after.epoch = self.asked_last;
+        match &mut self.start {
+            Start::After(after) if after.epoch >= epoch && (1..epoch).contains(&self.asked_last) => {
+                after.epoch = self.asked_last;
+            }
+            Start::Latest if (1..epoch).contains(&self.begun_in) => {
+                self.start = Start::After(Position { epoch: self.begun_in, seq: 0 });
+            }
+            _ => {}
         }
         self.asked_last = epoch;
     }
@@ -353,6 +362,7 @@ mod tests {
     fn membership() -> RemoteMembership {
         let state = State {
             start: Start::Latest,
+            begun_in: 3,
             asked: None,
             asked_last: 0,
             unread: VecDeque::new(),
@@ -425,6 +435,20 @@ mod tests {
         member.ended(&SubscribeError::Closed);
         member.come_here(9);
         assert!(member.has_news() && !member.begin_asking(9));
+    }
+
+    /// All records of the next owner's epoch are newer than the membership.
+    #[test]
+    fn unaccepted_member_starts_after_the_epoch_in_which_it_began() {
+        let member = membership();
+        assert!(member.begin_asking(3));
+        assert_eq!(member.start(), Start::Latest, "the epoch may have older records");
+        member.ended(&SubscribeError::Closed);
+        assert!(member.begin_asking(5));
+        assert_eq!(member.start(), after(3));
+        member.ended(&SubscribeError::Closed);
+        member.come_here(9);
+        assert_eq!(member.start(), after(3));
     }
 
     /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the same.
