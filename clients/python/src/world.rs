@@ -306,6 +306,7 @@ impl From<ViewError> for Failure {
         match error {
             ViewError::WorldMap(error) => error.into(),
             ViewError::Refused(_) => Failure::Refused(ErrorCode::Forbidden, text),
+            ViewError::Invalid(_) => Failure::Python(PyValueError::new_err(text)),
             _ => Failure::Refused(ErrorCode::Internal, text),
         }
     }
@@ -318,6 +319,7 @@ impl From<CommandError> for Failure {
             CommandError::WorldMap(error) => error.into(),
             CommandError::Unknown(_) => Failure::Python(PyLookupError::new_err(text)),
             CommandError::Refused(_) => Failure::Refused(ErrorCode::Forbidden, text),
+            CommandError::Invalid(_) => Failure::Python(PyValueError::new_err(text)),
             CommandError::Busy(..) => Failure::TimedOut(text),
             CommandError::NoOwner { .. } | CommandError::NoPlace { .. } | CommandError::Disconnected(_) => {
                 Failure::Disconnected(text)

@@ -49,6 +49,8 @@ pub struct GroupOptions {
     /// For `share` groups that a node joins on a client's behalf: records that were not [reported as
     /// consumed](Member::consume) go to other members when this member is dropped.
     pub gives_back: bool,
+    /// For the same groups: the client's user, for whose share a new group counts; empty without users.
+    pub for_user: String,
 }
 
 /// Names a group: its topic, and the group's name.
@@ -151,7 +153,10 @@ impl Client {
                     }
                     GroupKind::Work => options.attempts_max,
                 },
-                dead_letter: options.dead_letter,
+                dead_letter: match kind {
+                    GroupKind::Share => options.for_user,
+                    GroupKind::Work => options.dead_letter,
+                },
             }),
         })
     }

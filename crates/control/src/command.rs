@@ -99,7 +99,7 @@ choice! {
             all_leases: bool, /// The encoded command, which is not bound itself.
             command: &'a [u8] } = 24,
         /// A client's command bound to its user's tenant, whose share includes the bytes that the command
-        /// writes.
+        /// writes and the leases that it grants.
         OfTenant { /// The tenant's name.
             tenant: &'a [u8], /// The encoded command, which may be bound to a user.
             command: &'a [u8] } = 25,

@@ -105,6 +105,10 @@ choice! {
         NoShare { /// The tenant's bytes with the command.
             bytes: u64, /// The tenant's limit.
             bytes_max: u64 } = 17,
+        /// The users of the tenant have as many leases as one tenant may have.
+        #[error("the tenant's users have {count_max} leases, the most that one tenant may have now (three times the free ones): end some")]
+        TooManyLeasesOfTenant { /// The limit.
+            count_max: u64 } = 18,
         /// There is no such topic.
         #[error("the topic does not exist")]
         NoTopic = 20,

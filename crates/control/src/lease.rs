@@ -4,7 +4,8 @@
 //!
 //! Limits: [`ControlStateLimits::leases_max`](crate::ControlStateLimits). One lease in [`NODES_SHARE`] is reserved for nodes, which
 //! need leases to be members. A user may hold at most a third of the free leases ([`FREE_SHARE`]), so that
-//! every further user still gets some leases. A single user gets a quarter of all leases.
+//! every further user still gets some leases. A single user gets a quarter of all leases. The users of one tenant
+//! together may hold [three times](crate::room::SHARE) the free leases.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -15,6 +16,7 @@ use crate::item::{Key, Value};
 use crate::placement::NODES;
 use crate::reply::ControlReply;
 use crate::revision_builder::RevisionBuilder;
+use crate::room::SHARE;
 use crate::state::ControlState;
 
 /// A user may hold at most a third of the free leases.
@@ -31,6 +33,8 @@ pub(crate) struct Lease {
     pub(crate) waits: OrdMap<Key, u64>,
     /// The user's name; empty for a node, or without users.
     pub(crate) owner: Value,
+    /// The tenant of that user.
+    pub(crate) tenant: Option<Value>,
 }
 
 /// The remaining time of a lease, the number of its keys, and of locks for which it waits.
@@ -48,7 +52,7 @@ pub struct LeaseInfo {
 
 impl Lease {
     pub(crate) fn new(ttl_ms: u64, end_ms: u64, owner: Value) -> Lease {
-        Lease { ttl_ms, end_ms, keys: OrdSet::new(), waits: OrdMap::new(), owner }
+        Lease { ttl_ms, end_ms, keys: OrdSet::new(), waits: OrdMap::new(), owner, tenant: None }
     }
 
     /// Whether a node is a member under this lease.
@@ -80,6 +84,11 @@ impl ControlState {
         let leases = self.leases_of_user(user).into_iter();
         let waits = leases.filter_map(|lease| Some((lease, self.leases.get(&lease)?.waits.keys())));
         waits.flat_map(|(lease, names)| names.map(move |name| (lease, name.clone()))).collect()
+    }
+
+    /// The number of leases of a tenant's users.
+    pub fn leases_of_tenant(&self, tenant: &[u8]) -> u64 {
+        self.leases_of_tenant.get(tenant).copied().unwrap_or(0)
     }
 
     /// The user who owns a lease; empty if there is none.
@@ -126,8 +135,10 @@ impl ControlState {
         let owner = user.unwrap_or_default();
         self.lease_last += 1;
         let (lease, end_ms) = (self.lease_last, self.now_ms.saturating_add(ttl_ms));
-        self.leases.insert(lease, Lease::new(ttl_ms, end_ms, owner.into()));
-        self.count_lease_of(owner);
+        let tenant = self.writer.clone();
+        count_lease_of(&mut self.leases_of, owner);
+        count_lease_of(&mut self.leases_of_tenant, tenant.as_deref().unwrap_or_default());
+        self.leases.insert(lease, Lease { tenant, ..Lease::new(ttl_ms, end_ms, owner.into()) });
         self.ends.insert((end_ms, lease));
         Ok(ControlReply::Granted { lease, ttl_ms })
     }
@@ -141,25 +152,25 @@ impl ControlState {
         }
         match user.and_then(|user| self.leases_of.get(user)) {
             Some(&count) if count >= free.div_ceil(FREE_SHARE) => {
-                Err(ControlRefusal::TooManyLeasesOfUser { count_max: count })
+                return Err(ControlRefusal::TooManyLeasesOfUser { count_max: count });
+            }
+            _ => {}
+        }
+        match self.writer.as_ref().and_then(|tenant| self.leases_of_tenant.get(tenant)) {
+            Some(&count) if count >= free.saturating_mul(SHARE) => {
+                Err(ControlRefusal::TooManyLeasesOfTenant { count_max: count })
             }
             _ => Ok(()),
         }
     }
 
-    /// Counts one more lease of a user.
-    pub(crate) fn count_lease_of(&mut self, owner: &[u8]) {
-        if !owner.is_empty() {
-            *self.leases_of.entry(owner.into()).or_insert(0) += 1;
-        }
-    }
-
-    fn uncount_lease_of(&mut self, owner: &[u8]) {
-        let Some(count) = self.leases_of.get_mut(owner) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.leases_of.remove(owner);
-        }
+    /// Sets the tenant of a lease from a snapshot. Returns `false` unless the lease exists and has no tenant.
+    pub(crate) fn give_lease_to(&mut self, lease: u64, tenant: Value) -> bool {
+        let found = self.leases.get_mut(&lease).filter(|found| found.tenant.is_none());
+        let Some(found) = found.filter(|_| !tenant.is_empty()) else { return false };
+        count_lease_of(&mut self.leases_of_tenant, &tenant);
+        found.tenant = Some(tenant);
+        true
     }
 
     pub(crate) fn keep_alive(&mut self, leases: &[u64]) -> Result<ControlReply, ControlRefusal> {
@@ -195,7 +206,8 @@ impl RevisionBuilder<'_> {
     pub(crate) fn end_lease(&mut self, lease: u64) {
         let Some(ended) = self.state.leases.remove(&lease) else { return };
         self.state.ends.remove(&(ended.end_ms, lease));
-        self.state.uncount_lease_of(&ended.owner);
+        uncount_lease_of(&mut self.state.leases_of, &ended.owner);
+        uncount_lease_of(&mut self.state.leases_of_tenant, ended.tenant.as_deref().unwrap_or_default());
         self.effects.ended.push(lease);
         for (name, ticket) in &ended.waits {
             self.state.leave_queue(name, *ticket);
@@ -203,5 +215,20 @@ impl RevisionBuilder<'_> {
         for key in &ended.keys {
             self.delete(key);
         }
+    }
+}
+
+/// Counts one more lease of a user or tenant; an empty name counts for none.
+pub(crate) fn count_lease_of(counts: &mut OrdMap<Value, u64>, name: &[u8]) {
+    if !name.is_empty() {
+        *counts.entry(name.into()).or_insert(0) += 1;
+    }
+}
+
+fn uncount_lease_of(counts: &mut OrdMap<Value, u64>, name: &[u8]) {
+    let Some(count) = counts.get_mut(name) else { return };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(name);
     }
 }

@@ -8,6 +8,7 @@
 //!  QUEUES 4 = name, ticket, lease, value; …     in the order of names, then tickets
 //!  OWNERS 5 = lease, user; …                    of the leases that users have, in the order of their numbers
 //!  TENANTS 6 = key, tenant; …                   of the keys that tenants have, in the order of the keys
+//!  LEASE_TENANTS 7 = lease, tenant; …           of the leases that tenants have, in the order of their numbers
 //! ```
 //!
 //! Equal states produce equal blocks. A block has about 64 KiB, or one longer entry.
@@ -15,7 +16,7 @@
 use crate::error::ControlDecodeError;
 use crate::item::{Key, KeyItem, Value};
 use crate::layout::{Fields, Layout, layout};
-use crate::lease::Lease;
+use crate::lease::{Lease, count_lease_of};
 use crate::limits::ControlStateLimits;
 use crate::lock::Waiting;
 use crate::placement::TopicIndex;
@@ -28,6 +29,7 @@ const KEYS: u8 = 3;
 const QUEUES: u8 = 4;
 const OWNERS: u8 = 5;
 const TENANTS: u8 = 6;
+const LEASE_TENANTS: u8 = 7;
 
 layout! {
     /// The first block of a snapshot: limits, counters, and the number of entries that follow.
@@ -88,6 +90,14 @@ layout! {
     }
 }
 
+layout! {
+    /// The tenant for which a lease counts.
+    pub struct LeaseTenantEntry {
+        pub lease: u64,
+        pub tenant: Value,
+    }
+}
+
 /// The key-value state at one moment, independent of later changes.
 #[derive(Debug, Clone)]
 pub struct Frozen(ControlState);
@@ -142,7 +152,13 @@ impl Frozen {
             key.write(out);
             tenant.write(out);
         };
-        write_all(TENANTS, of_tenants, tenant, &mut take)
+        write_all(TENANTS, of_tenants, tenant, &mut take)?;
+        let of_tenants =
+            state.leases.iter().filter_map(|(lease, found)| Some((lease, found.tenant.as_ref()?)));
+        let tenant = |(&lease, tenant): (&u64, &Value), out: &mut Vec<u8>| {
+            LeaseTenantEntry { lease, tenant: tenant.clone() }.write(out);
+        };
+        write_all(LEASE_TENANTS, of_tenants, tenant, &mut take)
     }
 
     fn head(&self) -> SnapshotHead {
@@ -211,6 +227,11 @@ impl StateRestorer {
                     let is_so = self.state.give_to(&key, &tenant);
                     is_so.then_some(()).ok_or(ControlDecodeError::Order("tenants"))?;
                 }
+                LEASE_TENANTS => {
+                    let LeaseTenantEntry { lease, tenant } = LeaseTenantEntry::read(&mut fields)?;
+                    let is_so = self.state.give_lease_to(lease, tenant);
+                    is_so.then_some(()).ok_or(ControlDecodeError::Order("tenants of leases"))?;
+                }
                 number => return Err(ControlDecodeError::Unknown { what: "kind of block", number }),
             }
         }
@@ -255,7 +276,7 @@ impl StateRestorer {
     fn take_owner(&mut self, OwnerEntry { lease, owner }: OwnerEntry) -> Result<(), ControlDecodeError> {
         let found = self.state.leases.get_mut(&lease).filter(|found| found.owner.is_empty());
         found.ok_or(ControlDecodeError::Order("owners"))?.owner = owner.clone();
-        self.state.count_lease_of(&owner);
+        count_lease_of(&mut self.state.leases_of, &owner);
         Ok(())
     }
 

@@ -30,6 +30,8 @@ pub struct ControlState {
     pub(crate) leases: OrdMap<u64, Lease>,
     /// The number of leases of each user.
     pub(crate) leases_of: OrdMap<Value, u64>,
+    /// The number of leases of each tenant.
+    pub(crate) leases_of_tenant: OrdMap<Value, u64>,
     /// The end of each lease, with its number.
     pub(crate) ends: OrdSet<(u64, u64)>,
     pub(crate) queues: OrdMap<Key, LockQueue>,

@@ -70,6 +70,10 @@ pub trait Users: std::fmt::Debug + Send + Sync {
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;
 }
 
+/// One tenant may have at most this multiple of what is free of a node's groups, and of its subscriptions that wait
+/// for topics.
+pub(crate) const TENANT_SHARE: usize = 3;
+
 /// The tenant of tasks without a named tenant, on a node without users.
 const TENANT: &str = "default";
 
@@ -103,6 +107,13 @@ impl Node {
 
     pub(crate) fn user(&self) -> Option<&Arc<dyn User>> {
         self.1.as_ref()
+    }
+
+    /// The tenant of the user of this name; empty if this node does not know the user.
+    pub(crate) fn tenant_of_user(&self, name: &str) -> String {
+        let users = self.0.users.get().and_then(Weak::upgrade);
+        let user = users.and_then(|users| users.user(name));
+        user.map_or_else(String::new, |user| user.permissions().tasks.tenant.clone())
     }
 
     /// The part of the pattern that the user may use; an error if there is none.

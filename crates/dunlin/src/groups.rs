@@ -7,16 +7,19 @@
 //! - A group outlives its members, so that the next member continues where the group stopped. The group ends
 //!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its
 //!   last member.
+//! - A `share` group has all records of its owner's epoch if one of its members was in the group before that epoch, in
+//!   whatever order they join. It hands out no record that an earlier group of its name has handed out in that epoch.
 //! - A member receives a copy of a record, so that a slow member pins no memory of the log.
 //!
-//! Limits: `groups_max`, of which one user may create a quarter, `group_idle_max`, and those of
-//! [`dunlin_topic::LogLimits`] for each partition.
+//! Limits: `groups_max`, of which one user may create a quarter and one tenant [`TENANT_SHARE`] times the free ones,
+//! `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition.
 //!
-//! Lock order: the map of groups, then a group.
+//! Lock order: the map of groups, then a group or the ended groups.
 
 mod any;
 mod dead_letters;
 mod due;
+mod ended;
 mod error;
 mod feed;
 mod group;
@@ -37,7 +40,7 @@ use dunlin_topic::{
     WorkConfig, WorkGroup,
 };
 
-use crate::access::{Action, User};
+use crate::access::{Action, TENANT_SHARE, User};
 use crate::clock::now_ns;
 use crate::config::NodeLimits;
 use crate::error::TopicError;
@@ -45,6 +48,7 @@ use crate::node::Node;
 
 use any::{AnyGroup, OfKind};
 use due::NextDeadline;
+use ended::EndedGroups;
 pub use error::{JoinError, StaleClaim};
 use group::Group;
 use machine::GroupMachine;
@@ -56,8 +60,6 @@ pub use work::{ClaimedRecord, WorkEvent, WorkMember};
 
 /// A user may create at most a quarter of the groups.
 const USER_SHARE: usize = 4;
-/// The groups that one tenant has created may number at most this multiple of the free ones.
-const TENANT_SHARE: usize = 3;
 
 /// The groups of a node.
 #[derive(Debug)]
@@ -65,6 +67,8 @@ pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Name, GroupEntry>>,
     /// Groups of topics that moved to other owners, whose members have not received everything.
     ending: Mutex<Vec<AnyGroup>>,
+    /// Ended groups of topics that may get another owner.
+    ended: Mutex<EndedGroups>,
     groups_max: usize,
     idle_ns_max: u64,
     due: NextDeadline,
@@ -150,6 +154,7 @@ impl Node {
             registered: options.registered,
             is_lasting: options.lasting,
             dead_letters: None,
+            for_user: options.for_user.clone(),
         };
         self.join(topic, group, &options.member, new, news, |after_seq| ShareGroup::new(&limits, after_seq))
     }
@@ -185,6 +190,7 @@ impl Node {
             registered: options.registered,
             is_lasting: true,
             dead_letters,
+            for_user: None,
         };
         let machine = |after_seq| WorkGroup::new(config, &limits, after_seq);
         Ok(WorkMember::new(self.join(topic, group, &options.member, new, news, machine)?))
@@ -213,8 +219,11 @@ impl Node {
         let key = (topic.to_owned(), group.to_owned());
         let is_over =
             |made: &GroupEntry| !made.group.is_lasting() && made.group.idle_since_ns(self).is_some();
-        if by_name.get(&key).is_some_and(is_over) {
-            by_name.remove(&key);
+        if by_name.get(&key).is_some_and(is_over)
+            && let Some(made) = by_name.remove(&key)
+            && self.ownership().is_some()
+        {
+            self.groups_of_node().ended().put(key, made.group.handed_out(self));
         }
     }
 
@@ -245,6 +254,7 @@ impl Node {
         };
         let why = SubscribeError::from(why.clone());
         ended.iter().for_each(|group| group.end(self, last_epoch, &why));
+        self.groups_of_node().ended().forget(topic.name());
         let mut ending = self.groups_of_node().ending();
         ending.retain(AnyGroup::is_ending);
         ending.extend(ended.into_iter().filter(AnyGroup::is_ending));
@@ -295,22 +305,31 @@ impl Node {
                 (of_kind.ok_or_else(|| JoinError::Kind { group: name.to_owned(), kind })?, Vec::new())
             }
             None => {
-                let by = self.user().map(|user| GroupCreator::of(&**user));
+                let by = new.creator(self);
                 groups.check_room(&by_name, by.as_ref())?;
-                let options = new.subscribe_options(name);
+                let mut options = new.subscribe_options(name);
+                // Records that an earlier group has not handed out are added below.
+                let after_epoch = new.after_epoch.filter(|_| !groups.ended().has(&key));
+                if new.after_epoch.is_some() && after_epoch.is_none() {
+                    options.start = Start::Latest;
+                }
                 let (group, notices) = Group::new(
                     Arc::clone(&topic),
                     name.to_owned(),
                     &options,
-                    new.after_epoch,
+                    after_epoch,
                     (new.is_lasting, new.dead_letters),
                     machine,
                 )?;
+                group.follow(self, groups.ended().take(&key));
                 by_name.insert(key, GroupEntry { group: AnyGroup::put(Arc::clone(&group)), by });
                 (group, notices)
             }
         };
         let member = group.join(self, member_name)?;
+        if let Some(epoch) = new.after_epoch {
+            group.begin_after(self, epoch);
+        }
         if let Some(why) = group.ended() {
             return Err(why.clone().into());
         }
@@ -359,9 +378,21 @@ struct NewGroup {
     registered: bool,
     is_lasting: bool,
     dead_letters: Option<String>,
+    for_user: Option<String>,
 }
 
 impl NewGroup {
+    /// The user and the tenant for whom the group counts. Only a node can join for a user of another node.
+    fn creator(&self, node: &Node) -> Option<GroupCreator> {
+        match (node.user(), &self.for_user) {
+            (Some(user), _) => Some(GroupCreator::of(&**user)),
+            (None, Some(user)) => {
+                Some(GroupCreator { tenant: node.tenant_of_user(user), user: user.clone() })
+            }
+            (None, None) => None,
+        }
+    }
+
     fn check(&self, node: &Node, topic: &Topic) -> Result<(), JoinError> {
         if self.start == Start::Snapshot {
             let why = "is shared by a group record by record, not by its state";
@@ -388,6 +419,7 @@ impl Groups {
         Groups {
             by_name: Mutex::default(),
             ending: Mutex::default(),
+            ended: Mutex::default(),
             groups_max: limits.groups_max,
             idle_ns_max: limits.group_idle_max.as_nanos().min(u64::MAX.into()) as u64,
             due: NextDeadline::new(),
@@ -442,6 +474,10 @@ impl Groups {
         }
         let free = self.groups_max.saturating_sub(by_name.len());
         check("groups_of_tenant_max", count_of(&|maker| maker.tenant == by.tenant), free * TENANT_SHARE)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, EndedGroups> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ending(&self) -> MutexGuard<'_, Vec<AnyGroup>> {

@@ -75,8 +75,8 @@ pub use node_topic::NODE_TOPIC;
 pub use owner::OwningTopic;
 pub use ownership::{
     ClusterCommandError, FeedOutcome, FeedStart, InFlightBatch, Interest, InterestQuery, MirrorFeed,
-    NODE_PROTOCOL, Ownership, OwnershipLimits, PeerNodes, PublisherPresence, RemoteMembership, is_mirror,
-    last_flight,
+    NODE_PROTOCOL, Ownership, OwnershipLimits, PeerNodes, PublisherPresence, RemoteMemberOptions,
+    RemoteMembership, is_mirror, last_flight,
 };
 pub use refusal::Refused;
 pub use registry::{LogsToRead, TopicPage};

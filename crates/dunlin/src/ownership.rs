@@ -54,8 +54,8 @@ pub(crate) use inboxes::InboxElsewhere;
 use inboxes::RemoteInboxes;
 use interest::InterestCache;
 pub use interest::{Interest, InterestQuery};
-pub use membership::RemoteMembership;
 pub(crate) use membership::{RemoteEnd, RemoteEvent};
+pub use membership::{RemoteMemberOptions, RemoteMembership};
 pub use presence::PublisherPresence;
 use route::Route;
 

@@ -237,6 +237,12 @@ impl Cluster {
         self.seat.ended()
     }
 
+    /// Why the cluster no longer accepts this node: it was removed, or another copy of its directory started later.
+    /// The process should end then.
+    pub fn expelled(&self) -> Option<&str> {
+        self.seat.expelled()
+    }
+
     /// Why the node is not ready; `None` with a leader and a complete state.
     pub fn missing(&self) -> Option<String> {
         self.seat.missing()

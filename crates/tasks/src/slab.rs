@@ -44,11 +44,13 @@ pub(crate) struct Slab<T> {
     len: u32,
     /// Mark of ids above the slot's number (`shard`).
     mark: u32,
+    /// Lowest generation of new items; 0 before the first restore.
+    generation_min: u32,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
-        Slab { slots: Pages::default(), free: NONE, len: 0, mark: 0 }
+        Slab { slots: Pages::default(), free: NONE, len: 0, mark: 0, generation_min: 0 }
     }
 }
 
@@ -61,13 +63,14 @@ impl<T: Clone> Slab<T> {
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         if self.free == NONE {
-            self.slots.push_back(Slot { generation: 1, next_free: NONE, value: Some(value) });
+            let generation = self.generation_min.max(1);
+            self.slots.push_back(Slot { generation, next_free: NONE, value: Some(value) });
             return self.slots.len() as u32 - 1;
         }
         let at = self.free;
         let slot = &mut self.slots[at as usize];
         self.free = slot.next_free;
-        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.generation = slot.generation.wrapping_add(1).max(self.generation_min).max(1);
         slot.value = Some(value);
         at
     }
@@ -83,6 +86,21 @@ impl<T: Clone> Slab<T> {
 
     pub(crate) fn id(&self, at: u32) -> u64 {
         u64::from(self.slots[at as usize].generation) << 32 | u64::from(at ^ self.mark)
+    }
+
+    /// Raises the generations of later items above those of the next `count` uses of any slot.
+    pub(crate) fn skip_generations(&mut self, count: u32) {
+        let highest = self.slots.iter().map(|slot| slot.generation).fold(self.generation_min, u32::max);
+        self.generation_min = highest.saturating_add(count);
+    }
+
+    /// Lowest generation of new items, for snapshots; 0 before the first restore.
+    pub(crate) fn generation_min(&self) -> u32 {
+        self.generation_min
+    }
+
+    pub(crate) fn set_generation_min(&mut self, generation_min: u32) {
+        self.generation_min = generation_min;
     }
 
     /// Slot of an id, if the item still exists.

@@ -25,7 +25,7 @@ pub use restoring::StateRestore;
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// First byte of states with tasks ahead, labels of workers or needs of tasks, or workers for some tenants;
-/// other states use the older header.
+/// other states use the older header. States that were restored from a backup add their lowest generations.
 const HEAD_AHEAD: u8 = 0;
 const HEAD: u8 = 1;
 const NAMES: u8 = 2;
@@ -112,6 +112,16 @@ layout! {
 }
 
 layout! {
+    /// The head of a state that was restored from a backup.
+    #[derive(Debug, Clone)]
+    pub struct HeadRestored {
+        pub head: WithLaterFields<HeadAhead>,
+        /// Lowest generations of new tasks and workers.
+        pub generations_min: [u32; 2],
+    }
+}
+
+layout! {
     /// The labels that the tasks of a class require of workers, in a snapshot.
     pub struct NeedsEntry {
         pub class: u32,
@@ -161,7 +171,12 @@ impl Frozen {
         let state = &self.0;
         let (needs, traits) = (needs(state).count() as u32, traits(state).count() as u32);
         let head = HeadAhead { head: self.head(), ahead: state.ahead.len() as u32, needs, traits };
+        let generations_min = [state.tasks.generation_min(), state.workers.generation_min()];
         match (head.has_later_fields(), head.ahead) {
+            _ if generations_min != [0; 2] => {
+                let head = HeadRestored { head: WithLaterFields(head), generations_min };
+                write_all(HEAD_AHEAD, std::iter::once(head), &mut take)?;
+            }
             (true, _) => write_all(HEAD_AHEAD, std::iter::once(WithLaterFields(head)), &mut take)?,
             (false, 0) => write_all(HEAD, std::iter::once(head.head), &mut take)?,
             (false, _) => write_all(HEAD_AHEAD, std::iter::once(head), &mut take)?,

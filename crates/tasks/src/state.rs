@@ -31,6 +31,10 @@ pub(crate) const SCHEDULE: u8 = 2;
 
 /// Number of fencing tokens skipped after a restore: more than the scheduler gave out since the backup.
 const RESTORE_SKIPS: u64 = 1_000_000_000;
+/// Number of uses of a slot that ids of tasks and workers skip after a restore: more than there were since the backup,
+/// because a finished task keeps its slot for an hour, or until 100,000 later tasks have finished. The first restore
+/// leaves ids below 2^53, which a JSON number holds.
+const RESTORE_SKIPS_USES: u32 = 1 << 20;
 /// Virtual time at which all tags are reduced.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 
@@ -218,6 +222,8 @@ impl SchedulerState {
             TaskCommand::BeginRestored { unix_ms } => {
                 self.set_clock(unix_ms);
                 self.token = self.token.saturating_add(RESTORE_SKIPS);
+                self.tasks.skip_generations(RESTORE_SKIPS_USES);
+                self.workers.skip_generations(RESTORE_SKIPS_USES);
                 Ok(CommandReply::Done)
             }
             TaskCommand::Limit { limits } => {

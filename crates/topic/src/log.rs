@@ -328,6 +328,22 @@ impl Log {
         Position { epoch: state.epoch, seq: state.visible_next() - 1 }
     }
 
+    /// Position of the first record of the present epoch; the next record's if the epoch has none.
+    pub fn epoch_start(&self) -> Position {
+        self.lock().epoch_start()
+    }
+
+    /// Position of the first known record of the epochs after `epoch`; `None` if `epoch` is not over.
+    pub fn first_after_epoch(&self, epoch: u32) -> Option<Position> {
+        let state = self.lock();
+        let known = match (state.stored(), state.mirror()) {
+            (Some(stored), _) => stored.first_after(epoch),
+            (None, Some(mirror)) => mirror.first_after(epoch, || state.oldest(&self.config)),
+            (None, None) => None,
+        };
+        (epoch < state.epoch).then(|| known.unwrap_or_else(|| state.epoch_start()))
+    }
+
     /// Bytes that active subscribers without gaps have not read. Approximate: updated once per segment.
     #[inline(always)]
     pub fn pressure(&self) -> u64 {
@@ -387,6 +403,15 @@ impl LogContents {
 
     fn bytes(&self) -> u64 {
         self.held_bytes + self.writer.as_ref().map_or(0, |w| w.segment().bytes_held() + w.by_ref_bytes())
+    }
+
+    fn epoch_start(&self) -> Position {
+        let seq = match (self.stored(), self.mirror()) {
+            (Some(stored), _) => stored.first_of(self.epoch).unwrap_or(self.next_seq),
+            (None, Some(mirror)) => mirror.first_seq(),
+            (None, None) => 1,
+        };
+        Position { epoch: self.epoch, seq }
     }
 
     /// The oldest sequence in memory.

@@ -38,7 +38,8 @@ layout! {
         /// that a node joins for its client: the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
         /// [`GIVES_BACK`](JoinGroup::GIVES_BACK).
         pub attempts_max: u32,
-        /// Subject of dead letters; empty to drop them. Only `work`.
+        /// Subject of dead letters; empty to drop them. In a `share` group that a node joins for its client: the
+        /// client's user, for whose share a new group counts.
         pub dead_letter: &'a str,
         /// The topic.
         pub topic: &'a str,

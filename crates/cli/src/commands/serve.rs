@@ -10,6 +10,7 @@ use dunlin_server::cluster::{Cluster, ClusterError};
 use crate::arguments::Global;
 use crate::config::{ConfigFlags, NodeConfig, RawConfig, ValueOrigin};
 use crate::console::Console;
+use crate::outcome::CommandRefusal;
 use crate::running::{RunningNode, with_advice};
 use crate::signals::{ReloadFlag, StopFlag};
 use crate::telemetry::Telemetry;
@@ -108,6 +109,9 @@ pub fn wait(stop: &StopFlag) {
 /// in its cluster.
 pub fn wait_and_reload(running: &RunningNode, stop: &StopFlag, reload: &ReloadFlag) -> Result<()> {
     while !stop.is_set() {
+        if let Some(why) = running.cluster.as_ref().and_then(Cluster::expelled) {
+            return Err(CommandRefusal(why.to_owned()).into());
+        }
         if let Some(why) = running.cluster.as_ref().and_then(Cluster::ended) {
             bail!(why);
         }

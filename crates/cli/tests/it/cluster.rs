@@ -261,6 +261,30 @@ fn member_without_its_identity_begins_no_second_cluster() {
     run(&["cluster", "init", "--data-dir", &two]).done();
 }
 
+#[test]
+fn removed_node_ends_with_exit_code_1_also_when_started_again() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
+    let (one, two, token) = (dir("one"), dir("two"), dir("token"));
+    run(&["cluster", "init", "--data-dir", &one]).done();
+    let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
+    let through = first.ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
+    std::fs::write(&token, run(&["cluster", "token", "--data-dir", &one]).done()).unwrap();
+    let listen = port::free([127, 0, 0, 1].into()).to_string();
+    let member = ["--data-dir", &two, "--cluster-listen", &listen];
+    let join = [&member[..], &["--join", through, "--token-file", &token]].concat();
+    let second = Node::start_with(&join);
+    until(&one, "both nodes vote", |nodes| {
+        nodes.len() == 2
+            && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == 2))
+    });
+    run(&["cluster", "remove", "2", "--data-dir", &one]).done();
+    assert_eq!(second.wait(), Some(1));
+    let again = run(&[&["serve", "--listen", "127.0.0.1:0"], &member[..]].concat());
+    assert!(again.code == Some(1) && again.err.contains("was removed from"), "{again:?}");
+    assert_eq!(first.stop(), Some(0));
+}
+
 /// A port whose listener sends first, and does not use TLS.
 fn nats_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

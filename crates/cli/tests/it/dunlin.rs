@@ -171,8 +171,13 @@ impl Node {
     pub fn kill(self) {}
 
     /// Sends SIGTERM. Returns the exit code.
-    pub fn stop(mut self) -> Option<i32> {
+    pub fn stop(self) -> Option<i32> {
         signal("TERM", self.child.id());
+        self.wait()
+    }
+
+    /// Waits until the node ends by itself. Returns the exit code.
+    pub fn wait(mut self) -> Option<i32> {
         find("the node stops", || self.child.try_wait().expect("wait for the program")).code()
     }
 }

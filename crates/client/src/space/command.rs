@@ -55,9 +55,12 @@ pub enum CommandError {
         /// The regions without an owner.
         regions: Vec<RegionId>,
     },
-    /// The process refused, because the request is invalid or not permitted.
+    /// The request is not permitted.
     #[error("refused: {0}")]
     Refused(String),
+    /// The process refused the request as invalid.
+    #[error("refused: {0}")]
+    Invalid(String),
     /// For the whole timeout, the entity is being handed over, or its process is overloaded.
     #[error("the request was not carried out within {0:?}: {1}")]
     Busy(Duration, String),
@@ -190,7 +193,7 @@ impl World {
             Ok(WorldResponse::Done { region, tick }) => Ok(Some(CommandResult { process, region, tick })),
             Ok(WorldResponse::Refused { why: Denial::NotHere, .. }) => Ok(None),
             Ok(WorldResponse::Refused { why: Denial::Wrong, text }) => {
-                Err(CommandError::Refused(text.to_owned()))
+                Err(CommandError::Invalid(text.to_owned()))
             }
             Ok(WorldResponse::Refused { text, .. }) => {
                 said.busy = Some(text.to_owned());

@@ -64,7 +64,7 @@ impl ViewerLink {
                 Event::Record(record) => match WorldResponse::decode(record.payload())? {
                     WorldResponse::ViewerUpdate(sight) => scene.take(&sight, changes)?,
                     WorldResponse::Refused { why: Denial::Busy, .. } => anew = true,
-                    WorldResponse::Refused { text, .. } => return Err(ViewError::Refused(text.to_owned())),
+                    WorldResponse::Refused { text, .. } => return Err(ViewError::Invalid(text.to_owned())),
                     WorldResponse::Watching | WorldResponse::Done { .. } => {}
                 },
                 // The client has lost some of the process's messages.

@@ -21,9 +21,12 @@ const TURN: Duration = Duration::from_millis(2);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
-    /// A process refuses the viewer.
+    /// The viewer is not permitted.
     #[error("refused: {0}")]
     Refused(String),
+    /// A process refused the viewer as invalid, such as its radius.
+    #[error("refused: {0}")]
+    Invalid(String),
     /// The message of a process is malformed.
     #[error("a process sent a malformed message: {0}")]
     Unreadable(#[from] StateError),

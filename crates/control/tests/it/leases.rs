@@ -216,6 +216,44 @@ fn one_user_cannot_use_up_the_leases_of_other_users_or_nodes() {
     );
 }
 
+/// Grants a lease to a user of a tenant.
+fn grant_of(stage: &mut TestState, tenant: &str, user: &str) -> Result<u64, ControlRefusal> {
+    let (mut grant, mut by_user, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    ControlCommand::Grant { ttl_ms: 100 }.encode(&mut grant);
+    ControlCommand::ByUser { user: user.as_bytes(), all_leases: false, command: &grant }.encode(&mut by_user);
+    ControlCommand::OfTenant { tenant: tenant.as_bytes(), command: &by_user }.encode(&mut bytes);
+    match stage.ask(ControlCommand::decode(&bytes).unwrap())? {
+        ControlReply::Granted { lease, .. } => Ok(lease),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_tenant_cannot_use_up_the_leases() {
+    let limits = ControlStateLimits { leases_max: 404, ..ControlStateLimits::default() };
+    let mut stage = TestState { state: ControlState::new(limits), ..TestState::default() };
+    let mut own = Vec::new();
+    let refused = (0..404).find_map(|user| {
+        loop {
+            match grant_of(&mut stage, "evil", &format!("eve{user}")) {
+                Ok(lease) => own.push(lease),
+                Err(ControlRefusal::TooManyLeasesOfUser { .. }) => return None,
+                Err(refused) => return Some(refused),
+            }
+        }
+    });
+    let full = ControlRefusal::TooManyLeasesOfTenant { count_max: 300 };
+    assert_eq!((refused, own.len()), (Some(full), 300), "three quarters of the users' leases");
+    stage.state = restored(&blocks(&stage.state)).unwrap();
+    assert_eq!(grant_of(&mut stage, "evil", "new"), Err(full), "the snapshot keeps the count");
+    by(&mut stage, "eve0", &ControlCommand::Revoke { lease: own[0] }).unwrap();
+    own.push(grant_of(&mut stage, "evil", "new").unwrap());
+    assert_eq!(grant_of(&mut stage, "evil", "new"), Err(full));
+    (0..20).for_each(|_| _ = grant_of(&mut stage, "acme", "ana").unwrap());
+    stage.advance(100);
+    grant_of(&mut stage, "evil", "eve1").expect("ended leases do not count");
+}
+
 #[test]
 fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
     let limits = ControlStateLimits { leases_max: 400, ..ControlStateLimits::default() };

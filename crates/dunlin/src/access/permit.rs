@@ -95,8 +95,8 @@ impl Node {
         user.permissions().keys.command(command).map_err(forbidden)
     }
 
-    /// The command's bytes with the user if it uses a lease, and with the tenant if it writes. `None` if they stay
-    /// unchanged.
+    /// The command's bytes with the user if it uses a lease, and with the tenant if it writes or grants a lease.
+    /// `None` if they stay unchanged.
     fn bound(&self, command: &ControlCommand<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
         let encoded = |command: ControlCommand<'_>| {
             let mut bytes = Vec::new();
@@ -104,8 +104,9 @@ impl Node {
             bytes
         };
         let by_user = self.bound_to_user(command, bytes).map(encoded);
-        let writes = command.grows() || matches!(command, ControlCommand::Acquire { .. });
-        match self.user().filter(|_| writes).map(|user| user.permissions()) {
+        let counts = command.grows()
+            || matches!(command, ControlCommand::Acquire { .. } | ControlCommand::Grant { .. });
+        match self.user().filter(|_| counts).map(|user| user.permissions()) {
             Some(permissions) if !permissions.tasks.tenant.is_empty() => {
                 let tenant = permissions.tasks.tenant.as_bytes();
                 Some(encoded(ControlCommand::OfTenant {

@@ -26,6 +26,9 @@ impl From<&ControlRefusal> for Refused {
             ControlRefusal::TooManyLeasesOfUser { count_max } => {
                 Refused::limit("leases_of_user_max", count_max)
             }
+            ControlRefusal::TooManyLeasesOfTenant { count_max } => {
+                Refused::limit("leases_of_tenant_max", count_max)
+            }
             ControlRefusal::TooManyWaiters { count_max } => Refused::limit("waiters_max", count_max),
             ControlRefusal::Held { holder, token } => of(Code::LockHeld, [holder, token, 0]),
             ControlRefusal::NotHeld { lease } => of(Code::LockNotHeld, [lease, 0, 0]),

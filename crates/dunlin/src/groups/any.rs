@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dunlin_topic::{ShareGroup, SubscribeError, Topic, WorkGroup};
 
+use super::ended::HandedOut;
 use super::group::Group;
 use super::{GroupInfo, GroupKind};
 use crate::node::Node;
@@ -66,6 +67,14 @@ impl AnyGroup {
         match self {
             AnyGroup::Share(group) => group.is_lasting,
             AnyGroup::Work(group) => group.is_lasting,
+        }
+    }
+
+    /// What a `share` group has handed out in each log.
+    pub(super) fn handed_out(&self, node: &Node) -> Vec<HandedOut> {
+        match self {
+            AnyGroup::Share(group) => group.handed_out(node),
+            AnyGroup::Work(_) => Vec::new(),
         }
     }
 

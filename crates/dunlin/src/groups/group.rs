@@ -16,6 +16,7 @@ use std::task::{Wake, Waker};
 
 use dunlin_topic::{Departure, MemberId, Notice, SubscribeError, SubscribeOptions, Topic, Waiter};
 
+use super::ended::HandedOut;
 use super::error::JoinError;
 use super::machine::GroupMachine;
 use super::part::{self, GroupPartition};
@@ -134,6 +135,24 @@ impl<M: GroupMachine> Group<M> {
             state.members.insert(member, member_name.to_owned());
             Ok(member)
         })
+    }
+
+    /// A member joins that was in the group until `epoch`, at this owner or an earlier one: the group has all records
+    /// of the present epoch, also if a newer member came first.
+    pub(super) fn begin_after(&self, node: &Node, epoch: u32) {
+        self.with(node, |state, _| state.parts.iter_mut().for_each(|part| part.begin_after(epoch)));
+    }
+
+    /// Sets what earlier groups of this name have handed out.
+    pub(super) fn follow(&self, node: &Node, handed: Vec<HandedOut>) {
+        self.with(node, |state, _| {
+            state.parts.iter_mut().zip(handed).for_each(|(part, handed)| part.handed_before = handed);
+        });
+    }
+
+    /// What the group and earlier groups of this name have handed out in each log. The group has no members.
+    pub(super) fn handed_out(&self, node: &Node) -> Vec<HandedOut> {
+        self.with(node, |state, _| state.parts.iter().map(GroupPartition::handed_out).collect())
     }
 
     pub(super) fn leave(&self, node: &Node, member: MemberId, departure: Departure) {

@@ -28,6 +28,14 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
 
     fn give_up_before(&mut self, _oldest_seq: u64) {}
 
+    /// Adds records before the group's first one, which no member has received.
+    fn add_earlier(&mut self, _first: u64, _last: u64) {}
+
+    /// The records from `first` on that members have received, as ascending ranges; of a group without members.
+    fn handed_out(&self, _first: u64) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
+
     /// Whether a record could be handed out without reading the log.
     fn has_ready(&self) -> bool {
         false
@@ -92,6 +100,14 @@ impl GroupMachine for ShareGroup {
 
     fn give_up_before(&mut self, oldest_seq: u64) {
         ShareGroup::give_up_before(self, oldest_seq);
+    }
+
+    fn add_earlier(&mut self, first: u64, last: u64) {
+        ShareGroup::add_earlier(self, first, last);
+    }
+
+    fn handed_out(&self, first: u64) -> Vec<(u64, u64)> {
+        ShareGroup::handed_out(self, first)
     }
 
     fn has_ready(&self) -> bool {

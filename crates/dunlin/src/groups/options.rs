@@ -42,6 +42,9 @@ pub struct ShareOptions {
     /// Whether the member may join at another node that owns the topic. The membership then follows the topic, and
     /// records count as consumed when they arrive here. Otherwise such a member is refused.
     pub anywhere: bool,
+    /// The user for whose share the group counts if this member creates it: for a client of another node. Ignored on
+    /// a node handle of a user.
+    pub for_user: Option<String>,
     /// Records taken at once. More records reduce the cost of each. But they wait here while other members
     /// may be idle, and are lost with this member.
     pub ahead: u32,
@@ -56,6 +59,7 @@ impl Default for ShareOptions {
             registered: false,
             lasting: true,
             anywhere: false,
+            for_user: None,
             ahead: 1,
         }
     }

@@ -7,6 +7,7 @@ use dunlin_topic::{
     SubscribeOptions,
 };
 
+use super::ended::HandedOut;
 use super::feed::GroupReader;
 use super::machine::GroupMachine;
 
@@ -15,6 +16,10 @@ use super::machine::GroupMachine;
 pub(super) struct GroupPartition<M> {
     pub(super) cursor: Cursor,
     pub(super) machine: M,
+    /// Position of the group's first record.
+    begun: Position,
+    /// Records that earlier groups of this name have handed out.
+    pub(super) handed_before: HandedOut,
     /// Whether the log was deleted and read to its end.
     pub(super) ended: bool,
     /// A dead letter that its topic has refused for now.
@@ -35,13 +40,12 @@ pub(super) fn cursor_after(
     epoch: u32,
 ) -> Result<Cursor, SubscribeError> {
     loop {
-        let is_over = log.last().epoch > epoch;
-        // A position after every possible record of the epoch.
-        let end = Position { epoch, seq: u64::MAX - 1 };
-        let start = if is_over { Start::After(end) } else { Start::Latest };
+        let first = log.first_after_epoch(epoch);
+        let before = |first: Position| Start::After(Position { seq: first.seq - 1, ..first });
+        let start = first.map_or(Start::Latest, before);
         let cursor = cursor(log, &SubscribeOptions { start, ..options.clone() })?;
         // The next epoch may have begun in between, with records that belong to the group.
-        if is_over || cursor.next().epoch <= epoch {
+        if first.is_some() || cursor.next().epoch <= epoch {
             return Ok(cursor);
         }
     }
@@ -59,8 +63,37 @@ impl<M: GroupMachine> GroupPartition<M> {
         {
             notices.push(changed);
         }
-        let machine = machine(cursor.next().seq - 1);
-        Ok(GroupPartition { cursor, machine, ended: false, pending: None, last_epoch: None })
+        let begun = cursor.next();
+        let machine = machine(begun.seq - 1);
+        let handed_before = HandedOut::default();
+        Ok(GroupPartition {
+            cursor,
+            machine,
+            begun,
+            handed_before,
+            ended: false,
+            pending: None,
+            last_epoch: None,
+        })
+    }
+
+    /// Adds the first records of the present epoch, if the group began after them. A member of the group until
+    /// `epoch` joins: the group's earlier members are owed everything of the epochs that followed. Records of epochs
+    /// between the two may have been delivered at another node.
+    pub(super) fn begin_after(&mut self, epoch: u32) {
+        let start = self.cursor.log().epoch_start();
+        if epoch >= start.epoch || self.begun.epoch != start.epoch || self.begun.seq <= start.seq {
+            return;
+        }
+        let missing = self.handed_before.missing(start.epoch, start.seq, self.begun.seq - 1);
+        missing.into_iter().for_each(|(first, last)| self.machine.add_earlier(first, last));
+        self.begun = start;
+    }
+
+    /// The records of the group's first epoch that it and earlier groups of this name have handed out. The group has
+    /// no members.
+    pub(super) fn handed_out(&self) -> HandedOut {
+        self.handed_before.with(self.begun.epoch, self.machine.handed_out(self.begun.seq))
     }
 
     /// The reader of the log, and the state machine.

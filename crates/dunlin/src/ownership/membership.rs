@@ -26,17 +26,26 @@ use crate::refusal::Refused;
 const UNREAD_RECORDS_MAX: usize = 1_024;
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
+/// How a member joins a share group at another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteMemberOptions {
+    /// The group's name.
+    pub group: String,
+    /// The member's name, which operators see.
+    pub member: String,
+    /// The user for whose share the group counts if this member creates it.
+    pub user: Option<String>,
+    /// Whether the group remains when its last member has left.
+    pub lasting: bool,
+}
+
 /// A membership in a share group of a topic that another node owns.
 #[derive(Debug)]
 pub struct RemoteMembership {
     /// The topic's name.
     pub topic: String,
-    /// The group's name.
-    pub group: String,
-    /// The member's name, which operators see.
-    pub member: String,
-    /// Whether the group remains when its last member has left.
-    pub lasting: bool,
+    /// The group and its member.
+    pub options: RemoteMemberOptions,
     route: Weak<Route>,
     /// The waiter and token notified when there is something for the member.
     news: (Arc<Waiter>, u32),
@@ -46,6 +55,8 @@ pub struct RemoteMembership {
 #[derive(Debug)]
 struct State {
     start: Start,
+    /// The volatile topic's epoch when the membership began; 0 for a durable topic.
+    begun_in: u32,
     /// The epoch of the owner that was asked for the membership, while that owner has it.
     asked: Option<u32>,
     /// The epoch of the owner that was asked last; 0 for never.
@@ -85,13 +96,14 @@ impl Ownership {
     pub(crate) fn join_elsewhere(
         self: &Arc<Ownership>,
         topic: &Topic,
-        (group, member, lasting): (&str, &str, bool),
+        options: RemoteMemberOptions,
         start: Start,
         news: (Arc<Waiter>, u32),
     ) -> Option<Arc<RemoteMembership>> {
         let route = self.route(topic.name())?;
         let state = State {
             start,
+            begun_in: route.volatile_epoch().unwrap_or(0),
             asked: None,
             asked_last: 0,
             unread: VecDeque::new(),
@@ -104,9 +116,7 @@ impl Ownership {
         };
         let membership = Arc::new(RemoteMembership {
             topic: topic.name().to_owned(),
-            group: group.to_owned(),
-            member: member.to_owned(),
-            lasting,
+            options,
             route: Arc::downgrade(&route),
             news,
             state: Mutex::new(state),
@@ -311,12 +321,18 @@ impl State {
     /// An owner's response names the epoch of its logs. If the topic moves at that moment, this is the next owner's
     /// epoch, from which the group has no record. The group then begins after the epoch of the owner that received
     /// the request.
+    ///
+    /// A member of new records that no owner has accepted receives the records of the owner's epoch if that epoch began
+    /// after the membership.
     fn turn_to(&mut self, epoch: u32) {
-        if let Start::After(after) = &mut self.start
-            && after.epoch >= epoch
-            && (1..epoch).contains(&self.asked_last)
-        {
-            after.epoch = self.asked_last;
+        match &mut self.start {
+            Start::After(after) if after.epoch >= epoch && (1..epoch).contains(&self.asked_last) => {
+                after.epoch = self.asked_last;
+            }
+            Start::Latest if (1..epoch).contains(&self.begun_in) => {
+                self.start = Start::After(Position { epoch: self.begun_in, seq: 0 });
+            }
+            _ => {}
         }
         self.asked_last = epoch;
     }
@@ -346,6 +362,7 @@ mod tests {
     fn membership() -> RemoteMembership {
         let state = State {
             start: Start::Latest,
+            begun_in: 3,
             asked: None,
             asked_last: 0,
             unread: VecDeque::new(),
@@ -358,9 +375,12 @@ mod tests {
         };
         RemoteMembership {
             topic: "t".to_owned(),
-            group: "g".to_owned(),
-            member: "m".to_owned(),
-            lasting: false,
+            options: RemoteMemberOptions {
+                group: "g".to_owned(),
+                member: "m".to_owned(),
+                user: None,
+                lasting: false,
+            },
             route: Weak::new(),
             news: (Waiter::new(), 0),
             state: Mutex::new(state),
@@ -415,6 +435,20 @@ mod tests {
         member.ended(&SubscribeError::Closed);
         member.come_here(9);
         assert!(member.has_news() && !member.begin_asking(9));
+    }
+
+    /// All records of the next owner's epoch are newer than the membership.
+    #[test]
+    fn unaccepted_member_starts_after_the_epoch_in_which_it_began() {
+        let member = membership();
+        assert!(member.begin_asking(3));
+        assert_eq!(member.start(), Start::Latest, "the epoch may have older records");
+        member.ended(&SubscribeError::Closed);
+        assert!(member.begin_asking(5));
+        assert_eq!(member.start(), after(3));
+        member.ended(&SubscribeError::Closed);
+        member.come_here(9);
+        assert_eq!(member.start(), after(3));
     }
 
     /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the same.

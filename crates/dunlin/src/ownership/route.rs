@@ -137,6 +137,11 @@ impl Route {
         (state.owner, state.epoch)
     }
 
+    /// The epoch of a volatile topic. A durable topic begins epochs without the cluster.
+    pub(super) fn volatile_epoch(&self) -> Option<u32> {
+        (self.kind == TopicKind::Volatile).then(|| self.owner().1)
+    }
+
     /// Whether the topic has records that its next owner needs.
     pub(super) fn holds_records(&self) -> bool {
         self.topic().is_some_and(|topic| topic.logs().iter().any(|log| log.info().next_seq > 1))

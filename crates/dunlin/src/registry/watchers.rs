@@ -3,19 +3,22 @@
 //! A watcher ends when the last user drops its [`NewLogs`]. A sweep removes ended watchers when their number has
 //! doubled since the last sweep, or after several refusals. The cost of sweeping is constant for each added watcher.
 //!
-//! Limits: `watchers_max`; one more is refused.
+//! Limits: `watchers_max`; one more is refused. The users of one tenant may have [`TENANT_SHARE`] times what is free.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use dunlin_topic::{NewLogs, Pattern, PatternIndex};
 
-use crate::access::User;
+use crate::access::{TENANT_SHARE, User};
 use crate::error::TopicError;
 
 #[derive(Debug)]
 pub(super) struct Watchers {
     by_pattern: PatternIndex<Vec<Watcher>>,
     watchers: usize,
+    /// The number of watchers of each tenant.
+    of_tenant: HashMap<Arc<str>, usize>,
     /// Number of watchers at which a sweep removes ended ones.
     sweep_at: usize,
     watchers_max: usize,
@@ -29,6 +32,8 @@ struct Watcher {
     newcomers: Weak<NewLogs>,
     /// The user whose permissions filter new topics.
     user: Option<Arc<dyn User>>,
+    /// The user's tenant, unless it has no name.
+    tenant: Option<Arc<str>>,
 }
 
 const SWEEP_AT_LEAST: usize = 64;
@@ -40,6 +45,7 @@ impl Watchers {
         Watchers {
             by_pattern: PatternIndex::new(),
             watchers: 0,
+            of_tenant: HashMap::new(),
             sweep_at: SWEEP_AT_LEAST,
             watchers_max,
             refused: 0,
@@ -53,14 +59,23 @@ impl Watchers {
         newcomers: &Arc<NewLogs>,
         user: Option<Arc<dyn User>>,
     ) -> Result<(), TopicError> {
-        self.refused += usize::from(self.watchers >= self.watchers_max);
+        let permissions = user.as_ref().map(|user| user.permissions());
+        let tenant = permissions.as_ref().map_or("", |permissions| &permissions.tasks.tenant);
+        self.refused += usize::from(self.check_room(tenant).is_err());
         if self.watchers >= self.sweep_at || self.refused > self.watchers / REFUSED_PER_SWEEP {
             self.sweep();
         }
-        if self.watchers >= self.watchers_max {
-            return Err(TopicError::Limit { limit: "watchers_max", value: self.watchers_max as u64 });
+        self.check_room(tenant)?;
+        let tenant = (!tenant.is_empty()).then(|| {
+            self.of_tenant
+                .get_key_value(tenant)
+                .map_or_else(|| Arc::from(tenant), |(known, _)| Arc::clone(known))
+        });
+        if let Some(tenant) = &tenant {
+            *self.of_tenant.entry(Arc::clone(tenant)).or_default() += 1;
         }
-        let watcher = Watcher { pattern: pattern.clone(), newcomers: Arc::downgrade(newcomers), user };
+        let watcher =
+            Watcher { pattern: pattern.clone(), newcomers: Arc::downgrade(newcomers), user, tenant };
         match self.by_pattern.get_mut(pattern) {
             Some(others) => others.push(watcher),
             None => {
@@ -86,14 +101,31 @@ impl Watchers {
         });
     }
 
+    /// Fails if the node or the tenant may not have another watcher.
+    fn check_room(&self, tenant: &str) -> Result<(), TopicError> {
+        let refused = |limit, value: usize| Err(TopicError::Limit { limit, value: value as u64 });
+        let free = self.watchers_max.saturating_sub(self.watchers);
+        match self.of_tenant.get(tenant) {
+            _ if free == 0 => refused("watchers_max", self.watchers_max),
+            Some(&count) if count >= free.saturating_mul(TENANT_SHARE) => {
+                refused("watchers_of_tenant_max", count)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn sweep(&mut self) {
         let mut left = 0;
+        let mut of_tenant = HashMap::<Arc<str>, usize>::new();
         self.by_pattern.retain(|watchers| {
             watchers.retain(|watcher| watcher.newcomers.strong_count() > 0);
             left += watchers.len();
+            for tenant in watchers.iter().filter_map(|watcher| watcher.tenant.as_ref()) {
+                *of_tenant.entry(Arc::clone(tenant)).or_default() += 1;
+            }
             !watchers.is_empty()
         });
-        self.watchers = left;
+        (self.watchers, self.of_tenant) = (left, of_tenant);
         self.refused = 0;
         self.sweep_at = (2 * left).max(SWEEP_AT_LEAST);
     }

@@ -187,8 +187,8 @@ impl TaskShard {
         Ok(())
     }
 
-    /// After a restore, begins an epoch of events later than the present one. Skips fencing tokens that workers may have
-    /// from the time after the backup.
+    /// After a restore, begins an epoch of events later than the present one. Skips fencing tokens and ids that workers
+    /// and clients may have from the time after the backup.
     pub async fn begin_restored(&self) -> Result<(), TasksError> {
         let (mut commands, unix_ms) = (Commands::default(), now_ns() / 1_000_000);
         commands.push_with(|out| TaskCommand::BeginRestored { unix_ms }.encode(out));

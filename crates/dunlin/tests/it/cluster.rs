@@ -56,6 +56,8 @@ struct TestHub {
     /// Nodes whose requests for an owner get no response, and whether one was made.
     unanswered_by: Mutex<HashSet<u64>>,
     is_asking: AtomicBool,
+    /// Forwarded batches that a test answers itself; `None` delivers them.
+    caught: Mutex<Option<Vec<InFlightBatch>>>,
 }
 
 /// The other nodes as one node sees them.
@@ -126,6 +128,11 @@ impl PeerNodes for NodePeers {
     }
 
     fn forward_batch(&self, to: u64, run: InFlightBatch) {
+        if let Some(hall) = self.hall.upgrade()
+            && let Some(caught) = &mut *hall.caught.lock().unwrap()
+        {
+            return caught.push(run);
+        }
         let mut lanes = self.lanes.lock().unwrap();
         let lane = lanes.entry(to).or_insert_with(|| {
             let (send, receive) = mpsc::channel::<InFlightBatch>();
@@ -253,6 +260,7 @@ impl TestCluster {
             moves_before_feed: Mutex::default(),
             unanswered_by: Mutex::default(),
             is_asking: AtomicBool::default(),
+            caught: Mutex::default(),
         });
         let limits = OwnershipLimits { unread_max: Duration::from_millis(200), ..limits };
         let stage = TestCluster { hall, limits };

@@ -455,8 +455,8 @@ fn keys_and_tasks_from_a_backup_begin_a_new_epoch() {
     }
 }
 
-/// A new lease, the fencing token of its lock, and the revision of a write.
-fn next_numbers(node: &Node) -> [u64; 3] {
+/// A new lease, the fencing token of its lock, the revision of a write, and the id of a task.
+fn next_numbers(node: &Node) -> [u64; 4] {
     let control = node.control().unwrap();
     let granted = block_on(control.ask(&state::ControlCommand::Grant { ttl_ms: 60_000 })).unwrap();
     let state::ControlReply::Granted { lease, .. } = granted else { panic!("{granted:?}") };
@@ -465,11 +465,16 @@ fn next_numbers(node: &Node) -> [u64; 3] {
     let changed = block_on(control.ask(&put)).unwrap();
     let state::ControlReply::Changed { revision, .. } = changed else { panic!("{changed:?}") };
     block_on(control.ask(&state::ControlCommand::Revoke { lease })).unwrap();
-    [lease, token, revision]
+    let tasks = node.tasks().unwrap();
+    block_on(tasks.ask(&scheduler::TaskCommand::Found { tenant: b"tenant" })).unwrap();
+    let new = vec![scheduler::NewTask::new(b"kind", b"")];
+    let submitted = block_on(tasks.ask(&scheduler::TaskCommand::Submit { tenant: b"tenant", tasks: new }));
+    let Ok(scheduler::CommandReply::Submitted { tasks, .. }) = submitted else { panic!("{submitted:?}") };
+    [lease, token, revision, tasks[0].task]
 }
 
 #[test]
-fn restored_node_reuses_no_lease_token_or_revision() {
+fn restored_node_gives_no_lease_token_revision_or_task_again() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, _) = open(&dir);

@@ -390,6 +390,11 @@ impl ClusterMember {
         }
     }
 
+    /// Why the cluster no longer accepts this node.
+    pub(super) fn expelled(&self) -> Option<&str> {
+        self.expelled.get().map(String::as_str)
+    }
+
     /// Why this node has left the cluster permanently.
     pub(super) fn ended(&self) -> Option<String> {
         let stopped =

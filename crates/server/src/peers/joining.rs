@@ -21,13 +21,15 @@ pub(super) struct RemoteJoin {
 impl RemoteJoin {
     /// Requests the membership at once, before anything that this node sends later.
     pub(super) fn begin(client: &Client, membership: Arc<RemoteMembership>) -> Option<RemoteJoin> {
-        let group = Group { topic: &membership.topic, name: &membership.group };
+        let wanted = &membership.options;
+        let group = Group { topic: &membership.topic, name: &wanted.group };
         let options = GroupOptions {
-            member: membership.member.clone(),
+            member: wanted.member.clone(),
             kind: GroupKind::Share,
             start: membership.start(),
-            ends_with_last: !membership.lasting,
+            ends_with_last: !wanted.lasting,
             gives_back: true,
+            for_user: wanted.user.clone().unwrap_or_default(),
             ..GroupOptions::default()
         };
         match client.join_at_once(group, options) {

@@ -2,6 +2,7 @@
 //! The agreed state is a single one here; other tests cover replication.
 
 mod nats;
+mod owner_changes;
 mod publishers;
 mod replies;
 mod requests;

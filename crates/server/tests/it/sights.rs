@@ -9,8 +9,8 @@ use dunlin::space::behaviour::Oscillate;
 use dunlin::space::{Entity, Host, Partition, RegionAuthority, RegionId, RegionSetup, WorldBox as Box3};
 use dunlin::{Config, Node};
 use dunlin_client::space::{
-    CommandError, EntityCommand, EntityId, SceneChange, Schema, SurroundingsWatch, Viewer, VisibilityRule,
-    World,
+    CommandError, EntityCommand, EntityId, SceneChange, Schema, SurroundingsWatch, ViewError, Viewer,
+    VisibilityRule, World,
 };
 use dunlin_server::Server;
 use dunlin_server::space::{Secret, Space, SpaceConfig, SpaceEndpoint, SpaceLimits, TickPace, WorldPeer};
@@ -228,15 +228,15 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     let of = |position| EntityCommand { position: Some(position), ..EntityCommand::<3>::of(CENTER) };
     let refused = world.command(&of([900.0; 3]), PATIENCE).unwrap_err();
     assert!(
-        matches!(&refused, CommandError::Refused(why) if why.contains("outside of the world")),
+        matches!(&refused, CommandError::Invalid(why) if why.contains("outside of the world")),
         "{refused}"
     );
     let refused = world.command(&of([f32::NAN; 3]), PATIENCE).unwrap_err();
-    assert!(matches!(&refused, CommandError::Refused(why) if why.contains("not finite")), "{refused}");
+    assert!(matches!(&refused, CommandError::Invalid(why) if why.contains("not finite")), "{refused}");
     let nobody = EntityCommand { kind: Some(1), ..EntityCommand::<3>::of(EntityId(ENTITIES)) };
     assert_eq!(world.command(&nobody, PATIENCE).unwrap_err(), CommandError::Unknown(EntityId(ENTITIES)));
     let flat = EntityCommand { kind: Some(1), ..EntityCommand::<2>::of(CENTER) };
-    assert!(matches!(world.command(&flat, PATIENCE).unwrap_err(), CommandError::Refused(_)));
+    assert!(matches!(world.command(&flat, PATIENCE).unwrap_err(), CommandError::Invalid(_)));
 
     // A region that has begun, but has no owner at present, may have the entity.
     connect(&stage.keys.1).kv().put(format!("space/{NAME}/began/3"), "1").unwrap();
@@ -270,9 +270,12 @@ fn sight_with_an_invalid_radius_is_refused() {
             match viewer.next_timeout(PATIENCE) {
                 Ok(Some(_)) => {}
                 Ok(None) => panic!("nothing is said"),
-                Err(refused) => break refused.to_string(),
+                Err(refused) => break refused,
             }
         };
-        assert!(refused.contains("the radius of a viewer is"), "{refused}");
+        assert!(
+            matches!(&refused, ViewError::Invalid(why) if why.contains("the radius of a viewer is")),
+            "{refused}"
+        );
     }
 }

@@ -69,6 +69,11 @@ impl StateRestore {
                 if !fields.rest.is_empty() {
                     head.read_more(fields)?;
                 }
+                if !fields.rest.is_empty() {
+                    let [tasks, workers] = Layout::read(fields)?;
+                    state.tasks.set_generation_min(tasks);
+                    state.workers.set_generation_min(workers);
+                }
             }
             NAMES => {
                 let name = <&[u8]>::read(fields)?;

@@ -1,5 +1,8 @@
 //! The life of a task.
 
+use std::collections::BTreeSet;
+
+use super::snapshots::{blocks, restored};
 use super::*;
 
 #[test]
@@ -69,6 +72,43 @@ fn restored_scheduler_issues_much_higher_fencing_tokens() {
     let after = scene.one_start();
     assert_eq!(after.token, before.token + 1_000_000_001);
     scene.complete(&before, 1).unwrap();
+}
+
+/// Each round continues a backup, and gives ids to tasks and a worker that the backup does not know.
+#[test]
+fn restore_gives_no_task_or_worker_id_again() {
+    let mut scene = Scene::new();
+    // Ids of tasks and of workers are numbered apart.
+    let (mut given, mut workers) = (BTreeSet::new(), BTreeSet::from([scene.join(1)]));
+    for round in 0..4 {
+        let dead_letter = |scene: &mut Scene| {
+            let task = scene.plain();
+            let start = scene.one_start();
+            scene.fail(&start, false).unwrap();
+            task
+        };
+        assert!(given.insert(dead_letter(&mut scene)));
+        let backup = blocks(&scene.state);
+        for _ in 0..5 {
+            // Frees the slot of a task that the backup has, and then those of later ones.
+            scene.done(TaskCommand::Discard { tenant: b"a", count: 0 });
+            let task = dead_letter(&mut scene);
+            assert!(given.insert(task), "{task:x} in round {round}");
+        }
+        let new = scene.submit_all("a", vec![NewTask { not_before_ms: u64::MAX >> 1, ..work() }; 3]);
+        for id in new {
+            assert!(given.insert(id), "{id:x} in round {round}");
+        }
+        assert!(workers.insert(scene.join(0)), "a worker in round {round}");
+        if round < 2 {
+            assert!(given.iter().all(|id| *id < 1 << 53), "a JSON number holds the ids after one restore");
+        }
+        scene = Scene { state: restored(&backup).unwrap(), ..Scene::default() };
+        scene.done(TaskCommand::BeginRestored { unix_ms: 1 });
+        let kept = blocks(&scene.state);
+        scene.state = restored(&kept).unwrap();
+        assert_eq!(blocks(&scene.state), kept);
+    }
 }
 
 #[test]

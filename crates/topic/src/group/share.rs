@@ -61,6 +61,28 @@ impl ShareGroup {
         Ok(())
     }
 
+    /// Adds records before the group's first one, which no member has received.
+    pub fn add_earlier(&mut self, first: u64, last: u64) {
+        self.returned.push_back((first, last));
+        self.returned.make_contiguous().sort_unstable();
+    }
+
+    /// The records from `first` on that members have received, as ascending ranges; of a group without members.
+    pub fn handed_out(&self, first: u64) -> Vec<(u64, u64)> {
+        let mut handed = Vec::new();
+        let mut next = first;
+        for &(left_first, left_last) in &self.returned {
+            if left_first > next {
+                handed.push((next, left_first - 1));
+            }
+            next = next.max(left_last + 1);
+        }
+        if next <= self.fed_through {
+            handed.push((next, self.fed_through));
+        }
+        handed
+    }
+
     /// Reports that the log has dropped a record that was just given to the member.
     pub fn give_up(&mut self, member: MemberId, seq: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.pop();

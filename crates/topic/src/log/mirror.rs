@@ -223,6 +223,19 @@ fn after(at: Position) -> Position {
 }
 
 impl Mirror {
+    /// The first sequence of the present epoch.
+    pub(super) fn first_seq(&self) -> u64 {
+        self.first_seq.max(1)
+    }
+
+    /// Position of the first known record of the epochs after `epoch`, if that is in a past epoch or begins the next.
+    pub(super) fn first_after(&self, epoch: u32, oldest: impl FnOnce() -> Position) -> Option<Position> {
+        if self.past.front().is_some_and(|first| first.epoch > epoch) {
+            return Some(oldest());
+        }
+        self.past.iter().map(|past| past.after).find(|first| first.epoch > epoch)
+    }
+
     /// Whether the log is a mirror that subscribers share.
     fn is_shared(&self) -> bool {
         !self.is_own && !self.private

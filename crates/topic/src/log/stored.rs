@@ -144,6 +144,17 @@ impl DiskProgress {
         self.epochs.get(after.saturating_sub(1)).map_or(0, |start| start.epoch)
     }
 
+    /// The first sequence of this epoch, if the epoch is known.
+    pub(super) fn first_of(&self, epoch: u32) -> Option<u64> {
+        self.epochs.iter().rev().find(|start| start.epoch == epoch).map(|start| start.first_seq)
+    }
+
+    /// Position of the first known record of the epochs after `epoch`.
+    pub(super) fn first_after(&self, epoch: u32) -> Option<Position> {
+        let start = self.epochs.iter().find(|start| start.epoch > epoch)?;
+        Some(Position { epoch: start.epoch, seq: start.first_seq })
+    }
+
     /// The last known sequence of the past epoch of `next`, and the start of the epoch after it.
     pub(super) fn end_of(&self, next: Position) -> Option<(u64, EpochStart)> {
         let after = self.epochs.partition_point(|start| start.epoch <= next.epoch);

@@ -7,7 +7,7 @@ use dunlin_topic::{Event, Frame, Notice, Position, Record, SubscribeError, Topic
 
 use crate::groups::options::ShareOptions;
 use crate::node::Node;
-use crate::ownership::{RemoteEnd, RemoteEvent, RemoteMembership};
+use crate::ownership::{RemoteEnd, RemoteEvent, RemoteMemberOptions, RemoteMembership};
 
 /// A member of a group at another node.
 #[derive(Debug)]
@@ -33,8 +33,13 @@ impl RemoteMember {
         news: &(Arc<Waiter>, u32),
     ) -> Option<RemoteMember> {
         let topic = node.topic(topic)?;
-        let who = (group, options.member.as_str(), options.lasting);
-        let membership = node.ownership()?.join_elsewhere(&topic, who, options.start, news.clone())?;
+        let member = RemoteMemberOptions {
+            group: group.to_owned(),
+            member: options.member.clone(),
+            user: node.user().map(|user| user.name().to_owned()),
+            lasting: options.lasting,
+        };
+        let membership = node.ownership()?.join_elsewhere(&topic, member, options.start, news.clone())?;
         Some(RemoteMember {
             topic,
             membership,
@@ -51,7 +56,7 @@ impl RemoteMember {
     }
 
     pub(super) fn group(&self) -> &str {
-        &self.membership.group
+        &self.membership.options.group
     }
 
     pub(super) fn lost(&self) -> u64 {

@@ -68,3 +68,36 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
         assert_eq!(all, in_order, "moved to node {to}, with a producer: {has_producer}");
     }
 }
+
+/// A past bug: the relay to a deleted topic also refused records for the next topic of the name, as long as publishers
+/// kept it busy, because each record joined the flight of those before it.
+#[test]
+fn records_after_a_closed_topic_wait_for_a_new_flight() {
+    let stage = TestCluster::of(2);
+    stage.topic_at(2, "t");
+    let node = stage.node(1);
+    *stage.hall.caught.lock().unwrap() = Some(Vec::new());
+    let caught = || std::mem::take(stage.hall.caught.lock().unwrap().as_mut().unwrap());
+    for text in ["1", "2"] {
+        send(&node, text, None);
+    }
+    let mut flight = caught().into_iter();
+    let (first, second) = (flight.next().unwrap(), flight.next().unwrap());
+    let number = first.flight;
+    assert_eq!(second.flight, number);
+    first.answer(Err(PublishError::Closed));
+    // The second record keeps the flight open. A record leaves at once, or not before the flight has ended.
+    send(&node, "3", None);
+    assert!(caught().is_empty(), "the relay would refuse the record");
+    second.answer(Err(PublishError::Closed));
+    let mut later = Vec::new();
+    until("the record is sent", || {
+        later.extend(caught());
+        !later.is_empty()
+    });
+    assert!(later[0].flight > number, "over a new relay");
+    *stage.hall.caught.lock().unwrap() = None;
+    let subscriber = &mut stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
+    later.into_iter().for_each(|run| deliver(&Arc::downgrade(&stage.hall), 1, 2, run));
+    assert_eq!(told(subscriber, 1), ["3"]);
+}

@@ -107,7 +107,8 @@ impl Session {
             _ => None,
         };
         let lasting = join.attempts_max & JoinGroup::ENDS_WITH_LAST == 0;
-        let options = ShareOptions { after_epoch, lasting, ..share_options(join) };
+        let for_user = (!join.dead_letter.is_empty()).then(|| join.dead_letter.to_owned());
+        let options = ShareOptions { after_epoch, lasting, for_user, ..share_options(join) };
         self.node.join_share_waking(join.topic, join.group, &options, news)
     }
 

@@ -370,6 +370,28 @@ fn token_grants_the_permissions_of_its_user() {
 }
 
 #[test]
+fn leases_count_for_their_tenant_on_every_listener() {
+    let guarded =
+        Guarded::new(&USERS.replace("[users.ana]", "[tenants.acme]\n[users.ana]\ntenant = \"acme\""));
+    let counted = || {
+        let control = guarded.node.control().unwrap();
+        control.with(|state| state.leases_of_tenant(b"acme")).unwrap()
+    };
+    let ana_kv = kv_of(&guarded, "ana");
+    let lease = ana_kv.lease(PATIENCE).unwrap();
+    assert_eq!(counted(), 1);
+    let granted = guarded.http("POST", "/v1/leases", &basic("ana", PASSWORD), b"{\"ttl_ms\":600000}");
+    assert_eq!((granted.status / 100, counted()), (2, 2), "{granted:?}");
+    run(async {
+        let mut kv = connect_kv(&guarded.server).await;
+        kv.lease_grant(ana(v1::LeaseGrantRequest { ttl_ms: 600_000 })).await.unwrap();
+    });
+    assert_eq!(counted(), 3);
+    ana_kv.command(&ControlCommand::Revoke { lease: lease.id() }).unwrap();
+    assert_eq!(counted(), 2);
+}
+
+#[test]
 fn lease_of_another_user_is_missing_through_every_listener() {
     let guarded =
         Guarded::new(&format!("{USERS}[users.bob]\npassword = \"HASH\"\nkeys = [\"b/*\", \"$lock/b/*\"]\n"));

@@ -212,6 +212,36 @@ fn one_user_cannot_use_up_all_groups() {
     join(&bob, groups_max).unwrap();
 }
 
+/// A past bug: one tenant's subscriptions to patterns without topics could use up the node's limit.
+#[test]
+fn one_tenant_cannot_use_up_waiting_subscriptions() {
+    let may = "password = \"HASH\"\nsubscribe = [\">\"]\n";
+    let users: String =
+        ["eve1", "eve2"].map(|name| format!("[users.{name}]\ntenant = \"evil\"\n{may}")).concat();
+    let of_acme = format!("[users.ana]\ntenant = \"acme\"\n{may}");
+    let limits = NodeLimits { watchers_max: 40, ..NodeLimits::default() };
+    let node = Node::start(Config { limits, ..Config::default() }).unwrap();
+    let guarded = Guarded::over(node, &format!("[tenants.evil]\n[tenants.acme]\n{users}{of_acme}"), |_| ());
+    let clients = ["eve1", "eve2"].map(|user| guarded.by_password(user));
+    let subscribe =
+        |client: &Client, number: usize| client.subscribe(&format!("none.{number}.*"), Default::default());
+    let mut subscribers = Vec::new();
+    let refused = (0..41).find_map(|number| match subscribe(&clients[number % 2], number) {
+        Ok(subscriber) => {
+            subscribers.push(subscriber);
+            None
+        }
+        Err(refused) => Some(refused.to_string()),
+    });
+    let refused = refused.unwrap();
+    assert!(refused.contains("watchers_of_tenant_max"), "{refused}");
+    assert_eq!(subscribers.len(), 30);
+    let ana = guarded.by_password("ana");
+    let _others = subscribe(&ana, 100).expect("other tenants have room");
+    drop(subscribers);
+    until("ended subscriptions do not count", || subscribe(&clients[0], 101).is_ok());
+}
+
 /// A past bug: four users of one tenant could take all groups, which remain for an hour without a member.
 #[test]
 fn one_tenant_cannot_use_up_all_groups() {

@@ -7,9 +7,12 @@ use std::thread;
 
 use dunlin::journal::FakeDisk;
 use dunlin::state::ControlCommand;
-use dunlin::topic::{Durable, Event, Publish, Subscribe, TopicConfig, Waiter};
-use dunlin::{Config, Node, ShareMember, ShareOptions};
+use dunlin::topic::{Budget, Durable, Event, Pattern, Publish, Subscribe, Topic, TopicConfig, Waiter};
+use dunlin::{
+    Config, Node, NodeLimits, Permissions, Rule, ShareMember, ShareOptions, TaskRule, TopicError, User, Users,
+};
 use dunlin_wait::{PATIENCE, until};
+use tokio::sync::watch;
 
 use super::TestCluster;
 use crate::nats_refusals::reported;
@@ -290,6 +293,96 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
         count += 2 * RECORDS;
         read_until(&mut members, "each record is given to a member", &|seen| seen == count);
     }
+}
+
+/// Users with all permissions, each of the tenant before the `-` of its name.
+#[derive(Debug)]
+struct TenantUsers(Arc<Budget>);
+
+#[derive(Debug)]
+struct TenantUser {
+    name: String,
+    permissions: Arc<Permissions>,
+    budget: Arc<Budget>,
+}
+
+impl Users for TenantUsers {
+    fn user(&self, name: &str) -> Option<Arc<dyn User>> {
+        let all = Rule { allow: vec![Pattern::parse(">").unwrap()], deny: Vec::new() };
+        let permissions = Permissions {
+            tenant: all.clone(),
+            subscribe: all.clone(),
+            groups: all,
+            tasks: TaskRule { tenant: name.split('-').next()?.to_owned(), ..TaskRule::default() },
+            ..Permissions::default()
+        };
+        let (permissions, budget) = (Arc::new(permissions), Arc::clone(&self.0));
+        Some(Arc::new(TenantUser { name: name.to_owned(), permissions, budget }))
+    }
+}
+
+impl User for TenantUser {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn permissions(&self) -> Arc<Permissions> {
+        Arc::clone(&self.permissions)
+    }
+
+    fn changes(&self) -> watch::Receiver<()> {
+        watch::channel(()).1
+    }
+
+    fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    fn begin_topic(&self, _: &str, _: bool) -> Result<(), TopicError> {
+        Ok(())
+    }
+
+    fn made_topic(&self, _: &Arc<Topic>) {}
+
+    fn no_topic(&self, _: &str) {}
+}
+
+#[test]
+fn group_of_another_nodes_client_counts_for_its_user() {
+    let hall = TestCluster::of(1);
+    let limits = NodeLimits { groups_max: 8, ..NodeLimits::default() };
+    hall.start_with(2, Node::start(Config { limits, ..Config::default() }).unwrap());
+    hall.topic_at(2, "jobs", TopicConfig::default());
+    let users: Arc<dyn Users> = Arc::new(TenantUsers(Budget::node(1 << 30, 0)));
+    let (owner, topic) = (hall.node(2), hall.node(2).topic("jobs").unwrap());
+    owner.set_users(Arc::downgrade(&users));
+    let join = |user: &str, group: &str| {
+        let options = ShareOptions { anywhere: true, ..ShareOptions::default() };
+        let node = hall.node(1).used_by(users.user(user).unwrap());
+        node.join_share_waking("jobs", group, &options, (Waiter::new(), 0)).unwrap()
+    };
+    let mut members = Vec::new();
+    for user in ["evil-1", "evil-2", "evil-3"] {
+        for number in 0..2 {
+            members.push(join(user, &format!("{user}.{number}")));
+            until("the group exists", || owner.groups(&topic).len() == members.len());
+        }
+    }
+    let refusal = |user: &str, group: &str| {
+        let mut member = join(user, group);
+        let mut refused = None;
+        until("the owner refuses", || {
+            refused = member.ready().err();
+            refused.is_some()
+        });
+        refused.unwrap().to_string()
+    };
+    let refused = refusal("evil-1", "more");
+    assert!(refused.contains("groups_of_user_max"), "{refused}");
+    let refused = refusal("evil-4", "more");
+    assert!(refused.contains("groups_of_tenant_max"), "{refused}");
+    members.push(join("acme-1", "first"));
+    until("another tenant has room", || owner.groups(&topic).len() == members.len());
 }
 
 /// A subscriber at another node receives the records that the owner appends after the `PONG`.

@@ -106,6 +106,23 @@ fn returned_records_dropped_by_the_log_are_lost() {
 }
 
 #[test]
+fn records_before_the_groups_first_are_given_once() {
+    let mut share = ShareGroup::new(&limits(), 10);
+    let mut source = records(11..=14);
+    let a = share.join().unwrap();
+    assert_eq!(share.take(a, &mut source), Ok(Some(11)));
+    share.add_earlier(8, 10);
+    assert!(share.has_returned());
+    assert_eq!([(); 3].map(|()| share.take(a, &mut source)), [8, 9, 10].map(|seq| Ok(Some(seq))));
+    // Received after 11.
+    share.confirm(a, 9).unwrap();
+    assert_eq!(share.take(a, &mut source), Ok(Some(12)));
+    share.give_back(a).unwrap();
+    assert_eq!(share.handed_out(8), [(8, 9), (11, 11)], "10 and 12 go to other members");
+    assert_eq!(share.position(), 9);
+}
+
+#[test]
 fn losses_of_an_empty_group_are_reported_to_its_next_member() {
     let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=2);

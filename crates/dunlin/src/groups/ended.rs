@@ -1,0 +1,131 @@
+//! Records that ended `share` groups have handed out.
+//!
+//! A member at another node joins its group at the topic's next owner some time after the owner's epoch began. Other
+//! members may have come and left by then, and their group has ended. The next group of the name hands out none of
+//! its records again.
+//!
+//! Limits: [`GROUPS_MAX`] groups, of which the oldest are forgotten, and [`RANGES_MAX`] ranges of each log.
+
+use std::collections::VecDeque;
+
+use super::Name;
+
+/// The most ended groups that are remembered.
+const GROUPS_MAX: usize = 1_024;
+/// The most ranges of a log that are remembered for one group.
+const RANGES_MAX: usize = 64;
+
+/// Records of one log's epoch that groups of one name have handed out.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HandedOut {
+    epoch: u32,
+    /// Ascending ranges.
+    ranges: Vec<(u64, u64)>,
+}
+
+/// The ended groups of a node.
+#[derive(Debug, Default)]
+pub(super) struct EndedGroups {
+    /// With the records of each log; oldest first.
+    groups: VecDeque<(Name, Vec<HandedOut>)>,
+}
+
+impl HandedOut {
+    /// Adds the ranges of a later group to those of earlier groups.
+    pub(super) fn with(&self, epoch: u32, mut ranges: Vec<(u64, u64)>) -> HandedOut {
+        ranges.extend(self.in_epoch(epoch));
+        ranges.sort_unstable();
+        while ranges.len() > RANGES_MAX {
+            // Records between two ranges then count as handed out, because none may be delivered twice.
+            let (_, last) = ranges.remove(1);
+            ranges[0].1 = ranges[0].1.max(last);
+        }
+        HandedOut { epoch, ranges }
+    }
+
+    /// The records from `first` to `last` of this epoch that were not handed out.
+    pub(super) fn missing(&self, epoch: u32, first: u64, last: u64) -> Vec<(u64, u64)> {
+        let (mut missing, mut next) = (Vec::new(), first);
+        for &(from, through) in self.in_epoch(epoch).iter().filter(|(from, _)| *from <= last) {
+            if next < from {
+                missing.push((next, from - 1));
+            }
+            next = next.max(through + 1);
+        }
+        if next <= last {
+            missing.push((next, last));
+        }
+        missing
+    }
+
+    fn in_epoch(&self, epoch: u32) -> &[(u64, u64)] {
+        if self.epoch == epoch { &self.ranges } else { &[] }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+}
+
+impl EndedGroups {
+    pub(super) fn has(&self, name: &Name) -> bool {
+        self.groups.iter().any(|(other, _)| other == name)
+    }
+
+    /// Remembers an ended group, unless it handed out nothing.
+    pub(super) fn put(&mut self, name: Name, handed: Vec<HandedOut>) {
+        if handed.iter().all(HandedOut::is_empty) {
+            return;
+        }
+        if self.groups.len() >= GROUPS_MAX {
+            self.groups.pop_front();
+        }
+        self.groups.push_back((name, handed));
+    }
+
+    /// Takes what groups of this name have handed out in each log.
+    pub(super) fn take(&mut self, name: &Name) -> Vec<HandedOut> {
+        let at = self.groups.iter().position(|(other, _)| other == name);
+        at.and_then(|at| self.groups.remove(at)).map_or_else(Vec::new, |(_, handed)| handed)
+    }
+
+    /// Forgets the groups of a topic that has moved.
+    pub(super) fn forget(&mut self, topic: &str) {
+        self.groups.retain(|((of, _), _)| of != topic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_handed_out_by_earlier_groups_are_not_missing() {
+        let first = HandedOut::default().with(7, vec![(11, 20)]);
+        let both = first.with(7, vec![(31, 40), (5, 6)]);
+        assert_eq!(both.missing(7, 1, 50), [(1, 4), (7, 10), (21, 30), (41, 50)]);
+        assert_eq!(both.missing(7, 12, 35), [(21, 30)]);
+        assert_eq!(both.missing(7, 12, 15), []);
+        assert_eq!(both.missing(8, 1, 50), [(1, 50)], "of another epoch");
+        let many = (0..2 * RANGES_MAX as u64).map(|n| (10 * n, 10 * n)).collect();
+        let (many, last) = (HandedOut::default().with(7, many), 20 * RANGES_MAX as u64);
+        assert_eq!(many.missing(7, 0, last).last(), Some(&(last - 9, last)));
+        assert_eq!(many.missing(7, 0, last).len(), RANGES_MAX);
+    }
+
+    #[test]
+    fn only_the_newest_ended_groups_are_remembered() {
+        let name = |n: usize| ("t".to_owned(), n.to_string());
+        let mut ended = EndedGroups::default();
+        ended.put(name(0), vec![HandedOut::default()]);
+        assert!(!ended.has(&name(0)), "it handed out nothing");
+        for n in 0..=GROUPS_MAX {
+            ended.put(name(n), vec![HandedOut::default().with(7, vec![(1, 2)])]);
+        }
+        assert!(!ended.has(&name(0)) && ended.has(&name(1)));
+        assert_eq!(ended.take(&name(1)).len(), 1);
+        assert!(!ended.has(&name(1)));
+        ended.forget("t");
+        assert!(!ended.has(&name(2)));
+    }
+}

@@ -1,0 +1,166 @@
+//! Members of queue groups that come back to their topic's next owner in any order.
+//!
+//! The members behave like those of NATS sessions, but read only when the test requests it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dunlin::topic::{Event, Publish, Subscribe, TopicConfig, Waiter};
+use dunlin::{ShareMember, ShareOptions};
+use dunlin_wait::until;
+
+use super::TestCluster;
+
+fn member(hall: &TestCluster, id: u64) -> ShareMember {
+    let options = ShareOptions {
+        member: id.to_string(),
+        registered: true,
+        lasting: false,
+        anywhere: true,
+        ..ShareOptions::default()
+    };
+    hall.node(id).join_share_waking("t", "workers", &options, (Waiter::new(), 0)).unwrap()
+}
+
+/// How often each number was given to the group.
+#[derive(Debug, Default)]
+struct Given(BTreeMap<u64, usize>);
+
+impl Given {
+    /// Reads what each member has now. A request for records leads a member to the topic's owner.
+    fn read(&mut self, members: &mut [&mut ShareMember]) {
+        for member in members {
+            while member.ready().unwrap() {
+                let Event::Record(record) = member.take() else { continue };
+                let number: u64 = std::str::from_utf8(record.payload()).unwrap().parse().unwrap();
+                let (partition, seq) = (record.log.partition, record.seq());
+                *self.0.entry(number).or_default() += 1;
+                member.consume(partition, seq);
+            }
+        }
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        assert!(self.0.values().all(|times| *times == 1), "given twice: {:?}", self.0);
+        self.0.keys().copied().collect()
+    }
+}
+
+fn publish(hall: &TestCluster, id: u64, numbers: std::ops::Range<u64>) {
+    let mut publisher = hall.node(id).publisher("t").unwrap();
+    for number in numbers {
+        publisher.publish(number.to_string().as_str()).unwrap();
+    }
+}
+
+fn members_at(hall: &TestCluster, id: u64) -> usize {
+    let topic = hall.node(id).topic("t").unwrap();
+    hall.node(id).groups(&topic).first().map_or(0, |group| group.members.len())
+}
+
+/// Node 3 owns the topic and dies. Node 2 becomes the owner, and node 1 does not know that yet.
+fn hall_without_its_owner(before: impl FnOnce(&Arc<TestCluster>)) -> Arc<TestCluster> {
+    let hall = TestCluster::of(3);
+    hall.topic_at(3, "t", TopicConfig::default());
+    before(&hall);
+    hall.keep_from(1);
+    hall.kill(3);
+    publish(&hall, 2, 100..110);
+    assert_eq!(hall.owner("t"), 2);
+    hall
+}
+
+#[test]
+fn older_member_gets_records_before_a_newer_members_start() {
+    let (mut old, mut given) = (None, Given::default());
+    let hall = hall_without_its_owner(|hall| {
+        old = Some(member(hall, 1));
+        until("it is a member", || members_at(hall, 3) == 1);
+        publish(hall, 3, 0..10);
+        until("it has them", || {
+            given.read(&mut [old.as_mut().unwrap()]);
+            given.numbers().len() == 10
+        });
+    });
+    let (mut old, mut new) = (old.unwrap(), member(&hall, 2));
+    publish(&hall, 2, 110..120);
+    given.read(&mut [&mut new]);
+    assert_eq!(given.numbers(), Vec::from_iter((0..10).chain(110..120)), "a new group gets new records only");
+    hall.learn(1);
+    until("both are members", || {
+        given.read(&mut [&mut old]);
+        members_at(&hall, 2) == 2
+    });
+    publish(&hall, 2, 120..130);
+    let all = Vec::from_iter((0..10).chain(100..130));
+    until("each record is given", || {
+        given.read(&mut [&mut old, &mut new]);
+        given.numbers().len() >= all.len()
+    });
+    assert_eq!(given.numbers(), all);
+}
+
+#[test]
+fn older_member_gets_nothing_that_an_ended_group_has_handed_out() {
+    let mut old = None;
+    let hall = hall_without_its_owner(|hall| {
+        old = Some(member(hall, 1));
+        until("it is a member", || members_at(hall, 3) == 1);
+    });
+    let (mut old, mut given) = (old.unwrap(), Given::default());
+    for (first, is_last) in [(110, false), (130, true)] {
+        let mut new = member(&hall, 2);
+        publish(&hall, 2, first..first + 10);
+        given.read(&mut [&mut new]);
+        new.leave();
+        hall.node(2).end_group("t", "workers");
+        if !is_last {
+            publish(&hall, 2, first + 10..first + 20);
+        }
+    }
+    assert_eq!(given.numbers(), Vec::from_iter((110..120).chain(130..140)));
+    hall.learn(1);
+    until("each record is given", || {
+        given.read(&mut [&mut old]);
+        given.numbers().len() >= 40
+    });
+    assert_eq!(given.numbers(), Vec::from_iter(100..140));
+}
+
+/// The member was answered before the next owner's epoch began.
+#[test]
+fn member_that_joins_before_the_next_owner_misses_no_record() {
+    let mut first = None;
+    let hall = hall_without_its_owner(|hall| {
+        publish(hall, 3, 0..10);
+        hall.keep_from(1);
+        hall.silence(3);
+        first = Some(member(hall, 1));
+    });
+    let (mut first, mut given) = (first.unwrap(), Given::default());
+    hall.learn(1);
+    until("each record is given", || {
+        given.read(&mut [&mut first]);
+        given.numbers().len() >= 10
+    });
+    publish(&hall, 2, 110..120);
+    until("each record is given", || {
+        given.read(&mut [&mut first]);
+        given.numbers().len() >= 20
+    });
+    assert_eq!(given.numbers(), Vec::from_iter(100..120));
+}
+
+#[test]
+fn first_member_ever_gets_no_record_from_before_it_joined() {
+    let hall = hall_without_its_owner(|hall| publish(hall, 3, 0..10));
+    hall.learn(1);
+    let (mut first, mut given) = (member(&hall, 1), Given::default());
+    until("it is a member", || members_at(&hall, 2) == 1);
+    publish(&hall, 2, 110..120);
+    until("each record is given", || {
+        given.read(&mut [&mut first]);
+        given.numbers().last() == Some(&119)
+    });
+    assert_eq!(given.numbers(), Vec::from_iter(110..120));
+}
