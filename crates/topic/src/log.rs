@@ -173,6 +173,8 @@ struct Rare {
     /// The state of a mirror; present only if another process owns the log or owned it before.
     mirror: Option<Box<Mirror>>,
     losses: LossCounters,
+    /// When this process became the owner: the position of its first record, and the append time of the record before.
+    owned_from: (Position, u64),
     /// Payloads by reference of dropped segments; they are dropped outside the lock.
     remains: Vec<Bytes>,
 }
@@ -245,6 +247,8 @@ impl Log {
             state.epoch = recovered.epochs.last().map_or(state.epoch, |start| start.epoch);
             state.next_seq = recovered.next_seq;
             state.last_append_ns = recovered.last_append_ns;
+            let first = Position { epoch: state.epoch, seq: state.next_seq };
+            state.rare().owned_from = (first, recovered.last_append_ns);
             state.rare().stored = Some(Box::new(DiskProgress::new(recovered, store)));
         }
         self
@@ -396,6 +400,7 @@ impl LogContents {
                 reducer: None,
                 mirror: None,
                 losses: LossCounters::default(),
+                owned_from: (Position::default(), 0),
                 remains: Vec::new(),
             })
         })

@@ -75,7 +75,10 @@ impl Cursor {
             false if may_move => start = self.begin_elsewhere(options, start),
             _ => {}
         }
-        let begin = self.log.start(start, follows)?;
+        let begin = match start {
+            Start::Time(since_ns) if options.feeds_mirror() => self.log.feed_start(since_ns)?,
+            start => self.log.start(start, follows)?,
+        };
         self.next = begin.next;
         if options.registered || self.log.is_private() {
             self.subscriber = self.log.register(&options.name, begin.next)?;

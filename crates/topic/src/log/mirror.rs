@@ -137,6 +137,7 @@ impl Log {
                 state.begin_epoch(next, whole);
             }
             state.shut_at_ns = 0;
+            state.rare().owned_from = (next, state.last_append_ns);
             let mirror = state.mirror_or_new();
             (mirror.is_own, mirror.placed) = (true, true);
             self.take_over_publishers(now_ns);

@@ -14,6 +14,9 @@ use crate::segment::{PinnedSegment, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError};
 use crate::wake::Waiter;
 
+/// Tolerated delay of an owner's clock behind that of a node with a mirror, ns.
+const SKEW_NS: u64 = 1_000_000_000;
+
 /// The result of looking a position up.
 #[derive(Debug)]
 pub(crate) enum Lookup {
@@ -130,6 +133,20 @@ impl Log {
                 StartPoint { appended_from_ns: ns, ..at(next) }
             }
         })
+    }
+
+    /// Computes the start of a mirror whose subscribers have waited for the owner since `since_ns`.
+    ///
+    /// The owner's clock may be up to [`SKEW_NS`] behind, so records that this owner appended in that time before are
+    /// included. Records of an earlier owner, or of this one before its restart, are not: subscribers may have them.
+    pub(crate) fn feed_start(&self, since_ns: u64) -> Result<StartPoint, SubscribeError> {
+        let (first, last_ns) =
+            self.lock().rare.as_ref().map_or_else(Default::default, |rare| rare.owned_from);
+        if since_ns <= last_ns {
+            return self.start(Start::Time(since_ns), false);
+        }
+        let begin = self.start(Start::Time(since_ns.saturating_sub(SKEW_NS)), false)?;
+        Ok(StartPoint { next: begin.next.max(first), ..begin })
     }
 
     /// Looks `next` up. A registered subscriber has consumed everything before it.

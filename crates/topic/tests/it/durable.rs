@@ -1,6 +1,7 @@
 //! Durable topics: subscribers see stored records, publishers receive a response once records are stored, and reads
 //! continue from disk to memory without a gap.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -400,6 +401,46 @@ fn start_by_time_finds_records_that_are_only_on_disk() {
     }
     let later = from(Start::Time(began_ns + 3_600_000_000_000));
     assert_eq!(Witness::from_seq(3_001).drain(&mut subscriber(&topic, &later)), 0);
+}
+
+/// The clocks of two nodes may differ by a second. A record from before the owner's restart is older than the wait for it.
+#[test]
+fn mirror_feed_tolerates_clocks_only_since_the_owners_start() {
+    let disk = Disk::new();
+    let fed = |topic: &Arc<Topic>, since_ns: u64| -> Vec<String> {
+        let name = SubscribeOptions::MIRROR.to_owned();
+        let options = SubscribeOptions { name, here: true, ..from(Start::Time(since_ns)) };
+        let mut reader = subscriber(topic, &options);
+        let mut texts = Vec::new();
+        while let Some(event) = reader.try_next().unwrap() {
+            if let Event::Record(record) = event {
+                texts.push(String::from_utf8(record.payload().to_vec()).unwrap());
+            }
+        }
+        texts
+    };
+    let publish = |topic: &Arc<Topic>, text: &str| {
+        topic.publisher("t").publish(text).unwrap();
+        disk.sync(&topic.logs()[0]);
+    };
+    let (little, more) = (Duration::from_millis(400), Duration::from_millis(800));
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    publish(&topic, "before");
+    pass(little);
+    let since_ns = MANUAL.now_ns();
+    assert_eq!(fed(&topic, since_ns), ["before"], "the owner's clock may be behind");
+    assert!(fed(&topic, since_ns + more.as_nanos() as u64).is_empty());
+    for epoch in [1, 2] {
+        let topic = disk.topic(durable(AT_ONCE), epoch);
+        assert!(fed(&topic, since_ns).is_empty(), "the owner has restarted");
+    }
+    publish(&topic, "by a cut off owner");
+    let topic = disk.topic(durable(AT_ONCE), 2);
+    assert_eq!(fed(&topic, since_ns), ["by a cut off owner"]);
+    pass(little);
+    publish(&topic, "since the restart");
+    assert_eq!(fed(&topic, since_ns), ["by a cut off owner", "since the restart"]);
+    assert_eq!(fed(&topic, since_ns + more.as_nanos() as u64), ["since the restart"]);
 }
 
 #[test]

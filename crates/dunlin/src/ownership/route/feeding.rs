@@ -12,9 +12,6 @@ use crate::ownership::feed::MirrorFeed;
 use crate::ownership::{Ownership, housekeeper, lock};
 use crate::waiting;
 
-/// Tolerated delay of an owner's clock behind this node's, ns.
-const SKEW_NS: u64 = 1_000_000_000;
-
 impl Route {
     /// Feeds the mirrors if they have subscribers and no feed.
     pub(in crate::ownership) fn feed_if_read(&self) {
@@ -44,7 +41,7 @@ impl Route {
                 // has a private mirror.
                 (Start::After(_), _) if logs.len() > 1 => Start::Latest,
                 // A subscriber that has waited since before the owner returned receives the records appended since.
-                (Start::Latest, Some(since_ns)) => Start::Time(since_ns.saturating_sub(SKEW_NS)),
+                (Start::Latest, Some(since_ns)) => Start::Time(since_ns),
                 (start, _) => start,
             };
             let feed = MirrorFeed::new(this, logs, start, state.owner, ownership.limits.unread_max);

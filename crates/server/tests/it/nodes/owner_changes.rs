@@ -1,12 +1,14 @@
-//! Members of queue groups that come back to their topic's next owner in any order.
+//! Members of queue groups and subscribers that come back to their topic's next owner in any order.
 //!
 //! The members behave like those of NATS sessions, but read only when the test requests it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
-use dunlin::topic::{Event, Publish, Subscribe, TopicConfig, Waiter};
-use dunlin::{ShareMember, ShareOptions};
+use dunlin::journal::FakeDisk;
+use dunlin::topic::{Durable, Event, Publish, Subscribe, TopicConfig, Waiter};
+use dunlin::{Config, Node, ShareMember, ShareOptions};
 use dunlin_wait::until;
 
 use super::TestCluster;
@@ -163,4 +165,28 @@ fn first_member_ever_gets_no_record_from_before_it_joined() {
         given.numbers().last() == Some(&119)
     });
     assert_eq!(given.numbers(), Vec::from_iter(110..120));
+}
+
+/// A subscriber at node 1 connects while node 3, the owner, is away.
+#[test]
+fn subscriber_gets_no_record_from_before_its_owner_went_away() {
+    let hall = TestCluster::of(2);
+    let disk = FakeDisk::new(1);
+    let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
+    hall.start_with(3, open());
+    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    hall.node(3).create_topic("t", config, false).unwrap();
+    until("node 1 knows the topic", || hall.node(1).topic("t").is_some());
+    for start in 0..3 {
+        let before = format!("before start {start}");
+        hall.nats(3).publish("t", &before);
+        until("it is appended", || hall.node(3).topic("t").unwrap().logs()[0].last().seq == 2 * start + 1);
+        hall.kill(3);
+        let mut reader = hall.nats(1);
+        reader.subscribe("t 1");
+        hall.start_with(3, open());
+        let since = format!("since start {start}");
+        hall.nats(3).publish("t", &since);
+        assert_eq!(reader.text().1, since);
+    }
 }
