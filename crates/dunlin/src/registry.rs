@@ -270,12 +270,14 @@ impl Registry {
         self.is_pattern_watched(&Pattern::from(subject))
     }
 
-    /// Whether a subscription waits for topics that own a subject of the pattern.
+    /// Whether a subscription waits for topics that own a subject of the pattern. The feeds of other nodes' mirrors do
+    /// not count.
     pub(crate) fn is_pattern_watched(&self, pattern: &Pattern) -> bool {
         let reserved = is_reserved(pattern.as_str());
         let mut watched = false;
-        self.read().watchers.for_each(pattern, |wanted, _, _| {
-            watched |= !reserved || first_token(wanted.as_str()) == first_token(pattern.as_str());
+        self.read().watchers.for_each(pattern, |wanted, newcomers, _| {
+            let may_match = !reserved || first_token(wanted.as_str()) == first_token(pattern.as_str());
+            watched |= may_match && !newcomers.is_for_node();
         });
         watched
     }

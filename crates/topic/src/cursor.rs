@@ -79,8 +79,6 @@ pub struct Cursor {
     ended: bool,
     /// Whether to read only records that this process holds, even in a mirror.
     here: bool,
-    /// Whether the cursor feeds a mirror of the log at another node.
-    feeds_mirror: bool,
     /// Whether the cursor counts as a subscriber of the log.
     listens: bool,
     subscriber: Option<SubscriberId>,
@@ -101,8 +99,8 @@ impl Cursor {
         self.rouse_narrow();
         let before = self.select.as_mut().and_then(|select| select.filter.take());
         if self.listens {
-            self.log.subscribers.enter(filter.as_ref(), self.feeds_mirror);
-            self.log.subscribers.leave(before.as_ref(), self.feeds_mirror);
+            self.log.subscribers.enter(filter.as_ref(), self.here);
+            self.log.subscribers.leave(before.as_ref(), self.here);
         }
         let mut select = self.select.take().unwrap_or_default();
         (select.filter, select.narrow) = (filter, None);
@@ -448,7 +446,7 @@ impl Cursor {
     fn stop_listening(&mut self) {
         if std::mem::take(&mut self.listens) {
             let filter = self.select.as_ref().and_then(|select| select.filter.as_ref());
-            self.log.subscribers.leave(filter, self.feeds_mirror);
+            self.log.subscribers.leave(filter, self.here);
         }
     }
 

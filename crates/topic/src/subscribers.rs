@@ -2,7 +2,7 @@
 //! exists.
 //!
 //! The list counts the feeds of other nodes' mirrors apart, because only those nodes know whether their
-//! mirrors have subscribers.
+//! mirrors have subscribers. A private mirror's only subscriber is also listed with the log, for which requests ask.
 //!
 //! Limit: one entry for each cursor with a filter.
 
@@ -15,31 +15,45 @@ use crate::log::Log;
 /// The cursors of one log.
 #[derive(Debug, Default)]
 pub(crate) struct LogSubscribers {
-    /// Cursors without a filter; the upper half counts those that feed mirrors.
+    /// Cursors without a filter; the upper half counts those that feed other nodes' mirrors.
     all: AtomicU64,
     /// The filters of the other cursors. Most logs have none.
     some: OnceLock<Box<Mutex<Vec<Filter>>>>,
+    /// The cursors of all private mirrors of the log. A private mirror shares this list with its log.
+    private: OnceLock<Arc<LogSubscribers>>,
+    is_private: bool,
 }
 
-/// One mirror feed. Both counts share one word, so that they are read together.
-const MIRROR: u64 = 1 << 32;
+/// One cursor of another node. Both counts share one word, so that they are read together.
+const NODE: u64 = 1 << 32;
 
 /// The increment for one cursor without a filter.
-fn one(feeds_mirror: bool) -> u64 {
-    if feeds_mirror { MIRROR + 1 } else { 1 }
+fn one(is_of_node: bool) -> u64 {
+    if is_of_node { NODE + 1 } else { 1 }
 }
 
 impl LogSubscribers {
-    pub(crate) fn enter(&self, filter: Option<&Filter>, feeds_mirror: bool) {
-        match filter {
-            None => drop(self.all.fetch_add(one(feeds_mirror), Ordering::Relaxed)),
+    /// The subscribers of a new private mirror. They are also subscribers of the log.
+    pub(crate) fn of_private_mirror(log: &LogSubscribers) -> LogSubscribers {
+        let private = Arc::clone(log.private.get_or_init(Arc::default));
+        LogSubscribers { private: private.into(), is_private: true, ..LogSubscribers::default() }
+    }
+
+    /// Adds a cursor. `is_of_node` if it feeds a mirror at another node.
+    pub(crate) fn enter(&self, filter: Option<&Filter>, is_of_node: bool) {
+        match filter.filter(|_| !is_of_node) {
+            None => drop(self.all.fetch_add(one(is_of_node), Ordering::Relaxed)),
             Some(filter) => lock(self.some.get_or_init(Box::default)).push(filter.clone()),
+        }
+        if self.is_private {
+            self.of_private_mirrors().inspect(|list| list.enter(filter, is_of_node));
         }
     }
 
-    pub(crate) fn leave(&self, filter: Option<&Filter>, feeds_mirror: bool) {
-        match (filter, self.some.get()) {
-            (None, _) => drop(self.all.fetch_sub(one(feeds_mirror), Ordering::Relaxed)),
+    /// Removes a cursor that was added with the same arguments.
+    pub(crate) fn leave(&self, filter: Option<&Filter>, is_of_node: bool) {
+        match (filter.filter(|_| !is_of_node), self.some.get()) {
+            (None, _) => drop(self.all.fetch_sub(one(is_of_node), Ordering::Relaxed)),
             (Some(filter), Some(some)) => {
                 let mut some = lock(some);
                 if let Some(at) = some.iter().position(|other| Arc::ptr_eq(&other.wants, &filter.wants)) {
@@ -48,6 +62,13 @@ impl LogSubscribers {
             }
             (Some(_), None) => {}
         }
+        if self.is_private {
+            self.of_private_mirrors().inspect(|list| list.leave(filter, is_of_node));
+        }
+    }
+
+    fn of_private_mirrors(&self) -> Option<&LogSubscribers> {
+        self.private.get().map(Arc::as_ref)
     }
 
     /// Whether there is any cursor.
@@ -56,16 +77,20 @@ impl LogSubscribers {
     }
 
     fn hear(&self, tail: &str) -> bool {
-        self.all.load(Ordering::Relaxed) > 0 || self.some_hear(tail)
+        self.all.load(Ordering::Relaxed) > 0 || self.some_hear(tail) || self.private_hear(tail)
     }
 
     fn hear_here(&self, tail: &str) -> bool {
         let all = self.all.load(Ordering::Relaxed);
-        all % MIRROR > all / MIRROR || self.some_hear(tail)
+        all % NODE > all / NODE || self.some_hear(tail) || self.private_hear(tail)
     }
 
     fn some_hear(&self, tail: &str) -> bool {
         self.some.get().is_some_and(|some| lock(some).iter().any(|filter| (filter.wants)(tail)))
+    }
+
+    fn private_hear(&self, tail: &str) -> bool {
+        self.of_private_mirrors().is_some_and(|list| list.hear_here(tail))
     }
 }
 
@@ -101,6 +126,25 @@ mod tests {
         subscribers.leave(None, false);
         subscribers.leave(Some(&eu), false);
         assert!(!subscribers.hear("eu") && !subscribers.hear("us"));
+    }
+
+    #[test]
+    fn subscriber_of_a_private_mirror_counts_for_its_log() {
+        let subscribers = LogSubscribers::default();
+        let eu = Filter::new(|tail: &str| tail == "eu");
+        let private = LogSubscribers::of_private_mirror(&subscribers);
+        private.enter(Some(&eu), false);
+        assert!(subscribers.hear_here("eu") && !subscribers.hear_here("us"));
+        assert!(private.any() && !subscribers.any(), "the log itself has no subscriber");
+        private.leave(Some(&eu), false);
+        assert!(!subscribers.hear_here("eu"));
+    }
+
+    #[test]
+    fn feed_of_another_nodes_mirror_is_no_local_subscriber() {
+        let subscribers = LogSubscribers::default();
+        subscribers.enter(None, true);
+        assert!(subscribers.any() && subscribers.hear("eu") && !subscribers.hear_here("eu"));
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Cursor {
             .filter(|_| !options.here)
             .map(LossInjector::every);
         let select = Selector { filter, appended_from_ns: 0, lose, narrow: None };
-        log.subscribers.enter(select.filter.as_ref(), options.feeds_mirror());
+        log.subscribers.enter(select.filter.as_ref(), options.here);
         let mut cursor = Cursor {
             log,
             hint: Hint::None,
@@ -52,7 +52,6 @@ impl Cursor {
             armed: None,
             ended: false,
             here: options.here,
-            feeds_mirror: options.feeds_mirror(),
             listens: true,
             subscriber: None,
             select: (!select.is_empty()).then(|| Box::new(select)),
@@ -140,8 +139,8 @@ impl Cursor {
     fn go_to_log(&mut self, log: Arc<Log>) {
         self.rouse_narrow();
         let filter = self.select.as_ref().and_then(|select| select.filter.as_ref());
-        log.subscribers.enter(filter, self.feeds_mirror);
-        self.log.subscribers.leave(filter, self.feeds_mirror);
+        log.subscribers.enter(filter, self.here);
+        self.log.subscribers.leave(filter, self.here);
         (self.log, self.consumption) = (log, ConsumeMode::Reads);
     }
 }

@@ -28,6 +28,7 @@ use crate::log::sleepers::SleepingCursor;
 use crate::log::{Log, LogContents, Lookup};
 use crate::producer::Producers;
 use crate::subscribe::Start;
+use crate::subscribers::LogSubscribers;
 use crate::upstream::Upstream;
 
 pub use feeding::FeedError;
@@ -175,7 +176,8 @@ impl Log {
         let LogName { topic, subject_prefix, partition } = &*of.name;
         let (topic, subject_prefix) = (topic.clone(), subject_prefix.clone());
         let name = LogName { topic, subject_prefix, partition: *partition };
-        let log = Log::new(name, Arc::new(config), Arc::clone(&of.budget), of.clock, 0, &of.publishers);
+        let mut log = Log::new(name, Arc::new(config), Arc::clone(&of.budget), of.clock, 0, &of.publishers);
+        log.subscribers = LogSubscribers::of_private_mirror(&of.subscribers);
         if let Some(upstream) = of.upstream.get() {
             log.join(Arc::clone(upstream));
         }

@@ -21,6 +21,7 @@ pub struct NewLogs {
     arrived: Mutex<VecDeque<(Arc<Log>, Option<Filter>)>>,
     /// Where to enter this number when logs have joined.
     listed: Option<(Arc<NewLogArrivals>, u32)>,
+    is_for_node: bool,
 }
 
 /// The numbers of [`NewLogs`] that logs have joined, for a session with many of them.
@@ -49,12 +50,23 @@ impl NewLogs {
 
     /// An empty list that notifies `waiter`.
     pub fn waking(waiter: Arc<Waiter>) -> Arc<NewLogs> {
-        Arc::new(NewLogs { waiter, arrived: Mutex::default(), listed: None })
+        Arc::new(NewLogs { waiter, ..NewLogs::default() })
     }
 
     /// An empty list that notifies `waiter`, and enters its number in `arrivals` when logs have joined.
     pub fn listed(waiter: Arc<Waiter>, arrivals: Arc<NewLogArrivals>, number: u32) -> Arc<NewLogs> {
-        Arc::new(NewLogs { waiter, arrived: Mutex::default(), listed: Some((arrivals, number)) })
+        Arc::new(NewLogs { waiter, listed: Some((arrivals, number)), ..NewLogs::default() })
+    }
+
+    /// Like [`listed`](NewLogs::listed), but for a mirror at another node, which reports its subscribers itself.
+    pub fn listed_for_node(waiter: Arc<Waiter>, arrivals: Arc<NewLogArrivals>, number: u32) -> Arc<NewLogs> {
+        let listed = Some((arrivals, number));
+        Arc::new(NewLogs { waiter, listed, is_for_node: true, ..NewLogs::default() })
+    }
+
+    /// Whether the list is for a mirror at another node.
+    pub fn is_for_node(&self) -> bool {
+        self.is_for_node
     }
 
     /// Adds a log, which is read from its first record, with a filter.

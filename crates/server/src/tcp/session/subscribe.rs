@@ -97,7 +97,8 @@ impl Session {
             options.protocol = dunlin::NODE_PROTOCOL;
         }
         let (waiter, arrivals) = (&self.waiter, &self.new_logs);
-        let newcomers = || NewLogs::listed(waiter.clone(), arrivals.clone(), subscribe.subscription);
+        let listed = if self.from_node { NewLogs::listed_for_node } else { NewLogs::listed };
+        let newcomers = || listed(waiter.clone(), arrivals.clone(), subscribe.subscription);
         let missing = self.if_unknown(options.start, resumes);
         let selected = self.node.select(&pattern, options.start, missing, newcomers);
         let selected = selected.map_err(|error| Refused::from(&error))?;

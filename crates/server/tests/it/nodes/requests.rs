@@ -71,6 +71,35 @@ fn request_without_subscriber_on_any_node_gets_503() {
     assert!(!hall.has_topics("help") && !hall.has_topics("$SRV"));
 }
 
+/// The topic exists, and other subjects of it have subscribers.
+#[test]
+fn request_to_an_unread_subject_of_a_topic_gets_503() {
+    let hall = TestCluster::patient(3);
+    let mut first = hall.asker(1);
+    for prefix in ["calc", "$SRV"] {
+        let mut service = hall.answers(2, &format!("{prefix}.PING.a 1"));
+        first.say(&format!("PUB {prefix}.PING.a _INBOX.me.1 1\r\n?"));
+        answer(&mut service, "yes");
+        first.text();
+        assert!(hall.has_topics(prefix));
+        for id in [1, 2, 3] {
+            let mut asker = hall.asker(id);
+            for subject in ["nope", "PING.nope", "PING.a.nope"] {
+                assert!(
+                    is_no_responder(&ask(&mut asker, &format!("{prefix}.{subject}"))),
+                    "{prefix}.{subject} at {id}"
+                );
+            }
+            // Other nodes may still list `_INBOX.me` for an earlier client.
+            let inbox = format!("_INBOX.{}{id}", prefix.len());
+            asker.subscribe(&format!("{inbox}.* 2"));
+            asker.say(&format!("PUB {prefix}.PING.a {inbox}.1 1\r\n?"));
+            answer(&mut service, "yes");
+            assert_eq!(asker.text(), (format!("{inbox}.1"), "yes".to_owned()));
+        }
+    }
+}
+
 #[test]
 fn request_reaches_a_subscriber_at_another_node() {
     let hall = TestCluster::patient(3);
