@@ -24,11 +24,11 @@ fn member(hall: &TestCluster, id: u64) -> ShareMember {
     hall.node(id).join_share_waking("t", "workers", &options, (Waiter::new(), 0)).unwrap()
 }
 
-/// How often each number was given to the group.
+/// The number of deliveries to the group, for each record.
 #[derive(Debug, Default)]
-struct Given(BTreeMap<u64, usize>);
+struct GroupDeliveries(BTreeMap<u64, usize>);
 
-impl Given {
+impl GroupDeliveries {
     /// Reads what each member has now. A request for records leads a member to the topic's owner.
     fn read(&mut self, members: &mut [&mut ShareMember]) {
         for member in members {
@@ -74,7 +74,7 @@ fn hall_without_its_owner(before: impl FnOnce(&Arc<TestCluster>)) -> Arc<TestClu
 
 #[test]
 fn older_member_gets_records_before_a_newer_members_start() {
-    let (mut old, mut given) = (None, Given::default());
+    let (mut old, mut given) = (None, GroupDeliveries::default());
     let hall = hall_without_its_owner(|hall| {
         old = Some(member(hall, 1));
         until("it is a member", || members_at(hall, 3) == 1);
@@ -109,7 +109,7 @@ fn older_member_gets_nothing_that_an_ended_group_has_handed_out() {
         old = Some(member(hall, 1));
         until("it is a member", || members_at(hall, 3) == 1);
     });
-    let (mut old, mut given) = (old.unwrap(), Given::default());
+    let (mut old, mut given) = (old.unwrap(), GroupDeliveries::default());
     for (first, is_last) in [(110, false), (130, true)] {
         let mut new = member(&hall, 2);
         publish(&hall, 2, first..first + 10);
@@ -139,7 +139,7 @@ fn member_that_joins_before_the_next_owner_misses_no_record() {
         hall.silence(3);
         first = Some(member(hall, 1));
     });
-    let (mut first, mut given) = (first.unwrap(), Given::default());
+    let (mut first, mut given) = (first.unwrap(), GroupDeliveries::default());
     hall.learn(1);
     until("each record is given", || {
         given.read(&mut [&mut first]);
@@ -157,7 +157,7 @@ fn member_that_joins_before_the_next_owner_misses_no_record() {
 fn first_member_ever_gets_no_record_from_before_it_joined() {
     let hall = hall_without_its_owner(|hall| publish(hall, 3, 0..10));
     hall.learn(1);
-    let (mut first, mut given) = (member(&hall, 1), Given::default());
+    let (mut first, mut given) = (member(&hall, 1), GroupDeliveries::default());
     until("it is a member", || members_at(&hall, 2) == 1);
     publish(&hall, 2, 110..120);
     until("each record is given", || {
