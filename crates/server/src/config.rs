@@ -108,7 +108,7 @@ pub struct NatsLimits {
     pub pings_max: u32,
     /// Maximum time for one operation, from its first byte to its last, ms.
     pub publish_ms_max: u32,
-    /// Longest delay of a client that exceeds its publish rate, ms; what exceeds the rate even then is refused.
+    /// Longest delay of a client that exceeds its publish rate, ms; records that would wait longer are refused.
     pub rate_wait_ms_max: u32,
     /// Maximum number of subjects whose topics a session caches for publishing.
     pub targets_max: usize,
@@ -140,7 +140,7 @@ pub struct HttpLimits {
     pub header_ms_max: u32,
     /// Maximum time for a request's body, ms.
     pub body_ms_max: u32,
-    /// A client that neither reads nor shows that it is alive for this time is disconnected, ms.
+    /// Time after which a client that neither reads nor shows that it is alive is disconnected, ms.
     pub stalled_ms_max: u32,
     /// Longest pause between two messages of an event stream, ms.
     pub heartbeat_ms: u32,

@@ -125,7 +125,7 @@ impl<T> FairQueue<T> {
         job
     }
 
-    /// Takes a job of an address, which stays in the order while it has more.
+    /// Removes a job of an address, and the address from the order after its last job.
     fn take(&mut self, from: ClientIp, which: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
         let jobs = self.of.get_mut(&from)?;
         let job = which(jobs);

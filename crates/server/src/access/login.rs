@@ -234,12 +234,13 @@ impl Login {
         &self.access
     }
 
-    /// The generation. While it is current, the login needs no check. See [`Admission`](super::Admission).
+    /// The generation of the users file at the last check. While it is current, [`Admission`](super::Admission) need
+    /// not check the login again.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Waits for `work` while the login holds.
+    /// Waits for `work`; fails when the user loses access before.
     pub(crate) async fn while_let_in<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,

@@ -28,7 +28,7 @@ pub(crate) async fn slow_down<T>(outcome: Result<T, Refused>) -> Result<T, Refus
     outcome
 }
 
-/// The limits of a user or tenant, and what they use.
+/// The limits of a user or tenant, and the current use.
 #[derive(Debug)]
 pub(crate) struct AccessQuota {
     /// Prefix of the limits' names, such as `users.ana`.
@@ -66,7 +66,7 @@ impl AccessQuota {
         let Meters { records, bytes } = &mut *meters;
         for (meter, per_s) in [(records, limits.publish_records_per_s), (bytes, limits.publish_bytes_per_s)] {
             match (meter.as_mut(), per_s) {
-                // A debt remains when the file changes for another reason.
+                // Keeps the meter, because its debt must remain when the users file changes.
                 (Some(meter), Some(per_s)) => meter.set(per_s),
                 _ => *meter = per_s.map(|per_s| RateMeter::new(per_s, now_ns)),
             }

@@ -17,8 +17,8 @@
 //! - A directory is accepted if the registered start is one of its own, even if later starts were never
 //!   registered.
 //!
-//! Limits: a start waits `SILENT_WITHIN` for a silent one. Without a leader a node continues, and registers once
-//! there is a leader.
+//! Limits: a start waits `SILENT_WITHIN` for an earlier start that does not respond. Without a leader a node continues,
+//! and registers once there is a leader.
 
 use std::io;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ pub(super) async fn begin(seat: &Arc<ClusterMember>) -> Result<(), String> {
     }
 }
 
-/// Asks one node after another for a final reply; this node itself, if it leads.
+/// Asks one node after another until one gives a final reply. If this node leads, only asks itself.
 pub(super) async fn ask_all(seat: &Arc<ClusterMember>) -> StartOutcome {
     let status = seat.status();
     if status.as_ref().is_some_and(|status| status.leader == Some(status.id)) {

@@ -41,7 +41,7 @@ pub(super) struct GroupMembership {
     waiter: Arc<Waiter>,
     /// Responses that are sent first.
     answers: VecDeque<MemberResponse>,
-    /// Records wanted, and delivered; in `work` groups only.
+    /// Numbers of records that the member has requested and received; in `work` groups only.
     wanted: u64,
     given: u64,
     validity: Option<SubscriptionAccess>,

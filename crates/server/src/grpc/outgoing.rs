@@ -113,6 +113,6 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
 /// How many bytes [`put_varint`] appends.
 #[inline(always)]
 pub(super) fn varint_bytes(number: u64) -> usize {
-    // Seven bits to a byte; 9/64 of the bits in use, rounded up.
+    // A byte holds seven bits of the number. Computes the number's bits / 7, rounded up, without a division.
     ((u64::BITS - (number | 1).leading_zeros()) as usize * 9 + 64) / 64
 }

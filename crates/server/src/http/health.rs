@@ -54,7 +54,7 @@ pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     let in_cluster = cluster.and_then(|cluster| cluster.missing());
     missing.extend(shared.node.lacks_room().filter(|why| in_cluster.as_ref() != Some(why)));
     missing.extend(in_cluster);
-    // The cluster's own reason includes keys and tasks that have ended.
+    // In a cluster, the cluster's reason includes failed keys and tasks.
     if cluster.is_none() {
         missing.extend(shared.node.failed_parts());
     }

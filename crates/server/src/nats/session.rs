@@ -102,8 +102,7 @@ pub(crate) struct Session {
     is_held: bool,
     /// Whether the last read was large, so that other sessions of the thread run first.
     read_much: bool,
-    /// The work of the operations that are being handled, in operations. Records are not counted: the bytes of a read
-    /// limit them.
+    /// Work done in this turn, in units of one operation. Records are not counted: the bytes of a read limit them.
     work: usize,
     /// Whether complete operations wait in `unread` for the session's next turn.
     is_cut: bool,

@@ -17,7 +17,8 @@ pub(super) struct MirrorFeedLink {
     /// Whether the last turn ended with events left.
     is_behind: bool,
     frame: Vec<u8>,
-    /// Whether the record in `frame` waits for the subscriber of a private mirror.
+    /// If the record in `frame` waits for the subscriber of a private mirror: its log, its position and the number
+    /// before it.
     stuck: Option<(Arc<LogName>, Position, u64)>,
 }
 

@@ -69,7 +69,7 @@ pub(super) struct BlockedPublish {
 /// The shortest pause of a session over its user's rate: the rate is used in few large steps.
 const HELD_NS_MIN: u64 = 5_000_000;
 
-/// The batch waits, and none of its records was appended. The session will handle the operations from here on
+/// The batch waits, and none of its records was appended. The session will handle the operations from this offset on
 /// again.
 #[derive(Debug)]
 pub(super) struct RetryFrom {
@@ -101,7 +101,8 @@ impl Session {
         begins: usize,
         run: &mut PublishedBatch<'b>,
     ) -> Result<(), RetryFrom> {
-        // Headers are parsed for one record at a time; a request may have no responder.
+        // A record with headers or a reply subject is appended alone: headers are parsed for one record at a time, and
+        // a request may have no responder.
         let is_alone = !published.headers.is_empty() || published.reply.is_some();
         if let Some(first) = run.first()
             && (is_alone
@@ -471,7 +472,7 @@ impl SubscriberPressure {
 
 /// A subscriber that is this many bytes behind slows publishers down.
 const PRESSED_BYTES: u64 = 8 << 20;
-/// Bytes in a millisecond of a slowed publisher.
+/// Rate of a slowed publisher at first, bytes per millisecond.
 const PACE_BYTES_MS: usize = 32 << 10;
 
 /// Records without a key are in the first partition.

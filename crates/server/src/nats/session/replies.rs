@@ -84,7 +84,7 @@ impl Session {
             return Ok(None);
         }
         if let Some(inbox) = self.node.reply_inbox(subject) {
-            // A record that need not be a reply goes to the subscribers of all nodes.
+            // Unless the record is certainly a reply, it must also reach subscribers at other nodes.
             let is_here = !inbox.logs()[0].is_mirror();
             let has_subscriber = is_here
                 && !self.replies.has(subject.as_str())
