@@ -3,7 +3,7 @@
 //! ```text
 //!  0         4         12     13
 //!  +---------+---------+------+---------
-//!  | length  | id      | kind | payload …      length is of all that follows it; integers are little-endian
+//!  | length  | id      | kind | payload …      length: bytes after this field; integers are little-endian
 //!  | u32     | u64     | u8   |
 //!  +---------+---------+------+---------
 //! ```

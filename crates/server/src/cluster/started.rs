@@ -3,12 +3,12 @@
 //! ```text
 //!  started node                      any node                leader
 //!     | Started{lineage, address} ----> |                      |
-//!     |                                 | who is at the node's address, as the table has it?
-//!     | <---------------- Runs/Silent - |  another start of it
-//!     | <---------- Elsewhere{leader} - |  nobody              |
-//!     | Started{lineage, address} -----------------------------> |  the same, and by the table of now:
-//!     | <------------------------------------------------ Stale - |  the last start was not this directory's
-//!     | <---------------------------------------------- TakenIn - |  the table has start and address (one transaction)
+//!     |                                 | which start responds at the node's address in the table?
+//!     | <---------------- Runs/Silent - |  another start of the node
+//!     | <---------- Elsewhere{leader} - |  none                |
+//!     | Started{lineage, address} -----------------------------> |  asks the same; then by the leader's table:
+//!     | <------------------------------------------------ Stale - |  the registered start is not in the lineage
+//!     | <---------------------------------------------- TakenIn - |  start and address are registered (a transaction)
 //! ```
 //!
 //! Invariants:

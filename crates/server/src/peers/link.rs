@@ -56,8 +56,8 @@ type RelayKey = (Arc<str>, Option<(u64, u32)>);
 struct LiveConnection {
     client: Client,
     relays: HashMap<RelayKey, TopicRelay>,
-    /// The last flight that began before the connection: its earlier batches may have been sent over the previous
-    /// connection.
+    /// The last flight ([`InFlightBatch::flight`]) that began before the connection. Earlier batches of that flight may
+    /// have been sent over the previous connection.
     after_flight: u64,
 }
 

@@ -21,7 +21,7 @@ use super::handle::Space;
 use super::pace::monotonic_ns;
 use super::runner::{Runner, SpawnError};
 
-/// Small, because requests are handled at once and never read later.
+/// Retained bytes of a subject for requests. Small, because requests are handled at once and never read later.
 const HISTORY_BYTES: u64 = 1 << 20;
 
 /// Serves the clients of a world at one process: watches, commands and spawns. Dropping it ends the service.

@@ -348,7 +348,7 @@ impl ProcessLinks {
         self.put(process, |connection| connection.put(frame))
     }
 
-    /// Sends a frame whose body is passed apart.
+    /// Sends a frame whose body is a separate argument.
     fn send_with(&mut self, process: u64, frame: &SpaceFrame<'_>, body: &Bytes) -> bool {
         self.put(process, |connection| connection.put_with(frame, body))
     }

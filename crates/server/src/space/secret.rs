@@ -7,7 +7,7 @@
 //! process.
 //!
 //! ```text
-//!  proof = HMAC(secret, "dunlin space 3", role u8, own hello, the other's hello)      role: 1 who connects, 2 who listens
+//!  proof = HMAC(secret, "dunlin space 3", role u8, own hello, the other's hello)      role: 1 the side that connects, 2 the side that listens
 //! ```
 
 use std::fmt;

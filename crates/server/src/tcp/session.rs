@@ -141,7 +141,7 @@ pub(crate) struct Session {
     entrance: LoginState,
     /// Whether the client is another node; its messages are for this node alone.
     from_node: bool,
-    /// The connection's place among those of the same node.
+    /// The entry of this connection among the connections of the same node.
     node_connection: Option<NodeConnection>,
     _place: Option<SessionGuard>,
 }

@@ -219,7 +219,7 @@ fn queue_members_follow_a_moved_topic() {
     // Moves the topic between two other nodes, then to the publisher's node, and away from it.
     for (round, id) in [1, 3, 2, 1].into_iter().enumerate() {
         if round > 0 {
-            // Runs without the lock, because agreeing takes it.
+            // Runs without the lock, because the agreement on the move takes the lock.
             let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
             ownership.move_topic("t", id).unwrap();
         }

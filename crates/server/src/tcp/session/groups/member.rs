@@ -17,7 +17,7 @@ pub(in super::super) struct GroupMembership {
     pub(super) granted: u64,
     /// Bytes sent, in total.
     sent: u64,
-    /// Records wanted, and delivered; in `work` groups only.
+    /// Numbers of records that the member has requested and received; in `work` groups only.
     pub(super) wanted: u64,
     given: u64,
     /// Whether the membership is for another node's client, and leaves in two steps.
