@@ -1,7 +1,7 @@
 //! Threads that verify passwords: each verification takes tens of milliseconds and 19 MiB.
 //!
-//! Addresses alternate, so that a flood from one address delays others by one verification each. In a full queue, a
-//! job of an address with few waiting jobs replaces the last job of the address with most.
+//! Addresses alternate, so that a flood from one address delays others by one verification each. In a full queue, a job
+//! of an address with few waiting jobs replaces the last job of the address with the most waiting jobs.
 //!
 //! Limits: `access.logins_at_once` threads, started when first needed; `access.logins_waiting_max` waiting jobs. An
 //! IPv6 address counts by its first 64 bits.

@@ -56,7 +56,7 @@ impl PendingLogin {
     }
 }
 
-/// Checks that the login still holds.
+/// Checks that a successful login is still valid.
 fn still(login: LoginResult) -> LoginResult {
     login.and_then(|login| login.validity().map(|()| login))
 }

@@ -87,7 +87,7 @@ impl StartRequest {
     }
 }
 
-/// Registers this start, and waits for a silent earlier one; an error if another start runs or is newer.
+/// Registers this start, and waits for an earlier start that does not respond. Fails if another start runs or is newer.
 pub(super) async fn begin(seat: &Arc<ClusterMember>) -> Result<(), String> {
     let deadline = Instant::now() + SILENT_WITHIN;
     loop {

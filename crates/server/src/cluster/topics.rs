@@ -268,8 +268,7 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
         name: "the node's own".to_owned(),
         // Raft may have applied many entries before this subscription.
         start: Start::Earliest,
-        // A starting node finds a new epoch at first. The node has read no change by then, and must not skip
-        // history.
+        // A starting node first receives a new epoch. The node has read no change yet, and must not skip history.
         on_gap: OnGap::Oldest,
         wait: Wait::Parked,
         ..SubscribeOptions::default()

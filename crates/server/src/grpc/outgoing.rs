@@ -13,7 +13,7 @@ use prost::Message;
 
 /// Bytes of a message's header.
 pub(super) const HEAD_BYTES: usize = 5;
-/// The longest varint of a length, and the tag of a field below 16.
+/// Most bytes before an inner message: the tag of a field below 16, and the longest varint of a length.
 const FIELD_HEAD_BYTES_MAX: usize = 6;
 
 /// Messages to send next.

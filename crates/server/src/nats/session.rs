@@ -108,8 +108,8 @@ pub(crate) struct Session {
     is_cut: bool,
     /// Bytes to read at once, by the size of recent operations.
     read_bytes: usize,
-    /// Time since which the rest of the operation is missing; 0 while none is. `unread_is_watched`: the timer checks
-    /// this time.
+    /// Time since which an operation is incomplete; 0 while none is. `unread_is_watched`: whether the timer checks this
+    /// time.
     unread_since_ns: u64,
     unread_is_watched: bool,
     pressure: SubscriberPressure,
@@ -178,7 +178,7 @@ pub(crate) struct NatsScratch {
 /// The connection's state.
 #[derive(Debug)]
 enum Phase {
-    /// Whether the client has sent nothing yet.
+    /// The client has sent nothing yet.
     Greeting,
     Open,
     Closing(Closing),

@@ -6,7 +6,7 @@ use dunlin::topic::{Event, LogName, Position, Subscribe};
 use dunlin::{FeedOutcome, FeedStart, MirrorFeed};
 use dunlin_client::{Client, Subscriber};
 
-/// Events of one feed that are handled before the next feed's.
+/// Maximum number of events of one feed that are handled before the next feed's turn.
 const TURN_EVENTS: usize = 1_024;
 
 /// A running feed.

@@ -39,7 +39,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(8);
 /// A thread's count of writes, and its paused sessions.
 #[derive(Debug)]
 pub(crate) struct WritePacer {
-    /// Sessions that have written since `since`, and the number of counts that have begun.
+    /// The present count: the number of sessions that have written since `since`. `counts` is the count's own number.
     wrote: usize,
     since: Instant,
     counts: u64,

@@ -94,7 +94,7 @@ pub(crate) struct Session {
     unread_needs: usize,
     /// Bytes still to be skipped of a message that was refused.
     skip_bytes: usize,
-    /// The bytes of waiting messages that were searched for credit.
+    /// Number of bytes of waiting messages that were already searched for credit messages.
     ahead: usize,
     outbound: OutboundBuffer,
     publishing: SessionPublishers,

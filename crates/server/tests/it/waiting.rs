@@ -122,7 +122,7 @@ fn nats_burst_of_new_subjects_blocks_no_other_client() {
 fn tcp_burst_of_new_subjects_blocks_no_other_client() {
     Served::new().answers_during(|stage| {
         let mut peer = Peer::connect(&stage.server);
-        // Each message that creates a topic.
+        // Sends each kind of message that creates a topic.
         for number in 0..BURST {
             match number % 4 {
                 0 => peer.subscribe(number as u32 + 1, &subject(number), StartAt::Earliest, 1 << 20),

@@ -2,8 +2,8 @@
 //! buffer.
 //!
 //! If a reliable topic is full, the session stops reading until there is room or the topic's wait time is over. The
-//! same holds for a user over the publish rate: NATS has no acknowledgements, so the client's socket slows it down
-//! instead of an error.
+//! same holds for a user over the publish rate: NATS has no acknowledgements. The full socket therefore slows the
+//! client down, and no error is sent.
 
 use std::sync::Arc;
 

@@ -80,7 +80,7 @@ impl TargetError {
 
 impl TargetSearch {
     /// Polls the search. `unread` holds what the client sent after the record. Once the first topic is found, the
-    /// topics of the records in there are created together, because each alone would wait for the cluster.
+    /// topics of those records are created together, because each alone would wait for the cluster.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -92,8 +92,8 @@ impl Session {
         Ok(group_member)
     }
 
-    /// Joins a share group for a client of another node. The other node knows the topic, which is therefore
-    /// not created. The start is after an epoch whose records the group has received.
+    /// Joins a share group for a client of another node. The other node knows the topic, which is therefore not
+    /// created. The start names an epoch whose records the group has received; the member starts after this epoch.
     fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,

@@ -49,7 +49,7 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     let mut publishers = [1, 2, 3].map(|id| hall.nats(id));
     for number in 0..RECORDS {
         let (text, of_many) = (number.to_string(), format!("orders.{}", number % 10));
-        // This publish creates the second's topics. The members find them then.
+        // The first records create the topics of the second group. Its members find the topics then.
         ["jobs", &of_many].iter().for_each(|subject| publishers[number % 3].publish(subject, &text));
     }
     let mut seen = BTreeSet::new();

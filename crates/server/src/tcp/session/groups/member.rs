@@ -31,8 +31,8 @@ pub(in super::super) struct GroupMembership {
 /// The progress of a membership that returns unconsumed records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveProgress {
-    /// The member receives no more than this many records, which the group had when the member began to
-    /// leave.
+    /// The member receives at most this many records in total: those before it began to leave, and those that the group
+    /// had then.
     After(u64),
     /// The member has received all its records, and the client is informed of the end.
     Over,
