@@ -135,7 +135,7 @@ impl Cluster {
         let (bulk, transfers) = start_thread("dunlin-cluster-bulk")?;
         // A thread for tasks that read the state, which may be locked while a snapshot is applied.
         let (looking, looks) = start_thread("dunlin-cluster-care")?;
-        // A thread for each shard of tasks, so that they delay neither keys nor heartbeats.
+        // A thread for each shard of tasks, so that work on tasks delays neither keys nor heartbeats.
         let mut schedules = Vec::new();
         for _ in 0..config.tasks.shards {
             schedules.push(start_thread("dunlin-cluster-tasks")?);

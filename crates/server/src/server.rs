@@ -237,8 +237,8 @@ impl Server {
             }
         };
         wait_for(&|| self.shared.client_count());
-        // No client publishes by then. Subscribers at other nodes receive the rest before the connections to
-        // those nodes end.
+        // No client is left to publish. Subscribers at other nodes receive the remaining records before the connections
+        // to those nodes end.
         let began = Instant::now();
         while began.elapsed() < stop_max && self.shared.node.owes_other_nodes() {
             thread::sleep(LOOK);

@@ -148,7 +148,7 @@ impl Access {
         })
     }
 
-    /// Counts a failure without a user, or refuses the login while earlier failures delay it.
+    /// Refuses a login without a user. Counts the failure, unless earlier failures still delay the login.
     fn refuse(&self, from: ClientIp, why: &str) -> Refused {
         self.wait(from, "").unwrap_or_else(|| self.fail(from, "", why))
     }

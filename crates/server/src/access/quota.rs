@@ -10,8 +10,9 @@ use dunlin::{Refused, now_ns};
 use super::meter::{OverRate, RateMeter};
 use super::users::UserLimits;
 
-/// The longest time for which the node does not read from a client over its rate, ms. A client that ignores
-/// the refusal then does not burden other clients, and a client that waits has no further delay.
+/// The longest time for which the node does not read from a client that exceeds its rate, ms. During this time, a
+/// client that ignores the refusal does not burden other clients. A client that waits as long as the refusal states is
+/// not delayed further.
 const PAUSE_MS_MAX: u64 = 250;
 
 /// How long the node does not read from a refused client; `None` unless the client exceeded its rate.

@@ -67,7 +67,7 @@ fn login_overtaken_by_a_reload_is_refused() {
     let stage = AccessFixture::new("publish = [\">\"]");
     let pending = stage.pending();
     stage.rewrite(&ana(&new_token().unwrap().1, "publish = [\">\"]"));
-    // The result was known, and the session had not taken it.
+    // The login had succeeded before the change, but the session had not taken the result.
     let refused = pending.take().unwrap().unwrap_err();
     assert_eq!(refused.code, ErrorCode::Unauthenticated, "{refused:?}");
     assert!(refused.text.contains("has other credentials now"), "{refused:?}");

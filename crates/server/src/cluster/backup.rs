@@ -80,7 +80,7 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
     made.inspect_err(|_| drop(std::fs::remove_file(&beside)))
 }
 
-/// Makes an empty data directory the first node of a new cluster with a backup's state.
+/// Prepares an empty data directory for the first node of a new cluster, with a backup's state.
 pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHeader, ClusterError> {
     let cannot = |what: &str| ClusterError::io(format!("{what} {}", file.display()));
     let files = ClusterDirectory::of(data_dir);

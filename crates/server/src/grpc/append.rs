@@ -12,7 +12,7 @@ use dunlin::{Node, OwningTopic, Refused};
 use super::proto::dunlin as v1;
 use crate::append::{self, AppendRequest};
 
-/// A frame's memory is reused for the next frame up to this size.
+/// Largest buffer that is kept for the next frame.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {

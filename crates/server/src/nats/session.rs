@@ -302,7 +302,7 @@ impl Session {
             USERS => users = true,
             OWNER_RESPONDED => answered = true,
             NODES => nodes = true,
-            // The code that waits for the result polls anyway.
+            // Nothing to do here: the handling of CONNECT polls for the login's result.
             LOGIN => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {

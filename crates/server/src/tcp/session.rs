@@ -279,7 +279,7 @@ impl Session {
             // The results are sent when there is room.
             CONTROLLED | TASKED => {}
             USERS => users = true,
-            // The code that waits for the result polls anyway.
+            // Nothing to do here: the handling of HELLO polls for the login's result.
             LOGIN => {}
             NODES => {}
             number => {

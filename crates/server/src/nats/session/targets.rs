@@ -94,7 +94,7 @@ impl TargetSearch {
             self.found = Some((owner, node.make_ahead_async(ahead)));
         }
         if let Some((_, ahead)) = &mut self.found {
-            // Publishing to a topic reports its error.
+            // An error is reported later, when a record is published to the topic.
             let _ = ready!(Pin::new(ahead).poll(cx));
         }
         match self.found.take() {

@@ -134,7 +134,7 @@ fn idle_topics_make_room_within_the_tenant_topic_limit() {
     assert_eq!(guarded.http("PUT", "/v1/topics/acme.kept", &ana, b"{}").status, 201);
     assert_eq!(guarded.http("POST", "/v1/topics/acme.used", &ana, b"x").status, 200);
     let answer = guarded.http("POST", "/v1/topics/acme.third", &ana, b"x");
-    // On a slow machine, the second may have passed already.
+    // On a slow machine, the idle time of one second may be over already.
     if answer.status != 200 {
         assert_eq!(answer.status, 429, "{answer:?}");
         assert!(String::from_utf8_lossy(&answer.body).contains("topics"), "{answer:?}");
