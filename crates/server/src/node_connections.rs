@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The session of a node's newest connection. Held while a batch of the node is appended.
+/// The session of a node's newest connection. The lock is held while a batch of the node is appended.
 type NewestSession = Mutex<u64>;
 
 /// The other nodes with connections to this one.

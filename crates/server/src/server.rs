@@ -49,8 +49,8 @@ pub struct Server {
     watchdog: Watchdog,
     _runner: Arc<dyn ResponderExecutor>,
     _runtimes: Vec<Runtime>,
-    /// Serves the other nodes of a cluster, on a thread of its own. A listener's thread may wait for another
-    /// node, which must not wait for this thread in turn.
+    /// Serves the other nodes of a cluster, on a thread of its own. A listener's thread may wait for another node, and
+    /// that node's requests must not wait for the listener's thread.
     for_nodes: OnceLock<Runtime>,
 }
 

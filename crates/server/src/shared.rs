@@ -78,7 +78,7 @@ pub(crate) struct SharedServer {
     /// The start's progress while the node is opening.
     opening: Option<Arc<StartupProgress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
-    /// Held by each session of Dunlin's own protocol that may owe responses.
+    /// Each session of Dunlin's own protocol that may owe responses holds a reference to this.
     pub(crate) answering: Arc<()>,
 }
 

@@ -1,6 +1,7 @@
 //! Probes: whether the node is alive, ready, and started.
 //!
-//! No probe queries another node, a client or a topic; the cluster's part comes from its last messages.
+//! No probe queries another node, a client or a topic; the state of the cluster is known from the last messages of its
+//! nodes.
 
 use std::time::Duration;
 

@@ -95,7 +95,7 @@ pub(crate) struct Session {
     unread_charge: Charge,
     /// Bytes that the operation needs before it can be parsed.
     unread_needs: usize,
-    /// Operations that the last read completed, and small reads in a row that completed none.
+    /// Number of operations that the last read completed, and number of consecutive small reads that completed none.
     operations: usize,
     trickles: u32,
     /// Whether reading pauses until the timer fires.

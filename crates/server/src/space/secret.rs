@@ -73,7 +73,7 @@ impl Secret {
         Sha256::new().chain_update(outer).chain_update(inner).finalize().into()
     }
 
-    /// Checks the proof of the peer in this role, whose hello comes first.
+    /// Checks the peer's proof, given the peer's role and both hellos, the peer's first.
     pub(super) fn check(
         &self,
         role: Role,

@@ -41,7 +41,8 @@ pub(crate) struct WebSocketStream {
 }
 
 impl WebSocketStream {
-    /// A stream of bytes over the connection, after the handshake; `given` was read behind it.
+    /// A stream of bytes over the connection, after the handshake. `given` holds the bytes that were read after the
+    /// handshake.
     pub(crate) fn of_bytes(inner: Stream, given: Vec<u8>) -> WebSocketStream {
         WebSocketStream::of(Data::Binary, inner, given)
     }

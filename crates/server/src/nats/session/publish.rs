@@ -66,7 +66,8 @@ pub(super) struct BlockedPublish {
     over_rate: bool,
 }
 
-/// The shortest pause of a session over its user's rate: the rate is used in few large steps.
+/// The shortest pause of a session that exceeds its user's rate. A longer pause lets the session publish in fewer,
+/// larger steps.
 const HELD_NS_MIN: u64 = 5_000_000;
 
 /// The batch waits, and none of its records was appended. The session will handle the operations from this offset on
@@ -457,7 +458,7 @@ impl SubscriberPressure {
     }
 
     /// How long to pause reading from the client, ms. The client publishes at [`PACE_BYTES_MS`] at first, and at a
-    /// quarter of it if the subscriber is far behind. This rate suffices for a subscriber that reads, and a stuck
+    /// quarter of this rate if the subscriber is far behind. A subscriber that reads can follow at this rate. A stuck
     /// subscriber does not block the publisher for long.
     pub(super) fn take_pause_ms(&mut self) -> Option<u32> {
         let shift = (self.behind / PRESSED_BYTES).max(1).ilog2().min(2);

@@ -27,14 +27,14 @@ pub(super) struct LocalState {
     pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
     /// How long each region has had no owner, ms.
     pub(super) free_ms: BTreeMap<RegionId, u64>,
-    /// How long a region waits for a process with a copy before the region begins from empty, ms.
+    /// How long a region waits for a process with a copy before the region begins without entities, ms.
     pub(super) patience_ms: u64,
 }
 
 /// An action on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegionAction {
-    /// Continue from a copy, of another owner's region or of an own one.
+    /// Continue a region from a copy of another owner's region, or from this process's own state.
     TakeOver(RegionId),
     /// Begin without a copy; `lost` if the region had an owner before.
     Begin { region: RegionId, lost: bool },

@@ -108,7 +108,7 @@ pub enum WorldEvent {
     Idle,
     /// A region was given to another process.
     Released(RegionId),
-    /// This process changed the partition because loads had diverged: the partition's version.
+    /// This process changed the partition, because loads had diverged. The value is the partition's version.
     Cut(u64),
     /// The lease was lost; the process registers again.
     LeaseLost(String),
