@@ -12,7 +12,7 @@ use crate::layout::{Fields, Layout, choice, layout};
 choice! {
     /// The content of a TASKS message: commands, a query, or a worker that attaches.
     pub enum TasksKind {
-        /// Commands, each after its length, a `u32`. The reply holds `TaskAnswers`.
+        /// Commands, each after its length, a `u32`. The reply holds a [`TaskCommandResult`] for each command.
         Commands = 1,
         /// A linearizable query.
         Question = 2,

@@ -49,7 +49,7 @@ impl OutgoingMessages {
     }
 
     /// Starts a message with a single field, which holds an inner message of unknown length. Bytes appended until
-    /// [`close`](Outgoing::close) are the inner message.
+    /// [`close`](OutgoingMessages::close) are the inner message.
     pub(super) fn open(&mut self) -> OpenMessage {
         self.bytes.reserve(std::mem::take(&mut self.room));
         let start = self.bytes.len();

@@ -169,7 +169,7 @@ impl PublishTargets {
         self.reply = subject.map(|subject| (subject.into(), inbox.register_publisher()));
     }
 
-    /// Ends [`reply_to`](Targets::reply_to) after the publish.
+    /// Ends [`reply_to`](PublishTargets::reply_to) after the publish.
     #[inline]
     pub(super) fn end_reply(&mut self) {
         if self.reply.is_some() {

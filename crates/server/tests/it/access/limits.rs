@@ -212,7 +212,7 @@ fn one_user_cannot_use_up_all_groups() {
     join(&bob, groups_max).unwrap();
 }
 
-/// A past bug: one tenant's subscriptions to patterns without topics could use up the node's limit.
+/// Subscriptions to patterns without topics count against a limit of the node, which one tenant must not use up.
 #[test]
 fn one_tenant_cannot_use_up_waiting_subscriptions() {
     let may = "password = \"HASH\"\nsubscribe = [\">\"]\n";
@@ -242,7 +242,7 @@ fn one_tenant_cannot_use_up_waiting_subscriptions() {
     until("ended subscriptions do not count", || subscribe(&clients[0], 101).is_ok());
 }
 
-/// A past bug: four users of one tenant could take all groups, which remain for an hour without a member.
+/// Groups remain for an hour without a member. Four users of one tenant must not take all groups of the node.
 #[test]
 fn one_tenant_cannot_use_up_all_groups() {
     let may = "password = \"HASH\"\ncreate = [\">\"]\nsubscribe = [\">\"]\ngroups = [\">\"]\n";

@@ -63,8 +63,8 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     assert!(taken.try_recv().is_err(), "something was given twice");
 }
 
-/// A past bug: the owner's thread for nodes waited for ever for the topic, because the topic's name is none
-/// of its subjects.
+/// The topic's name is none of its subjects. The owner's thread for other nodes must find the topic all the same, and
+/// not wait for ever.
 #[test]
 fn pattern_topic_serves_queue_group_members_on_other_nodes() {
     let hall = TestCluster::of(2);
