@@ -4,8 +4,8 @@
 //! Each node knows its own part. One request to each other live node covers all topics, to all nodes in parallel. The
 //! figures of a node that does not respond within [`ANSWER_WITHIN`] are unknown, never 0.
 //!
-//! Limits: a response has the named topics, [`FiguresRequest::topics_max`] and [`FiguresRequest::subscribers_max`] more, and
-//! [`SUBSCRIBERS_SHOWN`] subscribers of each topic.
+//! Limits: a response has the named topics, [`FiguresRequest::topics_max`] and [`FiguresRequest::subscribers_max`]
+//! more, and [`SUBSCRIBERS_SHOWN`] subscribers of each topic.
 
 mod form;
 

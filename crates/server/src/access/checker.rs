@@ -51,7 +51,8 @@ impl Checker {
         Checker { limits, queue: Arc::default(), start: Once::new() }
     }
 
-    /// Calls `job` with [`CheckDecision::Check`] on a thread of the checker, or with [`CheckDecision::TurnedAway`] on any thread.
+    /// Calls `job` with [`CheckDecision::Check`] on a thread of the checker, or with [`CheckDecision::TurnedAway`] on
+    /// any thread.
     pub(super) fn run(&self, from: ClientIp, job: impl FnOnce(CheckDecision) + Send + 'static) {
         self.start.call_once(|| start(self.limits, &self.queue));
         let turned_away =

@@ -109,9 +109,9 @@ pub(super) async fn follow(seat: Arc<ClusterMember>) {
     }
 }
 
-/// Finishes a restore, before the node serves clients. Removes the nodes and join tokens of the backup's cluster. Begins new
-/// epochs, which tell subscribers of `$kv` and `$tasks` about the restore, and skips numbers that clients may know. The
-/// node is the only voter. A restore that is interrupted is finished by the next start.
+/// Finishes a restore, before the node serves clients. Removes the nodes and join tokens of the backup's cluster.
+/// Begins new epochs, which tell subscribers of `$kv` and `$tasks` about the restore, and skips numbers that clients
+/// may know. The node is the only voter. A restore that is interrupted is finished by the next start.
 pub(super) async fn finish_restore(seat: &ClusterMember, control: &Control) -> Result<(), ClusterError> {
     control.elect().await?;
     control.catch_up().await?;

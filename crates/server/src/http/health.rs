@@ -63,7 +63,8 @@ pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     missing
 }
 
-/// Topics that could not be opened because of their files, or whose disk failed. A node with users does not show their names.
+/// Topics that could not be opened because of their files, or whose disk failed. A node with users does not show their
+/// names.
 fn damaged_topics(shared: &SharedServer) -> Vec<String> {
     let mut refused = shared.node.refused_topics();
     refused.retain(RefusedTopic::is_damaged);

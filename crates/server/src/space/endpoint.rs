@@ -4,8 +4,8 @@
 //! that a node's permissions can allow them separately. `crates/space/src/interest/ask.rs` and `answer.rs` define the
 //! messages. A viewer is identified by its inbox, and ends with it.
 //!
-//! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, with the node's
-//! limits of records.
+//! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, with the
+//! node's limits of records.
 
 use std::sync::Arc;
 

@@ -178,7 +178,7 @@ fn owner_refuses_records_relayed_behind_a_refused_record() {
         outcome.unwrap()
     };
     let relay = node.relay("t", None);
-    // The node becomes the owner after the first record arrived, and before the later ones arrive.
+    // The node becomes the owner after the first record has arrived, and before the later ones arrive.
     let given_back = hand_on(&relay, "first");
     assert!(matches!(given_back, RelayOutcome::NotTaken(_)), "{given_back:?}");
     let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
