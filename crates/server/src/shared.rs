@@ -82,7 +82,7 @@ pub(crate) struct SharedServer {
     pub(crate) answering: Arc<()>,
 }
 
-/// Counts a session among the server's until it is dropped.
+/// Counts one session of the server until this is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionGuard {
     shared: Arc<SharedServer>,

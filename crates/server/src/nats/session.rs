@@ -130,7 +130,7 @@ pub(crate) struct Session {
     subscriptions: HashMap<u32, Subscription>,
     /// Subscriptions that end when their channels and members have ended.
     ending: HashSet<u32>,
-    /// Subscriptions that later topics have joined.
+    /// Subscriptions for which logs of new topics have arrived.
     new_logs: Arc<NewLogArrivals>,
     /// Subscriptions by the names that the client gave them.
     by_sid: HashMap<Box<[u8]>, u32>,

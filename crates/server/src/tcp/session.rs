@@ -107,7 +107,7 @@ pub(crate) struct Session {
     control_requests: ControlRequests,
     task_requests: TaskRequests,
     subscriptions: HashMap<u32, Subscription>,
-    /// Subscriptions that later topics have joined.
+    /// Subscriptions for which logs of new topics have arrived.
     new_logs: Arc<NewLogArrivals>,
     /// Positions for subscriptions that have not started.
     resuming: HashMap<u32, ResumePositions>,

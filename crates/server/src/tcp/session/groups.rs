@@ -287,8 +287,8 @@ fn start(start: StartAt) -> Start {
         StartAt::Latest => Start::Latest,
         StartAt::After(position) => Start::After(position_from_wire(position)),
         StartAt::Time(ns) => Start::Time(ns),
-        // A member that resumes finds the group as it was. If the group is gone, it starts as early as
-        // possible.
+        // A member that resumes finds the group as it was. If the group is gone, a new group starts at the earliest
+        // record.
         StartAt::Earliest | StartAt::Resume => Start::Earliest,
     }
 }
