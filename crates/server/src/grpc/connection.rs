@@ -400,7 +400,7 @@ impl ConnectionDriver {
         }
     }
 
-    /// Checks the connection after a while. Returns whether to drop it.
+    /// Checks periodically whether the connection is in use. Returns whether to drop it.
     fn look(&mut self) -> bool {
         if !self.connection.state.admitted {
             return true;

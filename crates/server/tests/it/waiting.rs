@@ -25,7 +25,7 @@ use crate::peer::Peer;
 /// A number that is larger than a task of the runtime may do at once.
 const BURST: u64 = 200;
 
-/// A cluster of one with all listeners, on one thread.
+/// A cluster of one node, with all listeners on one thread.
 struct Served {
     stage: HttpServer,
     _cluster: Cluster,

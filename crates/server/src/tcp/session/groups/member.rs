@@ -1,4 +1,4 @@
-//! One membership: the records that it receives in a turn, and their number.
+//! One membership in a group: which records it receives in a turn, and how many.
 
 use dunlin::topic::{Charge, Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
 use dunlin::{ClaimedRecord, Node, ShareMember, WorkEvent, WorkMember};
