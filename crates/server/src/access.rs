@@ -60,7 +60,7 @@ use throttle::Throttle;
 /// Limits of a node's authentication: concurrent logins, and cached passwords.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessLimits {
-    /// Passwords that are verified at the same time, each on its own thread.
+    /// Maximum number of passwords that are verified at the same time, each on its own thread.
     pub logins_at_once: u32,
     /// Maximum number of connections that wait for a verification; further ones are refused.
     pub logins_waiting_max: u32,
@@ -157,7 +157,7 @@ impl Access {
     pub(crate) fn reload(&self) -> Result<ChangedUsers, UsersError> {
         let users = Arc::new(UserDirectory::read(&self.path)?);
         let before = {
-            // Accounts are locked, so that none is created from the old users from here on.
+            // Locks the accounts, so that no account is created from the old users file.
             let mut accounts = lock(&self.accounts);
             for (name, tenancy) in lock(&self.tenancies).iter() {
                 if let Some(tenant) = users.tenants.get(name) {

@@ -14,7 +14,7 @@ use dunlin::topic::{
 };
 use dunlin::{Node, now_ns};
 
-/// The waiter token of the disk's progress.
+/// Waiter token: records were written to the disk.
 const STORED: u32 = 1;
 /// How long a publisher waits for records to be stored.
 const STORED_PATIENCE: Duration = Duration::from_secs(30);
@@ -102,7 +102,7 @@ pub(crate) async fn append_when_there_is_room(
             return Err(refused);
         }
         let left = Duration::from_nanos(deadline_ns - now_ns);
-        // Both outcomes lead to the next attempt.
+        // The next attempt follows the notification or the timeout.
         let _ = tokio::time::timeout(left, notified(&waiter)).await;
     }
 }

@@ -13,8 +13,8 @@
 //!
 //! Limits: [`ClusterLimits`].
 //!
-//! Rejected: fewer connections that interleave the frames of all lanes. Data in the kernel's buffers cannot be
-//! overtaken, and under load those are megabytes.
+//! Rejected: fewer connections that interleave the frames of all lanes. A frame cannot overtake data in the kernel's
+//! buffers, and under load these buffers hold megabytes.
 
 mod admin;
 mod authority;
@@ -135,7 +135,7 @@ impl Cluster {
         let (bulk, transfers) = start_thread("dunlin-cluster-bulk")?;
         // A thread for tasks that read the state, which may be locked while a snapshot is applied.
         let (looking, looks) = start_thread("dunlin-cluster-care")?;
-        // A thread for each shard of tasks, so that they delay neither keys nor heartbeats.
+        // A thread for each shard of tasks, so that work on tasks delays neither keys nor heartbeats.
         let mut schedules = Vec::new();
         for _ in 0..config.tasks.shards {
             schedules.push(start_thread("dunlin-cluster-tasks")?);
@@ -150,7 +150,7 @@ impl Cluster {
         let seat =
             ClusterMember::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
         seat.set_handles(handle.clone(), bulk.clone());
-        // Other nodes that check this address must find this start.
+        // Accepts connections before the start is registered, because other nodes check whether this address responds.
         let accepting = Arc::clone(&seat);
         handle.spawn(async move {
             match tokio::net::TcpListener::from_std(listener) {
@@ -200,7 +200,8 @@ impl Cluster {
         Ok(Cluster { seat, address, handle, topics, running })
     }
 
-    /// Takes the node's share of the topics once the agreed state is complete. The listeners are open.
+    /// Takes the node's share of the topics once the agreed state is complete. To be called when the listeners are
+    /// open.
     pub(crate) fn own_topics(&self) {
         self.topics.own();
     }
@@ -335,8 +336,8 @@ fn advertised(config: &ClusterConfig, address: SocketAddr) -> Result<String, Clu
     }
 }
 
-/// Makes a data directory that of the first node of a new cluster; the node keeps its topics, keys and tasks.
-/// `address` is where other nodes will reach it, and may change at the next start. Returns the cluster's id, and an error for a
+/// Prepares a data directory for the first node of a new cluster; the node keeps its topics, keys and tasks. `address`
+/// is where other nodes will reach it, and may change at the next start. Returns the cluster's id, and an error for a
 /// directory of a cluster's member.
 pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     let files = ClusterDirectory::of(data_dir);

@@ -108,11 +108,12 @@ pub struct NatsLimits {
     pub pings_max: u32,
     /// Maximum time for one operation, from its first byte to its last, ms.
     pub publish_ms_max: u32,
-    /// Longest delay of a client that exceeds its publish rate, ms; what exceeds the rate even then is refused.
+    /// Longest delay of a client that exceeds its publish rate, ms; records that would wait longer are refused.
     pub rate_wait_ms_max: u32,
     /// Maximum number of subjects whose topics a session caches for publishing.
     pub targets_max: usize,
-    /// For clients without echo: the most ranges of their own records, per log, that they have not skipped yet.
+    /// Maximum number of ranges of a client's own records in one log that the client has not skipped yet; for clients
+    /// without echo.
     pub own_ranges_max: usize,
 }
 
@@ -140,19 +141,19 @@ pub struct HttpLimits {
     pub header_ms_max: u32,
     /// Maximum time for a request's body, ms.
     pub body_ms_max: u32,
-    /// A client that neither reads nor shows that it is alive for this time is disconnected, ms.
+    /// Time after which a client that neither reads nor shows that it is alive is disconnected, ms.
     pub stalled_ms_max: u32,
     /// Longest pause between two messages of an event stream, ms.
     pub heartbeat_ms: u32,
     /// Bytes of an event stream that are written at once; a larger record exceeds it.
     pub event_bytes: u32,
-    /// Number of topics in `/metrics`: the busiest.
+    /// Number of the busiest topics that `/metrics` shows.
     pub topics_shown: u32,
     /// Largest file at `/report`, bytes.
     pub report_bytes_max: u64,
-    /// Number of listed subscriptions: the slowest.
+    /// Number of the slowest subscriptions that are listed.
     pub subscriptions_shown: u32,
-    /// Maximum number of subscriptions in `/metrics`: the slowest.
+    /// Maximum number of the slowest subscriptions that `/metrics` shows.
     pub metrics_subscriptions_max: u32,
 }
 
@@ -207,7 +208,7 @@ pub struct GrpcLimits {
     pub message_bytes_max: usize,
     /// Maximum time for a message, from its first byte to its last, ms.
     pub message_ms_max: u32,
-    /// Metadata of one call, bytes.
+    /// Maximum size of the metadata of one call, bytes.
     pub header_bytes_max: u32,
     /// Maximum number of subjects of one subscription.
     pub subjects_max: usize,

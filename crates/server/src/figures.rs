@@ -4,8 +4,8 @@
 //! Each node knows its own part. One request to each other live node covers all topics, to all nodes in parallel. The
 //! figures of a node that does not respond within [`ANSWER_WITHIN`] are unknown, never 0.
 //!
-//! Limits: a response has the named topics, [`FiguresRequest::topics_max`] and [`FiguresRequest::subscribers_max`] more, and
-//! [`SUBSCRIBERS_SHOWN`] subscribers of each topic.
+//! Limits: a response has the named topics, [`FiguresRequest::topics_max`] and [`FiguresRequest::subscribers_max`]
+//! more, and [`SUBSCRIBERS_SHOWN`] subscribers of each topic.
 
 mod form;
 
@@ -22,7 +22,7 @@ use form::{GroupForm, LogForm, LossesForm, SubscriberForm};
 
 /// Time limit for another node's response.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Number of a topic's subscribers that are shown: the slowest.
+/// Number of a topic's slowest subscribers that are shown.
 pub(crate) const SUBSCRIBERS_SHOWN: usize = 20;
 
 /// The topics whose figures are requested.
@@ -30,7 +30,7 @@ pub(crate) const SUBSCRIBERS_SHOWN: usize = 20;
 pub(crate) struct FiguresRequest {
     /// Topics by name.
     pub(crate) names: Vec<String>,
-    /// Number of further topics: the busiest that the node owns.
+    /// Number of further topics: the busiest of those that the node owns.
     pub(crate) topics_max: usize,
     /// Number of further topics: those of the node's slowest subscribers.
     pub(crate) subscribers_max: usize,

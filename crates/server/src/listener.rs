@@ -89,8 +89,8 @@ impl Listener {
     }
 }
 
-/// Whether the file is a socket that no process listens on. Any other file refuses connections in the same way, and
-/// must stay.
+/// Whether the file is a socket that no process listens on. A connection to a file that is no socket is refused in the
+/// same way; such a file must not be removed.
 fn is_left_behind(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)

@@ -1,7 +1,7 @@
 //! The newest connection of each other node: batches of its older connections are refused.
 //!
 //! A node that loses its connection to this one reports its unanswered batches as lost, and sends later batches over
-//! its next connection. What the previous connection still holds must not be appended after those.
+//! its next connection. The batches that the previous connection still holds must not be appended after the later ones.
 //!
 //! Invariant: once a connection is registered, no batch of an older connection of the same node is appended.
 //!
@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The session of a node's newest connection. Held while a batch of the node is appended.
+/// The session of a node's newest connection. The lock is held while a batch of the node is appended.
 type NewestSession = Mutex<u64>;
 
 /// The other nodes with connections to this one.

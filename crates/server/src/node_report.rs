@@ -27,7 +27,7 @@ use past::RateHistory;
 
 /// Interval of the published reports.
 const TICK: Duration = Duration::from_secs(1);
-/// Number of topics in a report: the busiest.
+/// Number of the busiest topics in a report.
 const TOPICS_SHOWN: usize = 50;
 /// Number of tenants, of queues and of workers in a report.
 const ROWS_SHOWN: usize = 100;

@@ -49,8 +49,8 @@ pub struct Server {
     watchdog: Watchdog,
     _runner: Arc<dyn ResponderExecutor>,
     _runtimes: Vec<Runtime>,
-    /// Serves the other nodes of a cluster, on a thread of its own. A listener's thread may wait for another
-    /// node, which must not wait for this thread in turn.
+    /// Serves the other nodes of a cluster, on a thread of its own. A listener's thread may wait for another node, and
+    /// that node's requests must not wait for the listener's thread.
     for_nodes: OnceLock<Runtime>,
 }
 
@@ -237,8 +237,8 @@ impl Server {
             }
         };
         wait_for(&|| self.shared.client_count());
-        // No client publishes by then. Subscribers at other nodes receive the rest before the connections to
-        // those nodes end.
+        // No client is left to publish. Subscribers at other nodes receive the remaining records before the connections
+        // to those nodes end.
         let began = Instant::now();
         while began.elapsed() < stop_max && self.shared.node.owes_other_nodes() {
             thread::sleep(LOOK);

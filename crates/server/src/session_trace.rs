@@ -78,7 +78,7 @@ impl SessionTrace {
     /// Records that a subscription was refused or ended; the connection continues.
     pub(crate) fn subscription_ended(&self, refused: &Refused, lag: u64) {
         let fate = match refused.code {
-            // The client's own request, and ordinary ends of topics.
+            // Not recorded: ends that the client requested, and ordinary ends of topics.
             ErrorCode::Ended | ErrorCode::Closed | ErrorCode::ShuttingDown => return,
             ErrorCode::Lost => DepartureKind::CutOff,
             _ => DepartureKind::Refused,

@@ -78,11 +78,11 @@ pub(crate) struct SharedServer {
     /// The start's progress while the node is opening.
     opening: Option<Arc<StartupProgress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
-    /// Held by each session of Dunlin's own protocol that may owe responses.
+    /// Each session of Dunlin's own protocol that may owe responses holds a reference to this.
     pub(crate) answering: Arc<()>,
 }
 
-/// Counts a session among the server's until it is dropped.
+/// Counts one session of the server until this is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionGuard {
     shared: Arc<SharedServer>,

@@ -1,8 +1,8 @@
 //! Worlds over many processes: the runner, which makes ticks at a fixed rate, and the connections between runners.
 //!
-//! A [`Runner`] is one thread. It makes the ticks of its [`Host`](dunlin::space::Host)'s regions when they are due. Over one connection to
-//! each other runner it sends handovers, ghosts and records for standbys. Between ticks it waits in one `poll` for
-//! all of them, and handles messages.
+//! A [`Runner`] is one thread. It makes the ticks of its [`Host`](dunlin::space::Host)'s regions when they are due.
+//! Over one connection to each other runner it sends handovers, ghosts and records for standbys. Between ticks it waits
+//! in one `poll` for all of them, and handles messages.
 //!
 //! Clients send requests to a [`SpaceEndpoint`], which are handled between ticks.
 //!

@@ -243,7 +243,7 @@ layout! {
         pub publisher: u32,
         /// The partition.
         pub partition: u32,
-        /// The producer's sequence number of its first record.
+        /// The producer's sequence number of the first record in the PUBLISH.
         pub producer_seq: u64,
         /// Number of the batch's records.
         pub count: u32,

@@ -27,7 +27,7 @@ layout! {
         /// Conflation: each read returns one record that merges all changes since the last read. The next is sent
         /// after CREDIT reports that the last was consumed.
         pub conflate: bool,
-        /// For tests: the node withholds each record once whose sequence number is a multiple of this number; 0
+        /// For tests: the node withholds, once, each record whose sequence number is a multiple of this number; 0
         /// withholds none.
         pub test_loss_every: u32,
     }

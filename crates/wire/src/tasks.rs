@@ -12,7 +12,7 @@ use crate::layout::{Fields, Layout, choice, layout};
 choice! {
     /// The content of a TASKS message: commands, a query, or a worker that attaches.
     pub enum TasksKind {
-        /// Commands, each after its length, a `u32`. The reply holds `TaskAnswers`.
+        /// Commands, each after its length, a `u32`. The reply holds a [`TaskCommandResult`] for each command.
         Commands = 1,
         /// A linearizable query.
         Question = 2,
@@ -66,7 +66,7 @@ pub enum TaskCommandResult<'a> {
 }
 
 impl<'a> TaskCommandResult<'a> {
-    /// Appends the result: `1 u8`, bytes with a `u32` length, or `2 u8`, a refusal.
+    /// Appends the result: a byte 1 and the reply's bytes after their `u32` length, or a byte 2 and a refusal.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             TaskCommandResult::Done(bytes) => {

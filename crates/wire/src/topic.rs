@@ -148,7 +148,7 @@ layout! {
     pub struct Topics<'a> {
         /// The request.
         pub request: u32,
-        /// Whether there are more topics after the last one of this answer.
+        /// Whether there are more topics after the last one of this reply.
         pub more: bool,
         /// The topics.
         pub topics: List<'a, TopicLine<'a>>,

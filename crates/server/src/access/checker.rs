@@ -1,7 +1,7 @@
 //! Threads that verify passwords: each verification takes tens of milliseconds and 19 MiB.
 //!
-//! Addresses alternate, so that a flood from one address delays others by one verification each. In a full queue, a
-//! job of an address with few waiting jobs replaces the last job of the address with most.
+//! Addresses alternate, so that a flood from one address delays others by one verification each. In a full queue, a job
+//! of an address with few waiting jobs replaces the last job of the address with the most waiting jobs.
 //!
 //! Limits: `access.logins_at_once` threads, started when first needed; `access.logins_waiting_max` waiting jobs. An
 //! IPv6 address counts by its first 64 bits.
@@ -51,7 +51,8 @@ impl Checker {
         Checker { limits, queue: Arc::default(), start: Once::new() }
     }
 
-    /// Calls `job` with [`CheckDecision::Check`] on a thread of the checker, or with [`CheckDecision::TurnedAway`] on any thread.
+    /// Calls `job` with [`CheckDecision::Check`] on a thread of the checker, or with [`CheckDecision::TurnedAway`] on
+    /// any thread.
     pub(super) fn run(&self, from: ClientIp, job: impl FnOnce(CheckDecision) + Send + 'static) {
         self.start.call_once(|| start(self.limits, &self.queue));
         let turned_away =
@@ -125,7 +126,7 @@ impl<T> FairQueue<T> {
         job
     }
 
-    /// Takes a job of an address, which stays in the order while it has more.
+    /// Removes a job of an address, and the address from the order after its last job.
     fn take(&mut self, from: ClientIp, which: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
         let jobs = self.of.get_mut(&from)?;
         let job = which(jobs);

@@ -56,7 +56,7 @@ impl PendingLogin {
     }
 }
 
-/// Checks that the login still holds.
+/// Checks that a successful login is still valid.
 fn still(login: LoginResult) -> LoginResult {
     login.and_then(|login| login.validity().map(|()| login))
 }
@@ -148,7 +148,7 @@ impl Access {
         })
     }
 
-    /// Counts a failure without a user, or refuses the login while earlier failures delay it.
+    /// Refuses a login without a user. Counts the failure, unless earlier failures still delay the login.
     fn refuse(&self, from: ClientIp, why: &str) -> Refused {
         self.wait(from, "").unwrap_or_else(|| self.fail(from, "", why))
     }
@@ -234,12 +234,13 @@ impl Login {
         &self.access
     }
 
-    /// The generation. While it is current, the login needs no check. See [`Admission`](super::Admission).
+    /// The generation of the users file at the last check. While it is current, [`Admission`](super::Admission) need
+    /// not check the login again.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Waits for `work` while the login holds.
+    /// Waits for `work`; fails when the user loses access before.
     pub(crate) async fn while_let_in<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,

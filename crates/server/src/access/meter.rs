@@ -34,7 +34,7 @@ impl RateMeter {
     /// Changes the rate; a debt remains.
     pub(crate) fn set(&mut self, per_s: u64) {
         if per_s != self.per_s {
-            // The fill level stays the same share, and a debt takes the same time.
+            // Scales the fill level with the rate: the bucket stays equally full, and a debt takes as long to repay.
             self.left *= per_s as f64 / self.per_s.max(1) as f64;
             self.per_s = per_s;
         }

@@ -65,7 +65,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    /// Made with the nkeys library: a key, and its signature of `nonce`.
+    /// A public key. This key and its signature of `nonce` were made with the nkeys library.
     const KEY: &str = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
     const SIGNATURE: &str =
         "ni33mbHsuWwOepm35ueG5j8IZbwrxz6v83oUKPeEVxXch2pNRTffzCFTFnLezEbwaR81HYOeXy5ThmR8clADBw";

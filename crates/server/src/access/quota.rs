@@ -10,8 +10,9 @@ use dunlin::{Refused, now_ns};
 use super::meter::{OverRate, RateMeter};
 use super::users::UserLimits;
 
-/// The longest time for which the node does not read from a client over its rate, ms. A client that ignores
-/// the refusal then does not burden other clients, and a client that waits has no further delay.
+/// The longest time for which the node does not read from a client that exceeds its rate, ms. During this time, a
+/// client that ignores the refusal does not burden other clients. A client that waits as long as the refusal states is
+/// not delayed further.
 const PAUSE_MS_MAX: u64 = 250;
 
 /// How long the node does not read from a refused client; `None` unless the client exceeded its rate.
@@ -28,7 +29,7 @@ pub(crate) async fn slow_down<T>(outcome: Result<T, Refused>) -> Result<T, Refus
     outcome
 }
 
-/// The limits of a user or tenant, and what they use.
+/// The limits of a user or tenant, and the current use.
 #[derive(Debug)]
 pub(crate) struct AccessQuota {
     /// Prefix of the limits' names, such as `users.ana`.
@@ -66,7 +67,7 @@ impl AccessQuota {
         let Meters { records, bytes } = &mut *meters;
         for (meter, per_s) in [(records, limits.publish_records_per_s), (bytes, limits.publish_bytes_per_s)] {
             match (meter.as_mut(), per_s) {
-                // A debt remains when the file changes for another reason.
+                // Keeps the meter, because its debt must remain when the users file changes.
                 (Some(meter), Some(per_s)) => meter.set(per_s),
                 _ => *meter = per_s.map(|per_s| RateMeter::new(per_s, now_ns)),
             }

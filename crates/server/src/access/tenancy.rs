@@ -11,7 +11,7 @@ use dunlin::{Node, Refused, TopicError, now_ns};
 use super::quota::AccessQuota;
 use super::users::{AccessTenant, TenantLimits};
 
-/// Time after which a topic that was never created no longer counts.
+/// Time for which a topic counts from the request to create it; then it counts only if it was created.
 const CREATING_NS_MAX: u64 = 60_000_000_000;
 
 /// The shared resources and limits of a tenant's users.
@@ -37,7 +37,7 @@ struct CreatedTopic {
 }
 
 impl Tenancy {
-    /// A tenant when the node starts; its durable topics count.
+    /// Creates a tenant at the node's start. The tenant's durable topics count towards its limit.
     pub(super) fn new(name: &str, tenant: &AccessTenant, node: &Node) -> Tenancy {
         let limits = tenant.limits;
         let budget = match limits.memory_bytes {
@@ -116,7 +116,7 @@ impl Tenancy {
     }
 
     pub(super) fn no_topic(&self, name: &str) {
-        // Another tenant's topic, or one that existed before, stays counted.
+        // If a topic of that name exists, it stays counted.
         if self.node.topic(name).is_none() {
             self.topics().remove(name);
         }

@@ -13,9 +13,9 @@ use std::net::IpAddr;
 
 /// Maximum number of pairs and addresses that are remembered.
 const ENTRIES_MAX: usize = 16_384;
-/// Failures of a pair without a delay.
+/// Number of failures of a pair that cause no delay.
 const OF_PAIR: u32 = 4;
-/// Failures of an address without a delay.
+/// Number of failures of an address that cause no delay.
 const OF_ADDRESS: u32 = 19;
 const FIRST_NS: u64 = 1_000_000_000;
 const LONGEST_NS: u64 = 64_000_000_000;
@@ -105,7 +105,7 @@ impl Throttle {
     }
 }
 
-/// The part of an address that counts.
+/// The part of an address by which clients are counted: an IPv4 address, or the first 64 bits of an IPv6 address.
 pub(super) fn network(from: ClientIp) -> ClientIp {
     from.map(|address| match address.to_canonical() {
         IpAddr::V6(v6) => {

@@ -17,7 +17,7 @@ use super::secret::{self, SecretError, TokenDigest};
 use crate::whole_file::read_file;
 use raw::{RawFile, RawTenant, RawUser};
 
-/// The tenant of users without a named tenant. By default its bounds are all subjects.
+/// The tenant of users without a named tenant. By default, permissions of its users may contain any subject.
 pub const TENANT_DEFAULT: &str = "default";
 const NAME_BYTES_MAX: usize = 64;
 /// A hundred years.
@@ -38,7 +38,7 @@ pub struct UsersError {
 }
 
 impl UsersError {
-    /// The system provided no random numbers.
+    /// The error if the system provides no random numbers.
     pub(super) fn unlikely(error: SecretError) -> UsersError {
         UsersError { place: "initializing authentication".to_owned(), why: error.to_string() }
     }

@@ -237,7 +237,7 @@ async fn make_token(
 ) -> Result<AdminReply, AdminReply> {
     let ask = async |command: &ControlCommand<'_>| control.ask(command).await.map_err(|error| failed(&error));
     let internal = |error: super::ClusterError| AdminReply::Failed { why: error.to_string() };
-    // A restored node first deletes the tokens in its backup.
+    // Waits until the node is in the table: a restored node first deletes the tokens of its backup.
     let deadline = Instant::now() + PATIENCE;
     while !seat.was_announced() {
         if Instant::now() > deadline {
@@ -288,7 +288,7 @@ async fn needs_more(seat: &ClusterMember, status: &Status, node: u64, all: &[Nod
     })
 }
 
-/// Marks a node as removed, and waits until the leader has taken its vote.
+/// Marks a node as removed, and waits until the leader has removed it from the voters.
 async fn remove(seat: &ClusterMember, control: &Control, node: u64) -> Result<AdminReply, AdminReply> {
     let failed = |error| failed(&error);
     let look = |state: &_| (records::node(state, node), records::nodes(state));

@@ -1,8 +1,10 @@
 //! Backups: a cluster's agreed state in a file, and a new cluster from such a file.
 //!
 //! ```text
-//!  "DUNLINB\n" | version u32 | length u32, header (JSON) | keys | shards u32, tasks of each | CRC-64/NVME u64 of all before it
-//!  keys, tasks: length u32, block … | 0 u32                  version 1 has no tasks, version 2 those of one shard, uncounted
+//!  "DUNLINB\n" | version u32 | length u32, header (JSON) | keys | shards u32, tasks of each | CRC-64/NVME u64 of these
+//!  keys, tasks: length u32, block … | 0 u32
+//!
+//!  version 1 has no tasks; version 2 has the tasks of one shard, and no number of shards
 //! ```
 //! Integers are little-endian. A truncated or changed file is refused as a whole.
 //!
@@ -78,7 +80,7 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
     made.inspect_err(|_| drop(std::fs::remove_file(&beside)))
 }
 
-/// Makes an empty data directory the first node of a new cluster with a backup's state.
+/// Prepares an empty data directory for the first node of a new cluster, with a backup's state.
 pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHeader, ClusterError> {
     let cannot = |what: &str| ClusterError::io(format!("{what} {}", file.display()));
     let files = ClusterDirectory::of(data_dir);

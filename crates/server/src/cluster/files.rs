@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `identity.json` | which node of which cluster this is, and which start of it |
+//! | `identity.json` | the cluster, the node's number, and the node's start |
 //! | `ca.pem`, `ca-key.pem` | the cluster's authority and its key |
 //! | `node.pem`, `node-key.pem` | this node's certificate, made anew at each start |
 //! | `members.json` | the members at the last check, for commands that run while this node is down |

@@ -3,7 +3,7 @@
 //! ```text
 //!  0         4         12     13
 //!  +---------+---------+------+---------
-//!  | length  | id      | kind | payload …      length is of all that follows it; integers are little-endian
+//!  | length  | id      | kind | payload …      length: bytes after this field; integers are little-endian
 //!  | u32     | u64     | u8   |
 //!  +---------+---------+------+---------
 //! ```
@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::yield_now;
 
 const HEAD_BYTES: usize = 13;
-/// Bytes of a frame besides its payload that `length` counts.
+/// Bytes that `length` counts in addition to the payload.
 const COUNTED: usize = 9;
 /// Bytes of one read.
 const READ_BYTES: usize = 64 << 10;

@@ -44,7 +44,7 @@ fn find(files: &ClusterDirectory, data_dir: &Path) -> Result<Option<String>, Clu
         let mut nodes: Vec<u64> =
             members_on_disk(&disk, &dir).map_err(cannot)?.iter().map(|member| member.id).collect();
         nodes.sort_unstable();
-        // A single node is the only member, with number 1.
+        // In the log of a node outside a cluster, this node is the only member and has number 1.
         if !matches!(*nodes, [] | [1]) {
             let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
             return Ok(Some(format!("the log in {name} is that of the nodes {}", nodes.join(", "))));

@@ -109,20 +109,20 @@ pub(super) async fn follow(seat: Arc<ClusterMember>) {
     }
 }
 
-/// Finishes a restore, before the node serves clients. Removes the nodes and join tokens of the backup's cluster. Begins new
-/// epochs, which tell subscribers of `$kv` and `$tasks` about the restore, and skips numbers that clients may know. The
-/// node is the only voter. A restore that is interrupted is finished by the next start.
+/// Finishes a restore, before the node serves clients. Removes the nodes and join tokens of the backup's cluster.
+/// Begins new epochs, which tell subscribers of `$kv` and `$tasks` about the restore, and skips numbers that clients
+/// may know. The node is the only voter. A restore that is interrupted is finished by the next start.
 pub(super) async fn finish_restore(seat: &ClusterMember, control: &Control) -> Result<(), ClusterError> {
     control.elect().await?;
     control.catch_up().await?;
     let look = |state: &ControlState| (records::next(state).0, records::keys(state));
     let (next, keys) = control.read(Consistency::Linearizable, look).await?;
-    // The epoch must be later by the clock too, because another restore of the same backup may have begun the same
-    // number.
+    // The new epoch depends on the clock, too, because another restore of the same backup may have begun an epoch with
+    // the next number.
     control.begin_restored().await?;
     for shard in seat.tasks().into_iter().flat_map(|tasks| tasks.shards()) {
         let failed = |error: TasksError| ClusterError::Refused(error.to_string());
-        // A backup without tasks has none of its shards.
+        // After a backup without tasks, no task shard has begun.
         if shard.is_begun().await.map_err(failed)? {
             shard.elect().await.map_err(failed)?;
             shard.begin_restored().await.map_err(failed)?;
@@ -248,7 +248,7 @@ async fn look_after_shard(shard: &TaskShard, begins: bool, table: &[NodeRecord])
     }
 }
 
-/// Makes the first necessary change.
+/// Changes the group's members by one step towards the table.
 async fn look_after(control: &impl RaftGroup, status: &Status, table: &[NodeRecord]) -> Result<(), String> {
     let wanted: BTreeMap<u64, &NodeRecord> =
         table.iter().filter(|record| record.removed.is_none()).map(|record| (record.node, record)).collect();

@@ -192,7 +192,7 @@ async fn answer_all(
     }
 }
 
-/// Starts a request, before later ones; returns the response if it is known at once.
+/// Begins to handle a request, before later requests begin. Returns the response if it is known at once.
 async fn begin(
     seat: &Arc<ClusterMember>,
     id: u64,

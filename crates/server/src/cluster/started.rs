@@ -3,12 +3,12 @@
 //! ```text
 //!  started node                      any node                leader
 //!     | Started{lineage, address} ----> |                      |
-//!     |                                 | who is at the node's address, as the table has it?
-//!     | <---------------- Runs/Silent - |  another start of it
-//!     | <---------- Elsewhere{leader} - |  nobody              |
-//!     | Started{lineage, address} -----------------------------> |  the same, and by the table of now:
-//!     | <------------------------------------------------ Stale - |  the last start was not this directory's
-//!     | <---------------------------------------------- TakenIn - |  the table has start and address (one transaction)
+//!     |                                 | which start responds at the node's address in the table?
+//!     | <---------------- Runs/Silent - |  another start of the node
+//!     | <---------- Elsewhere{leader} - |  none                |
+//!     | Started{lineage, address} -----------------------------> |  asks the same; then by the leader's table:
+//!     | <------------------------------------------------ Stale - |  the registered start is not in the lineage
+//!     | <---------------------------------------------- TakenIn - |  start and address are registered (a transaction)
 //! ```
 //!
 //! Invariants:
@@ -17,8 +17,8 @@
 //! - A directory is accepted if the registered start is one of its own, even if later starts were never
 //!   registered.
 //!
-//! Limits: a start waits `SILENT_WITHIN` for a silent one. Without a leader a node continues, and registers once
-//! there is a leader.
+//! Limits: a start waits `SILENT_WITHIN` for an earlier start that does not respond. Without a leader a node continues,
+//! and registers once there is a leader.
 
 use std::io;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl StartRequest {
     }
 }
 
-/// Registers this start, and waits for a silent earlier one; an error if another start runs or is newer.
+/// Registers this start, and waits for an earlier start that does not respond. Fails if another start runs or is newer.
 pub(super) async fn begin(seat: &Arc<ClusterMember>) -> Result<(), String> {
     let deadline = Instant::now() + SILENT_WITHIN;
     loop {
@@ -104,7 +104,7 @@ pub(super) async fn begin(seat: &Arc<ClusterMember>) -> Result<(), String> {
     }
 }
 
-/// Asks one node after another for a final reply; this node itself, if it leads.
+/// Asks one node after another until one gives a final reply. If this node leads, only asks itself.
 pub(super) async fn ask_all(seat: &Arc<ClusterMember>) -> StartOutcome {
     let status = seat.status();
     if status.as_ref().is_some_and(|status| status.leader == Some(status.id)) {

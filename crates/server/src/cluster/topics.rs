@@ -6,9 +6,9 @@
 //! Invariants:
 //! - The node applies all changes of owners in the agreed order. For that it subscribes to the topic of all
 //!   changes, and reads the whole state after a gap.
-//! - Changes from before the start are applied as a whole. The start replays all changes that no snapshot has,
-//!   while the disk has later states. A topic that is deleted in the replay may have been created again and
-//!   hold records.
+//! - Changes from before the start are applied as a whole. A starting node replays all changes since the last snapshot,
+//!   although its disk has later states. A topic that a replayed change deletes may have been created again, and then
+//!   holds records.
 //! - The node takes its share of topics only when it has applied everything that was agreed before its start.
 //!
 //! Limits: [`OwnershipLimits`]; a request to the cluster takes at most `answer_ms_max`.
@@ -268,8 +268,7 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
         name: "the node's own".to_owned(),
         // Raft may have applied many entries before this subscription.
         start: Start::Earliest,
-        // A starting node finds a new epoch at first. The node has read no change by then, and must not skip
-        // history.
+        // A starting node first receives a new epoch. The node has read no change yet, and must not skip history.
         on_gap: OnGap::Oldest,
         wait: Wait::Parked,
         ..SubscribeOptions::default()

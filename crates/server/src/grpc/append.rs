@@ -12,7 +12,7 @@ use dunlin::{Node, OwningTopic, Refused};
 use super::proto::dunlin as v1;
 use crate::append::{self, AppendRequest};
 
-/// A frame's memory is reused for the next frame up to this size.
+/// Largest buffer that is kept for the next frame.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
@@ -20,7 +20,7 @@ thread_local! {
     static FRAME: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The topic of a subject. A topic that was created for a record exists on if one of its records is accepted.
+/// The topic of a subject. A topic that was created for a record is removed again unless a record is accepted.
 #[derive(Debug, Clone)]
 pub(super) struct PublishTarget {
     pub(super) topic: Arc<OwningTopic>,
@@ -30,8 +30,8 @@ pub(super) struct PublishTarget {
 }
 
 impl PublishTarget {
-    /// Finds the topic that owns the subject. The node may create it for a record with such a payload, unless the
-    /// publisher names its last record.
+    /// Finds the topic that owns the subject. The node may create the topic for a record of this payload size, unless
+    /// the publisher names its last record, because a new topic would not have that record.
     pub(super) async fn find(
         node: &Node,
         subject: &str,

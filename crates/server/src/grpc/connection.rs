@@ -45,7 +45,8 @@ const INADEQUATE_SECURITY: u32 = 12;
 const PREFACE_NAP: Duration = Duration::from_millis(10);
 /// How long a refused client has to read the response.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Bytes that the connection holds for a stream whose client does not read: a batch is passed on below this.
+/// Bytes that the connection holds for a stream whose client does not read. The next batch is passed on when it holds
+/// fewer.
 const SEND_BUFFER_BYTES: usize = 48 << 10;
 
 /// A connection, with the login and the permissions of the caller.
@@ -140,7 +141,7 @@ impl GrpcConnection {
         }))
     }
 
-    /// The producer's mark, with its number in topics.
+    /// Converts a client's producer to a mark with the producer's id for topics.
     pub(super) fn mark(&self, producer: v1::Producer) -> ProducerMark {
         let v1::Producer { id, epoch: producer_epoch, seq: producer_seq } = producer;
         let producer = self.login.as_ref().map_or(id, |login| login.account().producer(id));
@@ -399,7 +400,7 @@ impl ConnectionDriver {
         }
     }
 
-    /// Checks the connection after a while. Returns whether to drop it.
+    /// Checks periodically whether the connection is in use. Returns whether to drop it.
     fn look(&mut self) -> bool {
         if !self.connection.state.admitted {
             return true;

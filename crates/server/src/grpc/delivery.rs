@@ -1,7 +1,7 @@
 //! The response to a subscriber: a body that is filled when the connection has room.
 //!
-//! Invariant: for a client that does not read, the connection holds one batch that was passed on, and the
-//! next one.
+//! Invariant: for a client that does not read, the connection holds two batches: one that was passed to HTTP/2, and the
+//! next.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -56,7 +56,7 @@ pub(super) struct CallRouter {
 
 impl CallRouter {
     pub(super) fn new(connection: &Arc<GrpcConnection>) -> CallRouter {
-        // Larger messages are refused before they are decoded.
+        // No limit here: the request body (`intake`) refuses large messages before they are decoded.
         let message_bytes_max = usize::MAX;
         let dunlin = DunlinServer::new(DunlinService(Arc::clone(connection)));
         let kv = KvServer::new(KvService(Arc::clone(connection)));

@@ -1,4 +1,4 @@
-//! Memberships in groups: a stream of the member's requests, and one of its records.
+//! Memberships in groups: a stream of the member's requests, and a stream of its records.
 //!
 //! Records are taken for the member when the connection has room: in `share` groups up to `share_in_flight_max`
 //! unconfirmed ones, in `work` groups as many as the member wants.
@@ -41,7 +41,7 @@ pub(super) struct GroupMembership {
     waiter: Arc<Waiter>,
     /// Responses that are sent first.
     answers: VecDeque<MemberResponse>,
-    /// Records wanted, and delivered; in `work` groups only.
+    /// Numbers of records that the member has requested and received; in `work` groups only.
     wanted: u64,
     given: u64,
     validity: Option<SubscriptionAccess>,

@@ -13,7 +13,7 @@ use prost::Message;
 
 /// Bytes of a message's header.
 pub(super) const HEAD_BYTES: usize = 5;
-/// The longest varint of a length, and the tag of a field below 16.
+/// Most bytes before an inner message: the tag of a field below 16, and the longest varint of a length.
 const FIELD_HEAD_BYTES_MAX: usize = 6;
 
 /// Messages to send next.
@@ -49,7 +49,7 @@ impl OutgoingMessages {
     }
 
     /// Starts a message with a single field, which holds an inner message of unknown length. Bytes appended until
-    /// [`close`](Outgoing::close) are the inner message.
+    /// [`close`](OutgoingMessages::close) are the inner message.
     pub(super) fn open(&mut self) -> OpenMessage {
         self.bytes.reserve(std::mem::take(&mut self.room));
         let start = self.bytes.len();
@@ -113,6 +113,6 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
 /// How many bytes [`put_varint`] appends.
 #[inline(always)]
 pub(super) fn varint_bytes(number: u64) -> usize {
-    // Seven bits to a byte; 9/64 of the bits in use, rounded up.
+    // A byte holds seven bits of the number. Computes the number's bits / 7, rounded up, without a division.
     ((u64::BITS - (number | 1).leading_zeros()) as usize * 9 + 64) / 64
 }

@@ -23,7 +23,7 @@ use crate::append::with_epoch_change;
 use crate::shared::STOP;
 use v1::publish_stream_response::Refused as RefusedRecord;
 
-/// Messages that are answered together.
+/// Maximum number of messages that one response answers.
 const TOGETHER: usize = 64;
 
 /// The state of one stream of records.
@@ -60,7 +60,7 @@ struct BatchOutcome {
     /// Records that have to be stored before the response.
     unstored: Vec<UnstoredRecords>,
     refused: Vec<RefusedRecord>,
-    /// The pause of a user over a rate.
+    /// The pause of a user that exceeds its publish rate.
     pause: Option<Duration>,
 }
 

@@ -1,8 +1,7 @@
 //! One subscription: its positions in the logs, and the records to send.
 //!
-//! Logs with records are queued and take turns; the others sleep. The subscription reads nothing before the
-//! client takes it. A stream whose client does not read keeps its positions, and reports its gap when it
-//! continues.
+//! Logs with records are queued and take turns; the others sleep. The subscription reads records only when the client
+//! can receive them. A stream whose client does not read keeps its positions, and reports its gap when it continues.
 //!
 //! Invariant: between two calls, the subscription holds no segment of a log.
 //!

@@ -17,7 +17,8 @@ const RECORDS_TAG: u8 = 2 << 3 | LEN;
 const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
 const LEN: u8 = 2;
-/// The longest tag and length of a record, and what precedes the payload of a plain one.
+/// Most bytes before the payload of a record that has only a payload: the record's tag and length, and its other
+/// fields.
 const PLAIN_HEAD_BYTES_MAX: usize = 1 + 5 + 1 + 10 + 1 + 10 + 1 + 5;
 
 /// Consecutive records of one log.
@@ -151,7 +152,7 @@ fn put_with_fields(out: &mut Vec<u8>, prefix: &str, seq: u64, skipped: u64, fram
     }
 }
 
-/// The bytes that [`put_with_fields`] writes after the record's length.
+/// Number of bytes that [`put_with_fields`] writes after the record's length.
 fn fields_bytes(seq: u64, skipped: u64, subject_bytes: usize, frame: &Frame<'_>) -> usize {
     let times = [frame.append_time_ns() != 0, frame.event_time_ns().is_some(), frame.expires_ns().is_some()];
     let header_bytes =
@@ -170,7 +171,7 @@ fn number_bytes(number: u64) -> usize {
     if number == 0 { 0 } else { 1 + varint_bytes(number) }
 }
 
-/// The bytes of a field that is left out if it is empty.
+/// Number of bytes of a field that is left out if it is empty.
 fn text_bytes(len: usize) -> usize {
     if len == 0 { 0 } else { len_bytes(len) }
 }

@@ -1,4 +1,4 @@
-//! Refusals in gRPC: a status code, and the row of the table of errors in its details.
+//! Converts refusals to gRPC: a status code, with the refusal's row of the table of errors in the details.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -14,7 +14,7 @@ pub(super) struct Unfold<S, T, F> {
     running: Option<Step<S, T>>,
 }
 
-/// A stream of the items that `step` makes from the state, which it returns with each item.
+/// A stream of items: each call of `step` receives the state, and returns an item with the next state.
 pub(super) fn unfold<S, T, F, Fut>(
     state: S,
     step: F,

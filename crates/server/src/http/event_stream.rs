@@ -86,7 +86,7 @@ impl<S: EventSource> EventStream<S> {
     fn fill(&mut self, out: &mut String) {
         let bytes_max = self.shared.limits.http.event_bytes as usize;
         let filled = self.source.fill(bytes_max, out);
-        // Holds no segment while the client is slow.
+        // Releases the log's segment, so that a slow client does not hold it.
         let _ = self.source.subscriber().drain(0, |_| ());
         if let Err(why) = filled {
             self.end(&why, out);
@@ -108,7 +108,7 @@ impl<S: EventSource> EventStream<S> {
         let bytes = match Charge::of(self.shared.node.budget(), out.len()) {
             Ok(charge) => Bytes::from_owner(ChargedText { out, _charge: charge }),
             Err(spent) => {
-                // The subscriber resumes before this chunk.
+                // Drops the chunk: a client that resumes receives its records again.
                 out.clear();
                 self.end(&Problem::from(PublishError::from(spent)), &mut out);
                 out.into()

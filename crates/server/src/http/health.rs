@@ -1,6 +1,7 @@
 //! Probes: whether the node is alive, ready, and started.
 //!
-//! No probe queries another node, a client or a topic; the cluster's part comes from its last messages.
+//! No probe queries another node, a client or a topic; the state of the cluster is known from the last messages of its
+//! nodes.
 
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     let in_cluster = cluster.and_then(|cluster| cluster.missing());
     missing.extend(shared.node.lacks_room().filter(|why| in_cluster.as_ref() != Some(why)));
     missing.extend(in_cluster);
-    // The cluster's own reason includes keys and tasks that have ended.
+    // In a cluster, the cluster's reason includes failed keys and tasks.
     if cluster.is_none() {
         missing.extend(shared.node.failed_parts());
     }
@@ -62,7 +63,8 @@ pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     missing
 }
 
-/// Topics that could not be opened because of their files, or whose disk failed. A node with users does not show their names.
+/// Topics that could not be opened because of their files, or whose disk failed. A node with users does not show their
+/// names.
 fn damaged_topics(shared: &SharedServer) -> Vec<String> {
     let mut refused = shared.node.refused_topics();
     refused.retain(RefusedTopic::is_damaged);

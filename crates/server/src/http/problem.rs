@@ -102,7 +102,7 @@ impl Problem {
     }
 }
 
-/// The refusal's numbers by the names in its row.
+/// The refusal's numbers by their names in the table of errors.
 fn named_numbers(code: ErrorCode, numbers: &[u64; 3]) -> Map<String, Value> {
     let carries = code.row().map_or("", |row| row.carries);
     let before_text = carries.split("text:").next().unwrap_or("").trim_end_matches([';', ' ']);

@@ -29,7 +29,7 @@ pub(super) struct PublishOptions {
     pub(super) after: Option<Position>,
 }
 
-/// The topic of a subject. A topic that was created for a record exists on if one of its records is accepted.
+/// The topic of a subject. A topic that was created for a record is removed again unless a record is accepted.
 #[derive(Debug)]
 pub(super) struct PublishTarget {
     pub(super) topic: OwningTopic,

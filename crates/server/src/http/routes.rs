@@ -107,7 +107,7 @@ async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> 
     let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
     let authorization = given.next().cloned();
     if given.next().is_some() {
-        // A proxy in front of the node might check the other header.
+        // Refuses two headers, because a proxy in front of the node might check the other one.
         return Problem::from(Refused::new(
             ErrorCode::Unauthenticated,
             "the request has more than one Authorization header",

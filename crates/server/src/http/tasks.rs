@@ -183,7 +183,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A task with Unix times, because the cluster's own clock means nothing outside.
+/// A task with Unix times, because times of the cluster's own clock have no meaning outside the cluster.
 fn task_json(task: &TaskView, now_ms: u64) -> Value {
     let now_unix_ms = dunlin::now_ns() / 1_000_000;
     let when = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);

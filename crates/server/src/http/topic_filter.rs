@@ -75,7 +75,7 @@ impl TopicFilter {
         }
     }
 
-    /// The page size: full if the filter may reject most topics, or else the requested number.
+    /// The page size: the maximum if the filter may reject most topics, otherwise the requested number.
     fn page_topics(&self, context: &Context, limit: usize) -> usize {
         let most = context.node().config().limits.page_topics_max;
         if self.contains.is_none() && self.state.is_none() { limit } else { most }

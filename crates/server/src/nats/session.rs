@@ -95,22 +95,21 @@ pub(crate) struct Session {
     unread_charge: Charge,
     /// Bytes that the operation needs before it can be parsed.
     unread_needs: usize,
-    /// Operations that the last read completed, and small reads in a row that completed none.
+    /// Number of operations that the last read completed, and number of consecutive small reads that completed none.
     operations: usize,
     trickles: u32,
     /// Whether reading pauses until the timer fires.
     is_held: bool,
     /// Whether the last read was large, so that other sessions of the thread run first.
     read_much: bool,
-    /// The work of the operations that are being handled, in operations. Records are not counted: the bytes of a read
-    /// limit them.
+    /// Work done in this turn, in units of one operation. Records are not counted: the bytes of a read limit them.
     work: usize,
     /// Whether complete operations wait in `unread` for the session's next turn.
     is_cut: bool,
     /// Bytes to read at once, by the size of recent operations.
     read_bytes: usize,
-    /// Time since which the rest of the operation is missing; 0 while none is. `unread_is_watched`: the timer checks
-    /// this time.
+    /// Time since which an operation is incomplete; 0 while none is. `unread_is_watched`: whether the timer checks this
+    /// time.
     unread_since_ns: u64,
     unread_is_watched: bool,
     pressure: SubscriberPressure,
@@ -131,7 +130,7 @@ pub(crate) struct Session {
     subscriptions: HashMap<u32, Subscription>,
     /// Subscriptions that end when their channels and members have ended.
     ending: HashSet<u32>,
-    /// Subscriptions that later topics have joined.
+    /// Subscriptions for which logs of new topics have arrived.
     new_logs: Arc<NewLogArrivals>,
     /// Subscriptions by the names that the client gave them.
     by_sid: HashMap<Box<[u8]>, u32>,
@@ -179,7 +178,7 @@ pub(crate) struct NatsScratch {
 /// The connection's state.
 #[derive(Debug)]
 enum Phase {
-    /// Whether the client has sent nothing yet.
+    /// The client has sent nothing yet.
     Greeting,
     Open,
     Closing(Closing),
@@ -303,7 +302,7 @@ impl Session {
             USERS => users = true,
             OWNER_RESPONDED => answered = true,
             NODES => nodes = true,
-            // The code that waits for the result polls anyway.
+            // Nothing to do here: the handling of CONNECT polls for the login's result.
             LOGIN => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {

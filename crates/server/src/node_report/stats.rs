@@ -12,7 +12,7 @@ use crate::http::{ProcessFigures, Surveys, departure_json, missing, subscription
 use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 
-/// Number of subscribers in the report: the slowest.
+/// Number of the slowest subscribers in the report.
 const SLOWEST_SHOWN: usize = 20;
 /// Number of departures that the report shows, the newest ones.
 const DEPARTED_SHOWN: usize = 10;

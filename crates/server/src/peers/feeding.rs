@@ -6,7 +6,7 @@ use dunlin::topic::{Event, LogName, Position, Subscribe};
 use dunlin::{FeedOutcome, FeedStart, MirrorFeed};
 use dunlin_client::{Client, Subscriber};
 
-/// Events of one feed that are handled before the next feed's.
+/// Maximum number of events of one feed that are handled before the next feed's turn.
 const TURN_EVENTS: usize = 1_024;
 
 /// A running feed.
@@ -17,7 +17,8 @@ pub(super) struct MirrorFeedLink {
     /// Whether the last turn ended with events left.
     is_behind: bool,
     frame: Vec<u8>,
-    /// Whether the record in `frame` waits for the subscriber of a private mirror.
+    /// If the record in `frame` waits for the subscriber of a private mirror: its log, its position and the number
+    /// before it.
     stuck: Option<(Arc<LogName>, Position, u64)>,
 }
 

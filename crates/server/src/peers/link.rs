@@ -56,8 +56,8 @@ type RelayKey = (Arc<str>, Option<(u64, u32)>);
 struct LiveConnection {
     client: Client,
     relays: HashMap<RelayKey, TopicRelay>,
-    /// The last flight that began before the connection: its earlier batches may have been sent over the previous
-    /// connection.
+    /// The last flight ([`InFlightBatch::flight`]) that began before the connection. Earlier batches of that flight may
+    /// have been sent over the previous connection.
     after_flight: u64,
 }
 
@@ -65,8 +65,8 @@ struct LiveConnection {
 struct TopicRelay {
     relay: Relay,
     /// The last flight of which a batch was not accepted; 0 if there is none. The owner refuses the later batches of
-    /// that flight, too. Batches of a later flight need another relay. The same holds if the topic was deleted, as
-    /// another may have its name.
+    /// that flight, too. Batches of a later flight need another relay. They also need another relay if the topic was
+    /// deleted, because a new topic may have its name.
     refused_in: Arc<AtomicU64>,
 }
 

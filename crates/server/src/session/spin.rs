@@ -26,7 +26,7 @@ impl Spin {
         self.allowed && self.vain < VAIN_MAX
     }
 
-    /// Turns to take at once. A polling session soon gets its next turn.
+    /// Number of turns to take at once. A polling session takes one, because it soon gets its next turn.
     pub(crate) fn turns(&self) -> usize {
         if self.is_on() { 1 } else { TURNS }
     }

@@ -170,7 +170,7 @@ impl RunnerConnection {
         frame.encode(&mut self.out.last);
     }
 
-    /// Queues a frame whose body is passed apart. A large body is not copied.
+    /// Queues a frame whose body is a separate argument. A large body is not copied.
     pub(super) fn put_with(&mut self, frame: &SpaceFrame<'_>, body: &Bytes) {
         frame.encode_before(body.len(), &mut self.out.last);
         self.out.put(body);

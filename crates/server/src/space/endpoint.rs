@@ -4,8 +4,8 @@
 //! that a node's permissions can allow them separately. `crates/space/src/interest/ask.rs` and `answer.rs` define the
 //! messages. A viewer is identified by its inbox, and ends with it.
 //!
-//! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, with the node's
-//! limits of records.
+//! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, with the
+//! node's limits of records.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::handle::Space;
 use super::pace::monotonic_ns;
 use super::runner::{Runner, SpawnError};
 
-/// Small, because requests are handled at once and never read later.
+/// Retained bytes of a subject for requests. Small, because requests are handled at once and never read later.
 const HISTORY_BYTES: u64 = 1 << 20;
 
 /// Serves the clients of a world at one process: watches, commands and spawns. Dropping it ends the service.

@@ -3,12 +3,12 @@
 //! ```text
 //!  0         4      5
 //!  +---------+------+----------------------+
-//!  | length  | kind | what it says         |     length: of kind and what it says; all numbers little-endian
+//!  | length  | kind | payload              |     length: bytes of kind and payload; all numbers are little-endian
 //!  | u32     | u8   |                      |
 //!  +---------+------+----------------------+
-//!   1 hello     see `hello`; the first of each side
-//!   2 refused   text; the last
-//!   3 turn      tick u64, time u64     begins the sender's messages of one turn; its monotonic clock
+//!   1 hello     see `hello`; each side's first frame
+//!   2 refused   text                 the reason; the sender's last frame
+//!   3 turn      tick u64, time u64     begins the sender's messages of one turn; time: its monotonic clock
 //!   4 message   to u32, bytes          for a region
 //!   5 region    region u32, epoch u64  the sender runs this region from now on
 //!   6 gone      region u32             the sender stopped running this region
@@ -16,14 +16,15 @@
 //!   8 follow    region u32             the sender is a standby for a region of the receiver
 //!   9 whole     region u32, bytes      the region's whole state: the standby begins
 //!  10 record    region u32, bytes      a change of the region
-//!  11 knows     region u32, entries u64, tick u64     the standby has applied the region up to here
+//!  11 knows     region u32, entries u64, tick u64     the standby has applied the region's changes up to here
 //!  12 ping
 //!  13 weight    bytes                  the load of one of the sender's regions
 //!  14 cut       bytes                  the new partition of the curve, as the cluster has it
 //!  15 proof     bytes                  see `secret`; answers a hello
 //!  16 ids       number u64, ids u64 each   a query: which of these ids does the receiver have?
-//!  17 held      number u64, bytes      answers `ids`: count u32, the sender's regions u32 each; then id u64, region u32, flags u8 of each
-//!                                      that it has (1 just spawned, 2 on its way to the region)
+//!  17 held      number u64, bytes      answers `ids`: count u32, the sender's regions u32 each; then of each id
+//!                                      that the sender has: id u64, region u32, flags u8 (1 just spawned,
+//!                                      2 on its way to the region)
 //! ```
 
 use dunlin::space::RegionId;
@@ -65,7 +66,7 @@ impl SpaceFrame<'_> {
         out.extend_from_slice(body);
     }
 
-    /// Appends the bytes before a body of `body_bytes` bytes that is sent apart.
+    /// Appends the bytes before a body of `body_bytes` bytes that is sent separately.
     pub(super) fn encode_before(&self, body_bytes: usize, out: &mut Vec<u8>) {
         let (kind, head, body) = self.parts();
         debug_assert!(body.is_empty(), "it has a body of its own");

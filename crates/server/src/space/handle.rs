@@ -86,7 +86,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         order: impl FnOnce(&mut Runner<D, B>) -> T + Send + 'static,
     ) -> Result<T, SpaceError> {
         let (sender, answer) = channel();
-        // The caller waits for the result.
+        // Sending cannot fail, because the caller waits for the result.
         self.order(move |runner| drop(sender.send(order(runner))))?;
         answer.recv().map_err(|_| self.why())
     }

@@ -256,7 +256,7 @@ impl ProcessLinks {
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
         let Some((theirs, hello)) = link.heard.take() else { return Err(RunnerRefusal::Stranger) };
         self.secret.check(link.role().other(), &hello, &link.hello, proof)?;
-        // A region of the hello may run here by now.
+        // A region that the hello names may run here by now.
         self.hello.check(&theirs)?;
         let process = theirs.process;
         let max = self.limits.peers_max;
@@ -348,7 +348,7 @@ impl ProcessLinks {
         self.put(process, |connection| connection.put(frame))
     }
 
-    /// Sends a frame whose body is passed apart.
+    /// Sends a frame whose body is a separate argument.
     fn send_with(&mut self, process: u64, frame: &SpaceFrame<'_>, body: &Bytes) -> bool {
         self.put(process, |connection| connection.put_with(frame, body))
     }

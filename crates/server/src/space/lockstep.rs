@@ -1,8 +1,9 @@
 //! Lock-step of ticks over several processes.
 //!
 //! ```text
-//!  step 2r      a tick was made: hand-overs    ── all of ours are over: we say `settled 2r`; all have said so ──►
-//!  step 2r + 1  ghosts are told                ── told: we say `settled 2r + 1`;  all have said so ──► the next tick may begin
+//!  step 2r      a tick was made: the process completes its handovers, then sends `settled 2r`
+//!  step 2r + 1  begins when all processes have sent that: the process sends its ghosts, then `settled 2r + 1`
+//!  next tick    may begin when all processes have sent that
 //! ```
 //! Frames of a step that has not begun here wait in their connection, so that no process receives an entity from a
 //! tick that it has not made. A run begins with a round without a tick, because entities may have been added.

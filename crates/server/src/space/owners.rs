@@ -1,14 +1,14 @@
 //! Ownership of regions by leases of the cluster, their standbys, and takeover when an owner is lost.
 //!
 //! ```text
-//!  space/WORLD/world         what the world is (`description`)
-//!  space/WORLD/process/N     {"address", "url", "memory"}   under N's lease; its copies of regions when it registers
+//!  space/WORLD/world         the world's description (`description`)
+//!  space/WORLD/process/N     {"address", "url", "memory"}   under N's lease; memory: its copies of regions
 //!  space/WORLD/region/R      {"process", "epoch"}         under its owner's lease
-//!  space/WORLD/epoch/R       the newest epoch in which it was claimed
-//!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch alone; it stays when the owner is gone
-//!  space/WORLD/began/R       once the region was begun
-//!  space/WORLD/cut/0          {"version", "cuts"}           how the curve is cut; written by the owner of the first region, one after another
-//!  space/WORLD/hold/0        while this key exists no process makes ticks; handovers finish
+//!  space/WORLD/epoch/R       the newest epoch in which the region was claimed
+//!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch, and stays after it
+//!  space/WORLD/began/R       exists once the region has begun
+//!  space/WORLD/cut/0          {"version", "cuts"}         the curve's partition, written by the first region's owner
+//!  space/WORLD/hold/0        while this key exists, no process makes ticks; handovers finish
 //! ```
 //! A thread reads all these keys periodically, keeps the lease alive, and performs the actions of
 //! [`plan`](plan::plan).

@@ -191,7 +191,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     pub(super) fn meet(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.route(region, process, epoch);
         self.standby_tracker.forget_older(region, epoch);
-        // Regions that may not act learn this owner's epoch from messages.
+        // Fails if the regions here may not act at present. They then learn the owner's epoch from messages.
         let _ = self.host.meet(region, epoch, now_ns);
         if self.standby_tracker.wants(region) {
             self.links.send(process, &SpaceFrame::Follow(region));
@@ -316,7 +316,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.host.region(region).is_some_and(|ours| self.standby_tracker.has_candidate(region, counted(ours)))
     }
 
-    /// Reports the progress that the awaited standbys have confirmed to the host.
+    /// Reports to the host the progress that all awaited standbys have confirmed.
     fn count_known(&mut self, region: RegionId, now_ns: u64) {
         if let Some((entries, tick)) = self.standby_tracker.known(region) {
             self.host.standby_acknowledged(region, entries, tick, now_ns);

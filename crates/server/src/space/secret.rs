@@ -7,7 +7,7 @@
 //! process.
 //!
 //! ```text
-//!  proof = HMAC(secret, "dunlin space 3", role u8, own hello, the other's hello)      role: 1 who connects, 2 who listens
+//!  proof = HMAC(secret, "dunlin space 3", role u8, own hello, the other's hello)      role: 1 the side that connects, 2 the side that listens
 //! ```
 
 use std::fmt;
@@ -73,7 +73,7 @@ impl Secret {
         Sha256::new().chain_update(outer).chain_update(inner).finalize().into()
     }
 
-    /// Checks the proof of the peer in this role, whose hello comes first.
+    /// Checks the peer's proof, given the peer's role and both hellos, the peer's first.
     pub(super) fn check(
         &self,
         role: Role,

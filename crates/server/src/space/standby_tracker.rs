@@ -167,7 +167,7 @@ impl<const D: usize> StandbyTracker<D> {
         self.copies.take(region)
     }
 
-    /// Keeps the state of a region that this process owned as a copy.
+    /// Keeps, as a copy, the state of a region that this process owned.
     pub(super) fn keep(&mut self, region: RegionId, state: RegionState<D>) {
         self.end(region);
         self.copies.keep(region, state);

@@ -5,7 +5,7 @@
 //! are copied.
 //!
 //! Limits: a frame of bytes carries [`FRAME_BYTES_MAX`], which bounds the output of a client that does not
-//! read. In text mode, the WebSocket holds the texts that the caller has [put](Framed::put_text). Only the
+//! read. In text mode, the WebSocket holds the texts that the caller has [put](WebSocketStream::put_text). Only the
 //! last unanswered ping is kept.
 
 use std::io::{self, IoSlice};
@@ -41,7 +41,8 @@ pub(crate) struct WebSocketStream {
 }
 
 impl WebSocketStream {
-    /// A stream of bytes over the connection, after the handshake; `given` was read behind it.
+    /// A stream of bytes over the connection, after the handshake. `given` holds the bytes that were read after the
+    /// handshake.
     pub(crate) fn of_bytes(inner: Stream, given: Vec<u8>) -> WebSocketStream {
         WebSocketStream::of(Data::Binary, inner, given)
     }
@@ -196,7 +197,7 @@ impl WebSocketStream {
         Poll::Ready(Ok(false))
     }
 
-    /// Queues a text; it is sent when the connection is [flushed](Framed::poll_flush_taken).
+    /// Queues a text; it is sent when the connection is [flushed](WebSocketStream::poll_flush_taken).
     pub(crate) fn put_text(&mut self, text: &str) {
         if !self.close_sent {
             head_of(OpCode::Data(Data::Text), text.len(), &mut self.unsent);

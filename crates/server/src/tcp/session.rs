@@ -94,7 +94,7 @@ pub(crate) struct Session {
     unread_needs: usize,
     /// Bytes still to be skipped of a message that was refused.
     skip_bytes: usize,
-    /// The bytes of waiting messages that were searched for credit.
+    /// Number of bytes of waiting messages that were already searched for credit messages.
     ahead: usize,
     outbound: OutboundBuffer,
     publishing: SessionPublishers,
@@ -107,7 +107,7 @@ pub(crate) struct Session {
     control_requests: ControlRequests,
     task_requests: TaskRequests,
     subscriptions: HashMap<u32, Subscription>,
-    /// Subscriptions that later topics have joined.
+    /// Subscriptions for which logs of new topics have arrived.
     new_logs: Arc<NewLogArrivals>,
     /// Positions for subscriptions that have not started.
     resuming: HashMap<u32, ResumePositions>,
@@ -141,7 +141,7 @@ pub(crate) struct Session {
     entrance: LoginState,
     /// Whether the client is another node; its messages are for this node alone.
     from_node: bool,
-    /// The connection's place among those of the same node.
+    /// The entry of this connection among the connections of the same node.
     node_connection: Option<NodeConnection>,
     _place: Option<SessionGuard>,
 }
@@ -279,7 +279,7 @@ impl Session {
             // The results are sent when there is room.
             CONTROLLED | TASKED => {}
             USERS => users = true,
-            // The code that waits for the result polls anyway.
+            // Nothing to do here: the handling of HELLO polls for the login's result.
             LOGIN => {}
             NODES => {}
             number => {

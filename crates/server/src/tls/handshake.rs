@@ -216,7 +216,7 @@ async fn refuse_in_plain(protocol: Protocol, socket: &mut TcpStream, refused: &R
 }
 
 async fn say_and_part(socket: &mut TcpStream, said: &[u8]) {
-    // Does not wait for a client that does not read this either.
+    // Limits the wait for a client that does not read the refusal.
     let _ = timeout(FAREWELL, async {
         socket.write_all(said).await?;
         socket.shutdown().await?;

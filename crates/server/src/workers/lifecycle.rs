@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  starting ──attached──► ready ──drain: SIGTERM──► draining ──ended──► Drained, Gone
-//!     │  │                  │                           └──grace over──► Drained; then, as it is told: SIGKILL ──► Gone
+//!     │  │                  │                           └──grace over──► Drained; on the autoscaler's order: SIGKILL ──► Gone
 //!     │  └─ended─► Failed   ├──ended──► Gone
 //!     └─too long: SIGKILL   └──not among the workers for too long: SIGKILL ──► Gone
 //!
-//!  preparing ──says so──► warm ──woken──► starting, as above
+//!  preparing ──reports──► warm ──called──► starting, as above
 //!     └─attached, or too long: SIGKILL ──► Failed
 //! ```
 

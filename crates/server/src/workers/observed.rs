@@ -6,9 +6,9 @@ use dunlin_scale::{SchedulerSnapshot, SchedulerTotals};
 
 use super::SchedulerLoad;
 
-/// Returns a function that reads the tasks of a node's cluster; `None` while the node takes no part. The
-/// function counts only tasks that a further worker could run, as the workers whose names begin with `prefix`
-/// show. Before the first of them attaches, all tasks count.
+/// Returns a function that reads the tasks of a node's cluster; `None` while the node takes no part. The function
+/// counts only tasks that a further worker could run. It takes the workers whose names begin with `prefix` as examples
+/// of such a worker. Before the first of them attaches, all tasks count.
 pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerLoad> + Send + use<> {
     let node = node.clone();
     let prefix = format!("{prefix}-");

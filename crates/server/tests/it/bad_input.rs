@@ -329,7 +329,7 @@ fn unfinished_large_messages_stay_within_the_memory_budget() {
         let first = ended.recv_timeout(PATIENCE);
         let used = node.budget().used();
         streams.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
-        // The end is an error, or a reset that overtook it.
+        // The client received an error, or a reset that overtook the error.
         assert!(first.is_ok(), "one client is refused");
         assert!(used <= 8 << 20, "{used}");
     });

@@ -11,7 +11,7 @@ pub fn connect(server: &Server) -> Client {
     Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), unhurried()).unwrap()
 }
 
-/// Options of a client that waits for slow machines.
+/// Options of a client with long time limits, for slow machines.
 pub fn unhurried() -> ClientOptions {
     let limits = ClientLimits { connect_ms_max: 60_000, patience_heartbeats: 120, ..ClientLimits::default() };
     ClientOptions { limits, ..ClientOptions::default() }

@@ -137,7 +137,7 @@ fn process_killed_during_repartitioning_loses_no_entity() {
     let mut members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();
     until_all_go_on("all regions begin", &kv(), &members);
     for round in 0..2 {
-        // This includes the deciding process.
+        // The killed processes include the one that decides on partitions.
         let before = version(&members[0]);
         until("the curve is cut anew", &kv(), &members, || version(&members[0]) > before || round > 0);
         members.remove(0).kill();

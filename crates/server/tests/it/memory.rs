@@ -45,7 +45,7 @@ fn subject_flood_creates_only_topics_with_accepted_records() {
     assert_eq!(made.len() - 1, asked - refused);
     assert!(made.iter().all(|topic| topic.logs()[0].info().next_seq == 2), "none is empty");
     assert!(node.budget().used() <= 4 << 20);
-    // A topic that existed before has its own history, which it can drop.
+    // A topic that existed before can drop its own history to make room.
     node.publisher("theirs").unwrap().publish("second").unwrap();
 }
 
@@ -115,7 +115,7 @@ fn resume_positions_use_the_memory_budget() {
 fn announced_subscriptions_without_positions_are_limited() {
     let (_node, server) = crate::serve_with(|config| config.limits.subscriptions_max = 10);
     let mut peer = Peer::connect(&server);
-    // A subscription that starts makes room.
+    // The positions of a subscription that has started no longer count.
     for subscription in 0..11 {
         peer.say(FromClient::Resume(Resume { subscription, logs: List::new(&[]) }));
         if subscription == 0 {

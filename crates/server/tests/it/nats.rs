@@ -506,7 +506,7 @@ fn many_operations_of_one_client_leave_others_their_turns() {
     busy.send("PING\r\n".repeat(SUBSCRIPTIONS).as_bytes());
     other.settle();
     (0..SUBSCRIPTIONS).for_each(|_| assert_eq!(busy.line(), "PONG"));
-    // A requester's subscriptions are looked through for one that takes the reply.
+    // The requester's subscriptions are searched for one that takes the reply.
     busy.send("PUB nobody reply.to.me 0\r\n\r\n".repeat(1_000).as_bytes());
     other.settle();
     busy.settle();

@@ -1,5 +1,5 @@
-//! Three nodes with listeners over real connections: a client of any protocol reaches every topic through any node.
-//! The agreed state is a single one here; other tests cover replication.
+//! Three nodes with listeners over real connections: a client of any protocol reaches every topic through any node. All
+//! nodes share one copy of the agreed state; other tests cover its replication.
 
 mod nats;
 mod owner_changes;
@@ -192,7 +192,7 @@ impl TestCluster {
         Ok(reply?)
     }
 
-    /// Holds back all changes from a node, until it [learns](Hall::learn) of them.
+    /// Holds back all changes from a node, until it [learns](TestCluster::learn) of them.
     fn keep_from(&self, id: u64) {
         self.late.lock().unwrap().insert(id, Vec::new());
     }

@@ -1,4 +1,5 @@
-//! Connections that count as a state's publishers, for each protocol, and the notices of them to subscribers.
+//! Connections that count as a state's publishers, for each protocol, and the notices about them that subscribers
+//! receive.
 
 use std::net::SocketAddr;
 

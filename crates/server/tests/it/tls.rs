@@ -45,7 +45,7 @@ fn connect(server: &Server, tls: TlsOptions) -> Result<Client, ConnectError> {
     Client::connect(&format!("tls://{}", at(server, Protocol::Tcp)), unhurried(tls))
 }
 
-/// Options of a client that waits for slow machines.
+/// Options of a client with long time limits, for slow machines.
 fn unhurried(tls: TlsOptions) -> ClientOptions {
     let limits = ClientLimits { connect_ms_max: 60_000, ..ClientLimits::default() };
     ClientOptions { tls, limits, ..ClientOptions::default() }

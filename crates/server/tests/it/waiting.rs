@@ -25,7 +25,7 @@ use crate::peer::Peer;
 /// A number that is larger than a task of the runtime may do at once.
 const BURST: u64 = 200;
 
-/// A cluster of one with all listeners, on one thread.
+/// A cluster of one node, with all listeners on one thread.
 struct Served {
     stage: HttpServer,
     _cluster: Cluster,
@@ -122,7 +122,7 @@ fn nats_burst_of_new_subjects_blocks_no_other_client() {
 fn tcp_burst_of_new_subjects_blocks_no_other_client() {
     Served::new().answers_during(|stage| {
         let mut peer = Peer::connect(&stage.server);
-        // Each message that creates a topic.
+        // Sends each kind of message that creates a topic.
         for number in 0..BURST {
             match number % 4 {
                 0 => peer.subscribe(number as u32 + 1, &subject(number), StartAt::Earliest, 1 << 20),

@@ -50,7 +50,7 @@ pub struct Member<B> {
     owners: RegionOwnership,
     pub space: Arc<Space<3, B>>,
     pub told: Arc<Mutex<Vec<String>>>,
-    /// A subscriber of regions from before they begin.
+    /// Subscribers of regions, which subscribed before the regions began.
     _early: Vec<Subscriber>,
 }
 
@@ -461,7 +461,7 @@ fn spawn_waits_for_regions_without_an_owner() {
     });
 }
 
-/// As if the node lost its keys, and a new process populated the world before this process was back.
+/// Simulates that the node loses its keys, and that a new process populates the world before this process returns.
 #[test]
 fn process_that_lost_its_region_reports_its_entities() {
     let keys = serve();
@@ -481,7 +481,7 @@ fn process_that_lost_its_region_reports_its_entities() {
     assert!(told.iter().any(|told| told.ends_with(&format!(", {ENTITIES})), heir: None }}"))), "{told:?}");
 }
 
-/// As if the owner was stopped for longer than its lease lasts.
+/// Simulates an owner that is stopped for longer than its lease lasts.
 #[test]
 fn replaced_process_names_the_standby_that_took_over() {
     let keys = serve();

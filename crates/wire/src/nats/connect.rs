@@ -9,7 +9,7 @@ use super::Violation;
 pub struct Connect {
     /// Every operation is answered with `+OK`.
     pub verbose: bool,
-    /// Subjects are checked strictly. (Here they always are.)
+    /// The client asks for strict checks of subjects. Dunlin always makes them.
     pub pedantic: bool,
     /// The client receives its own records if it subscribes to them.
     pub echo: bool,

@@ -98,7 +98,7 @@ impl WatchWriter {
 
     /// A revision's changes of the requested keys.
     fn events(&self, change: &[u8]) -> Vec<v1::KeyEvent> {
-        // The node itself wrote these bytes.
+        // Decoding cannot fail, because the node itself wrote these bytes.
         let Ok(events) = KeyEvents::new(change) else { return Vec::new() };
         let event = |event| match event {
             KeyEvent::Put { key, item } if self.wants(key) => {
@@ -159,7 +159,7 @@ impl EventWriter for WatchWriter {
         offset: usize,
         _bytes_max: usize,
     ) -> usize {
-        // The topic of changes keeps no state.
+        // Never called, because the topic of changes keeps no state.
         snapshot.bytes.len() - offset
     }
 }

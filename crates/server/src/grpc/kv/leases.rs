@@ -17,7 +17,7 @@ use super::super::unfold::unfold;
 use super::call_lifetime::CallLifetime;
 use super::{command, question, unexpected_reply};
 
-/// Leases that one command renews, of those that have arrived.
+/// Maximum number of leases that one command renews.
 const TOGETHER: usize = 64;
 
 pub(super) async fn grant(

@@ -67,7 +67,7 @@ impl EventWriter for MessageWriter {
         offset: usize,
         _bytes_max: usize,
     ) -> usize {
-        // No state was requested.
+        // Never called, because no state was requested.
         snapshot.bytes.len() - offset
     }
 }

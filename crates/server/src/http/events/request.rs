@@ -57,7 +57,7 @@ impl EventsRequest {
             on_gap: query.get("on_gap"),
             conflate: query.switch("conflate")?,
             name: query.get("name").filter(|name| !name.is_empty()).unwrap_or(peer),
-            // A subscriber that has received no id sends an empty one.
+            // A subscriber that has received no id sends an empty id.
             resume: last.or(query.get("last_event_id")).filter(|text| !text.is_empty()),
             form,
             protocol: Protocol::Http,

@@ -16,7 +16,8 @@ use crate::http::event_stream::EventSource;
 use crate::http::problem::Problem;
 use crate::shared::SharedServer;
 
-/// How long a client waits before it reconnects, and the random addition that spreads thousands of clients.
+/// Shortest time before a client reconnects, and the largest random addition to it, ms. The addition spreads thousands
+/// of clients.
 const RETRY_MS: u64 = 1_000;
 const RETRY_JITTER_MS: u64 = 2_000;
 

@@ -12,7 +12,7 @@ use dunlin::wire::http::{LogKey, ResumeToken, write_one};
 pub(in crate::http) struct StreamPositions {
     /// Whether the stream has exactly one log. An id is then a position.
     is_one: bool,
-    /// The start position counts before the first record.
+    /// Whether an id has the start position of a log of which no record was delivered.
     begins: bool,
     positions: BTreeMap<LogKey, wire::Position>,
     /// The log of the last position, which is mostly the log of the next one.

@@ -20,7 +20,7 @@ use crate::http::problem::Problem;
 pub(in crate::http) struct EventSubscription {
     pub(in crate::http) subscriber: Subscriber,
     pub(in crate::http) stream_positions: StreamPositions,
-    /// Logs of the client's positions that no longer exist.
+    /// Number of logs that the client's positions name and that no longer exist.
     pub(in crate::http) gone: usize,
     /// The memory charge.
     pub(in crate::http) charge: Charge,
@@ -53,7 +53,7 @@ pub(in crate::http) async fn subscribe(
     let options = SubscribeOptions { names_subjects: pattern.is_literal(), ..request.options.clone() };
     let missing = MissingTopicPolicy::of(options.start, request.resume.is_some());
     node.prepare_select(&pattern, missing).await?;
-    // Each log gets its own start; the selection does not depend on it.
+    // The start given here has no effect: each log gets its own start below.
     let mut selected = node.select(&pattern, Start::Earliest, missing, NewLogs::new)?;
     if selected.logs.len() > RESUME_LOGS_MAX {
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
@@ -123,7 +123,7 @@ impl StartPositions {
             None if options.follows_state() && log.is_stateful() => Start::Snapshot,
             // The subscriber has received nothing of this log yet.
             None if matches!(options.start, Start::Time(_)) => options.start,
-            // The log was created since.
+            // The log was created after the client's last position.
             None => Start::Earliest,
         }
     }

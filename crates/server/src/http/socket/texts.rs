@@ -250,7 +250,7 @@ impl JsonSocket {
         let JsonSocket {
             framed, text, text_since, text_bytes_max: (bytes_max, limit), charge, buffer, ..
         } = self;
-        // The code checks this at each event, at least at each heartbeat.
+        // The time limit is checked at each event, and at least at each heartbeat.
         if text_since.is_some_and(|since| since.elapsed() > Duration::from_millis(ms_max.into())) {
             return Poll::Ready(Err(end_with(Refused::limit("ws.message_ms_max", ms_max.into()))));
         }

@@ -31,7 +31,7 @@ pub(super) struct QueueMember {
     share: ShareMember,
     /// The subjects of the topic that the subscription takes.
     filter: Option<Filter>,
-    /// Records that the log dropped before any member received them, as far as reported.
+    /// Number of records that the log dropped before any member received them, as of the last report.
     given_up: u64,
     /// The last sequence number that was taken from each log.
     taken: Vec<u64>,

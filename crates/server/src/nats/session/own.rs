@@ -31,7 +31,7 @@ impl OwnRecords {
         self.0.is_empty()
     }
 
-    /// Has the channel skip own records.
+    /// Makes the channel skip the connection's own records.
     pub(super) fn watch(&mut self, log: &Arc<Log>, channel: u32) {
         self.0.entry(key(log)).or_default().channels.insert(channel);
     }

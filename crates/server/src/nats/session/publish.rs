@@ -2,8 +2,8 @@
 //! buffer.
 //!
 //! If a reliable topic is full, the session stops reading until there is room or the topic's wait time is over. The
-//! same holds for a user over the publish rate: NATS has no acknowledgements, so the client's socket slows it down
-//! instead of an error.
+//! same holds for a user over the publish rate: NATS has no acknowledgements. The full socket therefore slows the
+//! client down, and no error is sent.
 
 use std::sync::Arc;
 
@@ -66,10 +66,11 @@ pub(super) struct BlockedPublish {
     over_rate: bool,
 }
 
-/// The shortest pause of a session over its user's rate: the rate is used in few large steps.
+/// The shortest pause of a session that exceeds its user's rate. A longer pause lets the session publish in fewer,
+/// larger steps.
 const HELD_NS_MIN: u64 = 5_000_000;
 
-/// The batch waits, and none of its records was appended. The session will handle the operations from here on
+/// The batch waits, and none of its records was appended. The session will handle the operations from this offset on
 /// again.
 #[derive(Debug)]
 pub(super) struct RetryFrom {
@@ -101,7 +102,8 @@ impl Session {
         begins: usize,
         run: &mut PublishedBatch<'b>,
     ) -> Result<(), RetryFrom> {
-        // Headers are parsed for one record at a time; a request may have no responder.
+        // A record with headers or a reply subject is appended alone: headers are parsed for one record at a time, and
+        // a request may have no responder.
         let is_alone = !published.headers.is_empty() || published.reply.is_some();
         if let Some(first) = run.first()
             && (is_alone
@@ -456,7 +458,7 @@ impl SubscriberPressure {
     }
 
     /// How long to pause reading from the client, ms. The client publishes at [`PACE_BYTES_MS`] at first, and at a
-    /// quarter of it if the subscriber is far behind. This rate suffices for a subscriber that reads, and a stuck
+    /// quarter of this rate if the subscriber is far behind. A subscriber that reads can follow at this rate. A stuck
     /// subscriber does not block the publisher for long.
     pub(super) fn take_pause_ms(&mut self) -> Option<u32> {
         let shift = (self.behind / PRESSED_BYTES).max(1).ilog2().min(2);
@@ -471,7 +473,7 @@ impl SubscriberPressure {
 
 /// A subscriber that is this many bytes behind slows publishers down.
 const PRESSED_BYTES: u64 = 8 << 20;
-/// Bytes in a millisecond of a slowed publisher.
+/// Rate of a slowed publisher at first, bytes per millisecond.
 const PACE_BYTES_MS: usize = 32 << 10;
 
 /// Records without a key are in the first partition.

@@ -18,12 +18,12 @@ use crate::shared::SharedServer;
 /// The approximate number of operations that one read handles: some 20 µs of work. A client that floods the node
 /// delays the thread's other clients this long. The read buffer limits large operations.
 pub(super) const TURN_OPERATIONS: usize = 512;
-/// The subscriptions, channels or members that are looked at in the time of one operation.
+/// Number of subscriptions, channels or members that the session examines in the time of one operation.
 pub(super) const SCANNED_PER_OPERATION: usize = 4;
 /// The smallest read.
 const TURN_BYTES_MIN: usize = 16 << 10;
 
-/// A client that sends single bytes: this many small reads in a row completed no operation.
+/// After this many small reads in a row that complete no operation, a client counts as one that sends single bytes.
 const TRICKLES_MAX: u32 = 8;
 const TRICKLE_BYTES: usize = 512;
 

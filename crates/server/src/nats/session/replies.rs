@@ -1,9 +1,11 @@
 //! Reply subjects outside `_INBOX` of requests that were delivered to this client. A reply without a waiting
 //! requester must not leave a topic behind.
 //!
-//! A record that the client publishes to any other subject is no reply, and gets a topic even if another client's request named the subject.
+//! A record that the client publishes to any other subject is no reply, and gets a topic even if another client's
+//! request named the subject.
 //!
-//! Limit: a session remembers [`REPLIES_MAX`] subjects. Beyond that it forgets all of them, and any record of the client may be a reply.
+//! Limit: a session remembers [`REPLIES_MAX`] subjects. Beyond that it forgets all of them, and any record of the
+//! client may be a reply.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -84,7 +86,7 @@ impl Session {
             return Ok(None);
         }
         if let Some(inbox) = self.node.reply_inbox(subject) {
-            // A record that need not be a reply goes to the subscribers of all nodes.
+            // Unless the record is certainly a reply, it must also reach subscribers at other nodes.
             let is_here = !inbox.logs()[0].is_mirror();
             let has_subscriber = is_here
                 && !self.replies.has(subject.as_str())

@@ -80,7 +80,7 @@ impl TargetError {
 
 impl TargetSearch {
     /// Polls the search. `unread` holds what the client sent after the record. Once the first topic is found, the
-    /// topics of the records in there are created together, because each alone would wait for the cluster.
+    /// topics of those records are created together, because each alone would wait for the cluster.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -94,7 +94,7 @@ impl TargetSearch {
             self.found = Some((owner, node.make_ahead_async(ahead)));
         }
         if let Some((_, ahead)) = &mut self.found {
-            // Publishing to a topic reports its error.
+            // An error is reported later, when a record is published to the topic.
             let _ = ready!(Pin::new(ahead).poll(cx));
         }
         match self.found.take() {
@@ -169,7 +169,7 @@ impl PublishTargets {
         self.reply = subject.map(|subject| (subject.into(), inbox.register_publisher()));
     }
 
-    /// Ends [`reply_to`](Targets::reply_to) after the publish.
+    /// Ends [`reply_to`](PublishTargets::reply_to) after the publish.
     #[inline]
     pub(super) fn end_reply(&mut self) {
         if self.reply.is_some() {

@@ -64,7 +64,7 @@ impl StandbyKey {
         self.process == 0
     }
 
-    /// Whether this process takes over if the owner is lost, given a copy.
+    /// Whether this process takes over if the owner is lost, provided that it has a copy.
     pub(super) fn counts(&self, process: u64) -> bool {
         match self.before {
             None | Some(0) => self.process == process,

@@ -1,5 +1,5 @@
-//! Decides the actions of a process from the world's keys and its own state. The function is pure: time is an
-//! argument, the age of free regions.
+//! Decides the actions of a process from the world's keys and its own state. The function is pure: it receives the time
+//! as the ages of regions without an owner.
 
 use std::collections::BTreeMap;
 
@@ -27,14 +27,14 @@ pub(super) struct LocalState {
     pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
     /// How long each region has had no owner, ms.
     pub(super) free_ms: BTreeMap<RegionId, u64>,
-    /// How long a region waits for a process with a copy before the region begins from empty, ms.
+    /// How long a region waits for a process with a copy before the region begins without entities, ms.
     pub(super) patience_ms: u64,
 }
 
 /// An action on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegionAction {
-    /// Continue from a copy, of another owner's region or of an own one.
+    /// Continue a region from a copy of another owner's region, or from this process's own state.
     TakeOver(RegionId),
     /// Begin without a copy; `lost` if the region had an owner before.
     Begin { region: RegionId, lost: bool },
@@ -81,7 +81,7 @@ fn as_owner(seen: &WorldSnapshot, own: &LocalState, region: RegionId, epoch: u64
         return has_copy.then_some(RegionAction::Name(region, StandbyKey { process, before: None, epoch }));
     }
     let best = seen.processes.keys().copied().filter(|process| *process != own.process);
-    // The process with the fewest regions; of equals, the next number.
+    // Selects the process with the fewest regions; among equals, the one with the next number.
     let best = best.min_by_key(|process| (seen.count(*process), process.wrapping_sub(own.process)));
     let Some(best) = best else {
         let nobody = StandbyKey::nobody(epoch);

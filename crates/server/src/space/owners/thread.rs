@@ -108,7 +108,7 @@ pub enum WorldEvent {
     Idle,
     /// A region was given to another process.
     Released(RegionId),
-    /// This process changed the partition because loads had diverged: the partition's version.
+    /// This process changed the partition, because loads had diverged. The value is the partition's version.
     Cut(u64),
     /// The lease was lost; the process registers again.
     LeaseLost(String),
@@ -357,7 +357,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Repeats to the runner and the cluster the content of lost orders and responses.
+    /// Repeats orders to the runner and writes to the cluster, because earlier ones may have been lost.
     fn say_again(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         let ours = |(region, epoch): (&RegionId, &u64)| {
             let standby = seen.standbys.get(region).filter(|standby| standby.epoch == *epoch);

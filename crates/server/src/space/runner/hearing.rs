@@ -129,9 +129,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         Ok(())
     }
 
-    /// Handles a standby of a region of this process.
+    /// Sends a region of this process to a process that becomes its standby.
     fn begin_standby(&mut self, region: RegionId, process: u64) {
-        // Earlier records do not concern this standby.
+        // Sends the earlier records first, because this standby must not receive them.
         self.ship();
         if self.host.region(region).is_none() || !self.standby_tracker.begin(region, process) {
             return;
@@ -144,7 +144,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
     fn follow_on(&mut self, region: RegionId, process: u64, bytes: &[u8], whole: bool) {
         let from_owner = self.links.whereabouts(region).is_some_and(|(owner, _)| owner == process);
-        // Records from before the copy are part of it.
+        // The copy contains the records from before it.
         let begins = whole || self.standby_tracker.copy(region).is_some();
         if !from_owner || !self.standby_tracker.wants(region) || !begins {
             return;

@@ -1,9 +1,9 @@
 //! Unique entity ids: a process that spawns an entity asks the owners of all other regions for its id.
 //!
 //! ```text
-//!  a client spawns:  ask all ── all have said no ──► spawned ── asked again, all have said no ──► the client is answered
-//!                          └─ one has it ──► refused                └─ one has it ──► taken out again, refused
-//!  a program spawns:                                 spawned ── asked, as above ──► taken out again and reported where one has it
+//!  a client spawns:  ask all ── all say no ──► spawn ── ask all again ── all say no ──► tell the client
+//!                        └─ one has the id ──► refuse        └─ one has the id ──► remove, refuse
+//!  a program spawns:                           spawn ── ask all ── one has the id ──► remove, report
 //! ```
 //! Invariants:
 //! - If one of two entities with the same id is known to be the only one, the other is removed. If both were

@@ -25,10 +25,11 @@ impl Session {
         }
     }
 
-    /// Sends a heartbeat with the positions of channels on which something was sent, so that a lost tail is noticed.
+    /// Sends a heartbeat with the positions of channels on which something was sent, so that the client notices the
+    /// loss of the last records.
     ///
-    /// A heartbeat is sent each time, because clients give a node up after two missing ones. A client that
-    /// reads nothing receives none.
+    /// A heartbeat is sent at each interval, because clients give a node up after two missing ones. A client that reads
+    /// nothing receives none.
     fn heartbeat(&mut self) {
         if !self.outbound.is_empty() {
             return;

@@ -1,7 +1,7 @@
 //! Writing to the client: which channels may write, how much, and how their cursors move.
 //!
-//! Channels with records share a write equally, in turns. A record larger than a channel's share is
-//! compensated by turns without one (deficit round robin).
+//! Channels with records share a write equally, in turns. After a record larger than its share, a channel skips turns
+//! (deficit round robin).
 
 use std::io;
 use std::task::{Context, Poll};

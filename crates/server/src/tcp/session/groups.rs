@@ -92,8 +92,8 @@ impl Session {
         Ok(group_member)
     }
 
-    /// Joins a share group for a client of another node. The other node knows the topic, which is therefore
-    /// not created. The start is after an epoch whose records the group has received.
+    /// Joins a share group for a client of another node. The other node knows the topic, which is therefore not
+    /// created. The start names an epoch whose records the group has received; the member starts after this epoch.
     fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,
@@ -287,8 +287,8 @@ fn start(start: StartAt) -> Start {
         StartAt::Latest => Start::Latest,
         StartAt::After(position) => Start::After(position_from_wire(position)),
         StartAt::Time(ns) => Start::Time(ns),
-        // A member that resumes finds the group as it was. If the group is gone, it starts as early as
-        // possible.
+        // A member that resumes finds the group as it was. If the group is gone, a new group starts at the earliest
+        // record.
         StartAt::Earliest | StartAt::Resume => Start::Earliest,
     }
 }

@@ -149,7 +149,7 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.bytes() - began
     }
 
-    /// Adds one record whose payload is stored apart.
+    /// Adds one record whose payload is stored separately.
     fn put_by_ref(&mut self, frame_head: &[u8], payload: &'a Bytes, head: impl Fn(u32) -> BatchHeader) {
         let len = frame_head.len() + payload.len();
         self.pieces.gather(&run_head(&head(padded(len) as u32)));

@@ -46,7 +46,7 @@ pub(super) struct SessionPublishers {
 #[derive(Debug)]
 enum Publisher {
     Open(Box<Open>),
-    /// Set when batches with this publisher's number are dropped.
+    /// The publisher was refused: batches with its number are dropped.
     Refused,
 }
 

@@ -55,7 +55,7 @@ pub(super) struct ResumePositions {
     bytes: usize,
 }
 
-/// About one table entry at half load, and the text's allocation.
+/// Approximate memory of a position: a table entry at half load, and the allocation of its text.
 const POSITION_BYTES: usize = 128;
 
 impl ResumePositions {

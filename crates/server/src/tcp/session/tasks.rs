@@ -447,7 +447,7 @@ fn each(batches: Vec<CommandBatch>, answers: Result<Vec<Bytes>, TasksError>) -> 
         Ok(answers) => {
             let mut answers = answers.into_iter();
             let of = |CommandBatch { request, is_own }: CommandBatch| {
-                // A missing command keeps its place, too.
+                // A command without a result keeps its place in the list, with empty bytes.
                 let mut next = || answers.next().unwrap_or_default();
                 let own = is_own.into_iter().map(|is_own| (is_own, next()));
                 let own = own.filter_map(|(is_own, answer)| is_own.then_some(answer));

@@ -102,7 +102,7 @@ impl Session {
         }
     }
 
-    /// Whether the cluster has a subscriber to the subject, which the client may publish to.
+    /// Whether the cluster has a subscriber to the subject. Fails if the client may not publish to the subject.
     pub(super) fn query_subscribers(&self, subject: &str) -> Result<TopicFuture<bool>, Refused> {
         let parsed = Subject::parse(subject);
         let subject = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;

@@ -134,7 +134,7 @@ fn idle_topics_make_room_within_the_tenant_topic_limit() {
     assert_eq!(guarded.http("PUT", "/v1/topics/acme.kept", &ana, b"{}").status, 201);
     assert_eq!(guarded.http("POST", "/v1/topics/acme.used", &ana, b"x").status, 200);
     let answer = guarded.http("POST", "/v1/topics/acme.third", &ana, b"x");
-    // On a slow machine, the second may have passed already.
+    // On a slow machine, the idle time of one second may be over already.
     if answer.status != 200 {
         assert_eq!(answer.status, 429, "{answer:?}");
         assert!(String::from_utf8_lossy(&answer.body).contains("topics"), "{answer:?}");
@@ -212,7 +212,7 @@ fn one_user_cannot_use_up_all_groups() {
     join(&bob, groups_max).unwrap();
 }
 
-/// A past bug: one tenant's subscriptions to patterns without topics could use up the node's limit.
+/// Subscriptions to patterns without topics count against a limit of the node, which one tenant must not use up.
 #[test]
 fn one_tenant_cannot_use_up_waiting_subscriptions() {
     let may = "password = \"HASH\"\nsubscribe = [\">\"]\n";
@@ -242,7 +242,7 @@ fn one_tenant_cannot_use_up_waiting_subscriptions() {
     until("ended subscriptions do not count", || subscribe(&clients[0], 101).is_ok());
 }
 
-/// A past bug: four users of one tenant could take all groups, which remain for an hour without a member.
+/// Groups remain for an hour without a member. Four users of one tenant must not take all groups of the node.
 #[test]
 fn one_tenant_cannot_use_up_all_groups() {
     let may = "password = \"HASH\"\ncreate = [\">\"]\nsubscribe = [\">\"]\ngroups = [\">\"]\n";

@@ -302,7 +302,7 @@ fn replies_reach_only_the_user_of_the_request() {
     let mut again = guarded.nats_by_password("asks");
     again.say("SUB _INBOX.own.* 1");
     again.settle();
-    // Over Dunlin's own protocol.
+    // The same rules over Dunlin's own protocol.
     let client = guarded.by_password("asks");
     let mut requester = client.requester();
     let waiting = std::thread::spawn(move || requester.request("ask", "?", super::PATIENCE));

@@ -149,7 +149,7 @@ fn unfinished_grpc_message_ends_its_call() {
         let request = http::Request::post("http://node/dunlin.v1.Dunlin/PublishStream");
         let request = request.header("content-type", "application/grpc").body(()).unwrap();
         let (answer, mut sending) = client.send_request(request, false).unwrap();
-        // The header of a message of 16 bytes, and two of them.
+        // The header of a message of 16 bytes, and only two of these bytes.
         sending.send_data(bytes::Bytes::from_static(&[0, 0, 0, 0, 16, 1, 2]), false).unwrap();
         let mut body = answer.await.unwrap().into_body();
         assert!(body.data().await.is_none(), "only the end follows");

@@ -114,7 +114,8 @@ fn http_watch_from_an_old_epoch_ends_as_compacted() {
     ask(&before, "PUT", "/v1/kv/a", &[], "1");
     let told = before.events("/v1/watch?from=1", &[]).next().unwrap();
     drop(before);
-    // The same node without a directory, restarted; it has the last seen revision in a new epoch.
+    // Stands for the same node after a restart without a data directory: it reaches the last seen revision in a new
+    // epoch.
     let after = HttpServer::new();
     for value in ["x", "y", "z"] {
         ask(&after, "PUT", "/v1/kv/a", &[], value);

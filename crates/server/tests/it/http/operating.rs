@@ -115,7 +115,7 @@ fn node_with_a_failed_disk_of_a_topic_is_not_ready() {
     assert_eq!(stage.get("/readyz").status, 200);
 }
 
-/// A past bug: a node was ready before it had joined its cluster.
+/// A node that is configured for a cluster must not be ready before it has joined it.
 #[test]
 fn node_that_has_not_joined_its_cluster_is_not_ready() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `/v1/subscriptions?recent`: clients that were refused or cut off lately, through any listener.
+//! `/v1/subscriptions?recent`: clients that were refused or cut off recently, through any listener.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -49,7 +49,7 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     let mut publishers = [1, 2, 3].map(|id| hall.nats(id));
     for number in 0..RECORDS {
         let (text, of_many) = (number.to_string(), format!("orders.{}", number % 10));
-        // This publish creates the second's topics. The members find them then.
+        // The first records create the topics of the second group. Its members find the topics then.
         ["jobs", &of_many].iter().for_each(|subject| publishers[number % 3].publish(subject, &text));
     }
     let mut seen = BTreeSet::new();
@@ -63,8 +63,8 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     assert!(taken.try_recv().is_err(), "something was given twice");
 }
 
-/// A past bug: the owner's thread for nodes waited for ever for the topic, because the topic's name is none
-/// of its subjects.
+/// The topic's name is none of its subjects. The owner's thread for other nodes must find the topic all the same, and
+/// not wait for ever.
 #[test]
 fn pattern_topic_serves_queue_group_members_on_other_nodes() {
     let hall = TestCluster::of(2);
@@ -219,7 +219,7 @@ fn queue_members_follow_a_moved_topic() {
     // Moves the topic between two other nodes, then to the publisher's node, and away from it.
     for (round, id) in [1, 3, 2, 1].into_iter().enumerate() {
         if round > 0 {
-            // Runs without the lock, because agreeing takes it.
+            // Runs without the lock, because the agreement on the move takes the lock.
             let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
             ownership.move_topic("t", id).unwrap();
         }

@@ -178,7 +178,7 @@ fn owner_refuses_records_relayed_behind_a_refused_record() {
         outcome.unwrap()
     };
     let relay = node.relay("t", None);
-    // The node owns the topic by the time at which the records behind the first one arrive.
+    // The node becomes the owner after the first record has arrived, and before the later ones arrive.
     let given_back = hand_on(&relay, "first");
     assert!(matches!(given_back, RelayOutcome::NotTaken(_)), "{given_back:?}");
     let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
@@ -210,7 +210,8 @@ fn batch_of_a_replaced_connection_is_not_appended() {
     let mut old = connect();
     old.publish(1, 1, &[b"first"]);
     assert!(is_published(&mut old));
-    // The node gives the connection up while its second batch is on the way, and sends the third over another.
+    // The node gives the connection up while its second batch is on the way, and sends the third over another
+    // connection.
     let mut new = connect();
     new.publish(1, 1, &[b"third"]);
     assert!(is_published(&mut new));
@@ -354,7 +355,7 @@ fn publisher_of_a_lost_state_is_refused_once_over_any_protocol() {
         assert_eq!(publisher.publish(number).unwrap().0.seq, number as u64);
     }
     let before = last();
-    // Killed and restarted before its lease has ended: the node owns the topic again, but has none of its
+    // The node is killed and restarted before its lease ends. It then owns the topic again, but has none of its
     // records.
     hall.silence(2);
     hall.start(2);

@@ -127,7 +127,7 @@ fn node_of_an_unknown_authority_is_not_trusted() {
     let (_node, server) = serve_tls(&theirs, false);
     let said = refused(connect(&server, mine.trusted()));
     assert!(said.contains("signed by an authority that is not trusted here"), "{said}");
-    // The system's authorities do not trust it either, or there are none.
+    // The system's authorities, if there are any, have not signed the node's certificate either.
     let said = refused(connect(&server, TlsOptions::default()));
     assert!(said.contains("authority"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! One membership: the records that it receives in a turn, and their number.
+//! One membership in a group: which records it receives in a turn, and how many.
 
 use dunlin::topic::{Charge, Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
 use dunlin::{ClaimedRecord, Node, ShareMember, WorkEvent, WorkMember};
@@ -17,7 +17,7 @@ pub(in super::super) struct GroupMembership {
     pub(super) granted: u64,
     /// Bytes sent, in total.
     sent: u64,
-    /// Records wanted, and delivered; in `work` groups only.
+    /// Numbers of records that the member has requested and received; in `work` groups only.
     pub(super) wanted: u64,
     given: u64,
     /// Whether the membership is for another node's client, and leaves in two steps.
@@ -31,8 +31,8 @@ pub(in super::super) struct GroupMembership {
 /// The progress of a membership that returns unconsumed records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveProgress {
-    /// The member receives no more than this many records, which the group had when the member began to
-    /// leave.
+    /// The member receives at most this many records in total: those before it began to leave, and those that the group
+    /// had then.
     After(u64),
     /// The member has received all its records, and the client is informed of the end.
     Over,

@@ -76,8 +76,8 @@ impl Open {
         claim.filter(|claim| claim.is_lost()).into_iter().for_each(|claim| *claim = Arc::default());
     }
 
-    /// Whether every refused earlier batch was sent again. Otherwise the error with which to refuse this one, too: the
-    /// sender of the refused batch sends both again, in order.
+    /// Checks that every earlier batch that was refused was sent again. If not, returns the error with which to refuse
+    /// this batch, too. The sender then sends both again, in order.
     pub(super) fn follows(&mut self, header: &PublishHeader) -> Result<(), PublishError> {
         let Some(at) = self.refused.iter().position(|before| before.partition == header.partition) else {
             return Ok(());
