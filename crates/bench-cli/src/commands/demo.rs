@@ -1,5 +1,5 @@
-//! `demo`: recorded markets, replayed line by line to many subscribers, with an account of every record; and
-//! the other demos, alone or together.
+//! `demo`: replays recorded markets line by line to many subscribers, and accounts for every record. The
+//! command also runs the other demos, alone or together.
 
 mod together;
 
@@ -156,7 +156,7 @@ fn invite(
     narration.say("Ctrl-C stops the node.")
 }
 
-/// With JSON output, messages go to standard error.
+/// Prints the demo's messages: to standard error if standard output is for JSON.
 struct Narration<'a> {
     console: &'a Console,
 }

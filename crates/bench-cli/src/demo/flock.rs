@@ -276,7 +276,7 @@ impl ClusterDemoResult {
             (lines == 0, self.lines.sentence()),
             (books == 0, self.books.sentence()),
             (
-                // A node that did not recover in time has ended the demo.
+                // If a node had not recovered in time, the demo would have failed before.
                 !self.strikes.is_empty(),
                 format!(
                     "{} nodes killed; after each kill, the cluster recovered within {}",

@@ -2,7 +2,8 @@
 //! is accounted for.
 //!
 //! The demo follows the regions through their topics, as any client may. The demo counts entities while the
-//! ticks are stopped, so that all regions are at one time. In the combined demo, the world uses the cluster.
+//! ticks are stopped, so that all regions are at the same tick. In the combined demo, the world uses the
+//! cluster.
 
 mod accounts;
 
@@ -204,7 +205,7 @@ impl WorldDemoOptions<'_> {
         Ok(show)
     }
 
-    /// The options that connect a process to the cluster; each process begins with another node.
+    /// The options that connect a process to the cluster; each process tries a different node first.
     fn agreeing(&self, nth: usize) -> Vec<String> {
         if self.nodes.is_empty() {
             return vec!["--ttl".to_owned(), "1s".to_owned()];
@@ -223,7 +224,7 @@ impl WorldDemoOptions<'_> {
     }
 }
 
-/// An address of all nodes, with one of them first.
+/// The addresses of all nodes, separated by commas, beginning with node `first`.
 fn any_of(urls: &[String], first: usize) -> String {
     let (before, from) = urls.split_at(first % urls.len());
     from.iter().chain(before).cloned().collect::<Vec<_>>().join(",")

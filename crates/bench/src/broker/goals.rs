@@ -1,4 +1,4 @@
-//! The listeners issue's table of goals, line by line.
+//! Goals for the performance of listeners.
 
 use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;

@@ -95,7 +95,7 @@ async fn answer(
     }
 }
 
-/// Measures at the peak, or at half of it.
+/// Measures requests at the peak rate, or at half of it.
 async fn loaded(
     work: &ControlWork,
     leader: &StoreConnection,

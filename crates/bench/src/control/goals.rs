@@ -1,4 +1,4 @@
-//! The control issue's table of goals, and the Grey document's consensus, network and storage figures.
+//! Goals for keys, leases and locks, and the Grey document's consensus, network and storage figures.
 //!
 //! The document's "Election Time" is taken as the time from candidacy to lead. Its "Commit Latency" is taken as
 //! the time from proposal to response at the leader, at half of the peak. All nodes and clients are on one

@@ -61,7 +61,7 @@ pub struct ControlNodeState {
     node: Node,
     listener: SocketAddr,
     cluster: Cluster,
-    /// Commits that are no longer counted.
+    /// The commits before the count was restarted: their number and total duration.
     before: Mutex<(u64, Duration)>,
 }
 

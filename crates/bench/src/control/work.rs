@@ -94,7 +94,8 @@ pub struct ControlReport {
 const ERRORS_MAX: f64 = 0.001;
 
 impl ControlWork {
-    /// Writes to every node all the time, and responds to [`super::failover::Ask`].
+    /// Describes clients that write to every node all the time, and respond to
+    /// [`super::failover::ProbeCommand`].
     pub fn probe() -> Self {
         Self { case: "probe".to_owned(), clients: 1, in_flight: 1, ..Self::default() }
     }

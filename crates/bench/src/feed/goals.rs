@@ -1,4 +1,4 @@
-//! The feed issue's table of goals, line by line.
+//! Goals for the performance of feeds.
 
 use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;

@@ -135,7 +135,7 @@ impl NodeProcess {
         Client::connect(&self.url, options).with_context(|| format!("cannot connect to {}", self.url))
     }
 
-    /// Start of the publisher, once it has sent everything.
+    /// Waits until the publisher has sent everything. Returns the time at which it started, ns.
     pub fn sent(&mut self) -> Result<u64> {
         let child = self.child.as_mut().context("the node was not started by this benchmark")?;
         Ok(child.line::<Sent>(PATIENCE)?.start_ns)

@@ -6,7 +6,7 @@ use dunlin::space::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Axis along which two regions divide the world: the curve's coarsest.
+/// Axis along which two regions divide the world: the coarsest axis of the space-filling curve.
 pub const ACROSS: usize = 2;
 
 /// How the entities of a measured world move.

@@ -78,7 +78,8 @@ fn scaling(options: &BenchOptions) -> PointGroup {
         .collect()
 }
 
-/// Every entity crosses in every tick: one unit to and fro over the border, one unit a tick.
+/// Every entity crosses the border in every tick: it moves one unit a tick, between two positions that are
+/// one unit apart.
 fn saturating(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[400] } else { &[2_000, 10_000, 50_000] };
     let of = |entities: u64| {
@@ -217,8 +218,8 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
     if options.quick {
         return vec![of(200, 0), of(200, 50)];
     }
-    // At 50 ticks a second: the Luciferase document's rate of updates; then the bytes for the 500, 200 and 50
-    // MB/s.
+    // At 50 ticks a second: first the Luciferase document's rate of updates, then the numbers of entities for
+    // our goals of 500, 200 and 50 MB/s.
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
 

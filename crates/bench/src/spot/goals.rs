@@ -1,4 +1,4 @@
-//! The topic issue's table of goals, line by line.
+//! Goals for the performance of topics.
 
 use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;

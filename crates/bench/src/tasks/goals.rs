@@ -1,6 +1,5 @@
-//! The tasks issue's table of goals, and the Grey document's figures.
-//! Simulated figures have `simulated` in their description. Their throughput follows from the assumed times
-//! of a task and of a node.
+//! Goals for tasks, and the Grey document's figures. Simulated figures have `simulated` in their description.
+//! Their throughput follows from the assumed times of a task and of a node.
 
 use crate::goal::{ClaimedFigure, Goal, Threshold};
 use crate::row::RowPattern;
