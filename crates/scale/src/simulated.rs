@@ -27,9 +27,9 @@ pub struct ProviderDelays {
 }
 
 impl ProviderDelays {
-    /// The delays of Dunlin's requirements: 45 s to start a pod, 30 s to end it, 2.3 % and 0.8 % failed starts.
-    /// Deviation: waking takes 20 s, because the required total of 55 s is impossible with 60 s and 15 s for the
-    /// decision.
+    /// The delays of Dunlin's requirements: 45 s to start a pod, 30 s to end it, 2.3 % and 0.8 % failed
+    /// starts. Waking deviates from the requirements and takes 20 s: they demand 55 s in all, but allow 60 s
+    /// to detect a load and 15 s to decide.
     pub fn document() -> ProviderDelays {
         ProviderDelays {
             ready_ms: 45_000,

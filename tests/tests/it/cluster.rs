@@ -135,7 +135,8 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
         flock.until_voters(3);
     }
     assert_eq!(flock.get(2, "key"), "meanwhile");
-    // Of two stopped copies, the first to start is the node, and the other is stale.
+    // If two copies of a node's directory exist, the copy that starts first is the node, and the cluster
+    // refuses the other.
     let stopped = flock.kill(2);
     let copy = flock.dir.path().join("the node from now on");
     copy_dir(&stopped.dir, &copy);

@@ -73,7 +73,8 @@ impl Spread {
         params.with("shards", u64::from(self.shards)).with("tenants", self.tenants)
     }
 
-    /// Sets the backlog over all tenants, so that no tenant waits for a batch that never fits.
+    /// Divides the backlog among the tenants. A batch is at most half of a tenant's part, because a larger
+    /// batch might never fit.
     fn work(self, work: TaskWork, backlog: usize) -> TaskWork {
         let backlog = backlog / self.tenants;
         let tenants = match self.tenants {

@@ -117,7 +117,8 @@ fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOu
     }
 }
 
-/// Compares the predictive policy with a reactive scaler whose headroom is large enough for no more slow minutes.
+/// Compares the predictive policy with a reactive scaler. Its headroom is so large that it has no more slow
+/// minutes than the predictive policy.
 fn predictive_row(
     costs: &Costs<'_>,
     reactive: &Policy,
