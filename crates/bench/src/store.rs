@@ -109,7 +109,8 @@ impl StoredRun {
     }
 }
 
-/// Parameters that old rows lack, with the values that these runs had: one shard, one tenant, no standby.
+/// Parameters that old rows lack, with the values under which those rows were measured: one shard, one
+/// tenant, no standby.
 fn unsaid(row: &FigureRow) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
         return &[];

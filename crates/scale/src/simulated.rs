@@ -28,8 +28,8 @@ pub struct ProviderDelays {
 
 impl ProviderDelays {
     /// The delays of Dunlin's requirements: 45 s to start a pod, 30 s to end it, 2.3 % and 0.8 % failed
-    /// starts. Waking deviates from the requirements and takes 20 s: they demand 55 s in all, but allow 60 s
-    /// to detect a load and 15 s to decide.
+    /// starts. Waking takes 20 s. The requirements claim 55 s in all with a warm pool, which is impossible:
+    /// detection and decision alone take 75 s.
     pub fn document() -> ProviderDelays {
         ProviderDelays {
             ready_ms: 45_000,

@@ -23,7 +23,7 @@ use together::{CombinedDemoOptions, WorkProgram};
 
 const SPEED_DEFAULT: Speed = Speed::Within(Duration::from_secs(55));
 const FLOCK: u64 = 50_000;
-/// The number of birds if the other parts run as well.
+/// The number of birds in the flock if all parts of the demo run together.
 const FLOCK_TOGETHER: u64 = 10_000;
 
 /// Printed first and last, so that the generated markets are not mistaken for recorded ones.

@@ -288,7 +288,7 @@ impl WorldDemo<'_> {
         text + &said.iter().map(|line| format!("  {line}\n")).collect::<String>()
     }
 
-    /// Lets the world run, and compares pairs of aircraft meanwhile.
+    /// Lets the world run for this time, and compares pairs of aircraft during it.
     pub fn go_on(&mut self, span: Duration) -> Result<()> {
         let until = Instant::now() + span;
         while Instant::now() < until && !self.stop.is_set() {

@@ -22,6 +22,6 @@ const fn small(target: &'static str, params: Pairs, metric: &'static str, figure
 
 const STREAM: Pairs = &[("pattern", "stream"), ("driver", "raw"), ("bytes", "64")];
 
-/// The known figures.
+/// The figures that peers of suite `broker` are known to reach.
 pub const KNOWN: &[PeerFigure] =
     &[small("nats", STREAM, "msgs_per_s", 3.24e6), small("redis", STREAM, "msgs_per_s", 2.07e6)];

@@ -21,7 +21,7 @@ use crate::stats::Latencies;
 const CASE: &str = "use_cases";
 /// History far larger than a subscriber's lag.
 const HISTORY_BYTES: u64 = 256 << 20;
-/// Fewest records for a 99th percentile.
+/// Minimum number of records for a 99th percentile.
 const RECORDS_MIN: u64 = 1_500;
 /// A fifth of the records is published first and not counted.
 const UNMEASURED: u64 = 5;

@@ -72,7 +72,7 @@ const HALF_GOALS: [[Goal; 2]; 5] = [
     half!("cas", 1.5, 5.8),
 ];
 
-/// The goals.
+/// The goals of suite `control`.
 pub const GOALS: &[Goal] = &[
     goal("puts, 3 nodes", ours("put", THREE, OPS), AtLeast(85_000.0)),
     goal("puts, 5 nodes", ours("put", FIVE, OPS), AtLeast(55_000.0)),

@@ -17,7 +17,7 @@ use super::frame::{self, RequestFrame};
 
 /// Delay before the next attempt to connect.
 const AGAIN: Duration = Duration::from_millis(5);
-/// Most requests in one write.
+/// Maximum number of requests in one write.
 const TOGETHER_MAX: usize = 512;
 const BUFFER_BYTES: usize = 256 << 10;
 

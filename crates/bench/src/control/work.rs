@@ -82,7 +82,7 @@ pub struct ControlReport {
     /// Events that watchers read.
     #[serde(default)]
     pub events: u64,
-    /// Elections that were won meanwhile.
+    /// Elections that were won during the counted time.
     #[serde(default)]
     pub elections: u64,
     /// Share of requests between nodes for which a connection existed.

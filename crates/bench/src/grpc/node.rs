@@ -90,7 +90,7 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // Parking may end spuriously; the node stays open.
+        // `park` may return without a reason, so the loop repeats it. This use keeps the node open.
         std::hint::black_box(&server);
     }
 }

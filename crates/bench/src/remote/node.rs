@@ -1,4 +1,4 @@
-//! A node in a process, with a task besides serving; dropping it kills the process.
+//! A node in a process of its own, with a task in addition to serving clients. Dropping it kills the process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -38,7 +38,7 @@ pub struct RemoteNodeSetup {
     pub spin: bool,
     /// Whether the node's threads stay off the first core.
     pub pin: Pin,
-    /// Task of the node besides serving.
+    /// Task of the node in addition to serving clients.
     pub task: NodeTask,
 }
 
@@ -217,7 +217,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // Parking may end spuriously; the node stays open.
+        // `park` may return without a reason, so the loop repeats it. This use keeps the node open.
         std::hint::black_box(&server);
     }
 }

@@ -60,7 +60,7 @@ const LARGEST: [Goal; 2] = offered!("200000");
 const DOCUMENTS: [Goal; 2] = offered!("51200");
 const PEAK: [Goal; 2] = offered!("25600");
 
-/// The goals.
+/// The goals of suite `space`.
 pub const GOALS: &[Goal] = &[
     goal(
         "hand-overs between two processes, saturating",

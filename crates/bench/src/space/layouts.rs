@@ -48,7 +48,7 @@ const fn of(
     CaseLayout { case, title, columns }
 }
 
-/// The layouts.
+/// The table of each case of suite `space`.
 pub const LAYOUTS: &[CaseLayout] = &[
     of("handover", "Migration throughput", HANDOVERS),
     of("latency", "One hand-over, over a way that takes its time", HANDOVERS),

@@ -38,7 +38,7 @@ fn walls(geometry: &str) -> (f32, f32) {
     }
 }
 
-/// The groups.
+/// The groups of points of suite `space`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups =
         vec![document(options), scaling(options), saturating(options), at_once(options), latency(options)];
@@ -223,8 +223,8 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
 
-/// 30 neighbours on average at first, in two lock-step processes; in a plane beside krABMaga, in one process
-/// on one core.
+/// 30 neighbours on average at first, in two lock-step processes; in a plane, compared with krABMaga, in one
+/// process on one core.
 fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);

@@ -105,7 +105,7 @@ use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
 
 const MIB: f64 = 1_048_576.0;
 
-/// The goals.
+/// The goals of suite `spot`.
 pub const GOALS: &[Goal] = &[
     goal(
         "TCP 64 B lossless, embedded publisher to a subscriber in another process",

@@ -52,7 +52,7 @@ const fn round_trip(
     PeerFigure { peer, figure, floor: ROUND_TRIP, floor_figure: 51e3, rises_with_the_floor: true }
 }
 
-/// The known figures.
+/// The figures that peers of suite `spot` are known to reach.
 pub const KNOWN: &[PeerFigure] = &[
     libzmq_tcp(&[("transport", "tcp"), ("pattern", "pub"), ("bytes", "64"), ("length", "sustained")], 4.48e6),
     libzmq_tcp(

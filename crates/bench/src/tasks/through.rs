@@ -31,7 +31,7 @@ const TENANTS_SHARDED: usize = 16;
 /// Numbers of tenants that share the capacity.
 const TENANTS: [usize; 2] = [4, 1_000];
 
-/// The groups.
+/// The groups of points that go through nodes.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = vec![noops(options, with_peers)];
     groups.push(scalings(options));
