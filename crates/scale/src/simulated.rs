@@ -226,7 +226,7 @@ impl Provider for SimulatedProvider {
         | ProviderAction::Park { instance }
         | ProviderAction::Launch { instance, .. }) = *action;
         let Some(machine) = self.machines.get_mut(&instance) else {
-            // Meanwhile the instance is gone.
+            // The instance has ended before this action, for example after an interruption.
             self.queued.push(ProviderEvent::Gone { instance });
             return;
         };

@@ -1,8 +1,8 @@
 //! Checks that the name of a public type has one meaning in the whole product.
 //!
-//! Two types may share a name if one crate's is a view of the other's, such as the protocol's message that
-//! carries it. [`LIST`] has a line for each such name; a line without use fails too. Types of `pub(crate)` and
-//! narrower, generated code and tests are exempt.
+//! Two types of different crates may share a name if one is a view of the other, such as a protocol's message
+//! that carries it. [`LIST`] has a line for each such name; a line without use fails too. Types of
+//! `pub(crate)` and narrower, generated code and tests are exempt.
 
 use std::collections::BTreeMap;
 

@@ -30,7 +30,7 @@ use accounts::{EntityCount, pairs};
 const WORLD: &str = "demo";
 const PROCESSES: usize = 3;
 const RECORDING: &str = "aircraft-switzerland.json";
-/// The distance in km below which aircraft are pairs.
+/// The distance in km below which two aircraft count as a pair.
 const NEAR_KM: f32 = 10.0;
 /// The longest duration of any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

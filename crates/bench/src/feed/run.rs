@@ -46,7 +46,7 @@ fn inproc(scenario: &FeedScenario, instruments: Instruments) -> Result<FeedFigur
         .map(|_| stand.node().subscribe_all(&patterns, &options))
         .collect::<Result<_, _>>()?;
     let mut readers = readers(subscribers, scenario, &instruments);
-    // The first read of a subscriber decides its start, and comes before the first record.
+    // A subscriber starts at the position of its first read, so all read once before the first record.
     readers.iter_mut().try_for_each(|reader| reader.read().map(drop))?;
     let window = MeasuringWindow::from(now_ns() + LEAD_NS, scenario);
     let source = FeedSource::new(stand.node(), scenario, instruments.clone());

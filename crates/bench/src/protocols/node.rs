@@ -86,7 +86,7 @@ pub struct ListenerNode {
     child: Child,
     listeners: Vec<(String, SocketAddr)>,
     _users: Option<tempfile::NamedTempFile>,
-    /// Data of the node, removed with this handle, since the node is killed.
+    /// The directory of the node's data. Dropping this handle removes it, because the killed node does not.
     _disk: Option<ScratchDisk>,
 }
 

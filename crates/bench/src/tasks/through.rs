@@ -54,7 +54,7 @@ fn params(nodes: usize, workers: usize) -> Params {
     Params::new().with("via", "node").with("nodes", nodes).with("workers", workers)
 }
 
-/// Distribution of a point's tasks.
+/// The numbers of shards and of tenants over which a point's tasks are spread.
 #[derive(Clone, Copy)]
 struct Spread {
     shards: u8,
