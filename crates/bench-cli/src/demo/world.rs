@@ -243,7 +243,7 @@ fn patiently<T, E: Into<anyhow::Error>>(ask: impl Fn() -> Result<T, E>) -> Resul
 }
 
 impl WorldDemo<'_> {
-    /// Updates the state of all regions. Waits for an unreachable node of the cluster.
+    /// Updates the state of all regions. Waits while a node of the cluster is unreachable.
     fn look(&mut self) -> Result<()> {
         match self.watcher.look() {
             Ok(()) => self.answered = Instant::now(),

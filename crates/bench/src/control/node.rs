@@ -49,8 +49,8 @@ pub struct NodeUsage {
     pub asked: u64,
     /// Connections that were opened for these requests.
     pub opened: u64,
-    /// Leader and number of voters of each tasks' shard; `None` before the node takes part, or without a
-    /// leader.
+    /// Leader and number of voters of each shard of tasks; `None` before the node takes part, or if a shard
+    /// has no leader.
     pub tasks: Option<Vec<(u64, usize)>>,
 }
 

@@ -25,7 +25,8 @@ use crate::point::Bench;
 
 /// Time from the last subscriber's start to the first update.
 const LEAD_NS: u64 = 50_000_000;
-/// Credit of a slow subscriber. The credit is small, because data in transit is not lost yet.
+/// Credit of a slow subscriber. The credit is small, because a slow subscriber still receives all data in
+/// transit and so loses less.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs the scenario once.

@@ -84,7 +84,7 @@ impl Behaviour<3> for MovementPattern {
     }
 }
 
-/// A position slightly below, which belongs to the lower half.
+/// A position slightly below the border at `middle`, so that it belongs to the lower half.
 fn below(middle: f32) -> f32 {
     middle * (1.0 - 1e-5)
 }

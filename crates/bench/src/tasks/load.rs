@@ -21,7 +21,8 @@ pub fn cycles(bench: &Bench, whose: &'static str, size: ClusterSize, work: &Task
     Ok(report.sample().and(used))
 }
 
-/// Sleeping workers: alone, with tasks always waiting, and at nine tenths of that rate.
+/// Measures sleeping workers: without a node, with tasks that always wait, and at nine tenths of that
+/// throughput.
 pub fn scaled(bench: &Bench, shards: u8, work: &TaskWork) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize { nodes: 1, shards })?;
     let mut bare = work.clone();
