@@ -38,7 +38,7 @@ pub struct StoredRun {
     /// Points that failed.
     #[serde(default)]
     pub failed: Vec<String>,
-    /// Rows; the last field, as `StoredRun::text` writes them.
+    /// The rows. This field must be the last one, because `StoredRun::text` writes it last.
     pub rows: RowSet,
 }
 

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use super::repository::Repository;
 use super::{Findings, absence};
 
-/// Below a heading, lines with a name, a tab, and the reason why all types of this name mean the same.
+/// A file with a heading, then a line for each shared name: the name, a tab, and the reason why all types of
+/// this name mean the same.
 const LIST: &str = "xtask/src/tidy/same-type-names.tsv";
 
 /// Compares the names of all public types with each other and with the list.

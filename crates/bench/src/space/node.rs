@@ -98,7 +98,8 @@ pub struct WorldReport {
     pub store_bytes: u64,
     /// Number of entities.
     pub entities: u64,
-    /// Tick after which the last entity was admitted, the first of this run being 1; 0 for none.
+    /// Number of the tick after which the last entity was admitted. The run's first tick is 1; 0 means that
+    /// none was admitted.
     pub last_admitted: u64,
 }
 

@@ -223,8 +223,8 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
 
-/// 30 neighbours on average at first, in two lock-step processes; in a plane, compared with krABMaga, in one
-/// process on one core.
+/// Flocks in which each member has 30 neighbours on average at first: in two lock-step processes, and in a
+/// plane in one process on one core, compared with krABMaga.
 fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
