@@ -86,7 +86,7 @@ pub struct Predictive {
     pub seasons: Vec<usize>,
     /// Quantile of the upper bound, 0.5 to 1.
     pub quantile: f64,
-    /// The smallest predicted rise that the scaler regards, percent.
+    /// The smallest predicted rise on which the scaler acts, percent.
     pub rise_percent: u32,
     /// The mean error of recent forecasts above which they are ignored, a share.
     pub error_max: f64,

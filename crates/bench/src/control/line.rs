@@ -68,7 +68,7 @@ async fn run(address: String, mut asked: mpsc::UnboundedReceiver<LineRequest>) {
             }
             Err(_) => {
                 tokio::time::sleep(AGAIN).await;
-                // Without a connection, dropping a request makes it fail.
+                // Without a connection, all waiting requests fail: dropping a request makes it fail.
                 while asked.try_recv().is_ok() {}
                 if asked.is_closed() {
                     return;

@@ -94,8 +94,7 @@ pub struct ControlReport {
 const ERRORS_MAX: f64 = 0.001;
 
 impl ControlWork {
-    /// Describes clients that write to every node all the time, and respond to
-    /// [`super::failover::ProbeCommand`].
+    /// Describes clients that write to every node all the time, and respond to each `ProbeCommand`.
     pub fn probe() -> Self {
         Self { case: "probe".to_owned(), clients: 1, in_flight: 1, ..Self::default() }
     }

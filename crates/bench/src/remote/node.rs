@@ -42,7 +42,7 @@ pub struct RemoteNodeSetup {
     pub task: NodeTask,
 }
 
-/// The work of a measured node besides serving clients, such as publishing records.
+/// The work of a measured node in addition to serving clients, such as publishing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTask {
     /// No task: clients do everything.
