@@ -1,5 +1,5 @@
-//! A topic that owns a pattern is one log with one order over all its subjects. The node skips the other
-//! subjects for a subscription to some of them.
+//! A topic that owns a pattern is one log with one order over all its subjects. For a subscription to some of
+//! the subjects, the node skips the records of the others.
 
 use dunlin::{Config, Node};
 use dunlin_topic::{Event, Publish, Start, Subscribe, SubscribeOptions, TopicConfig};

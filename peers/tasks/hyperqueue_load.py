@@ -73,7 +73,8 @@ def main():
     todo = json.loads(sys.argv[1])
     if todo["task_ns"] or todo["rate"]:
         sys.exit("only tasks that do nothing are measured, as many as there can be")
-    # The output of HyperQueue is no report.
+    # HyperQueue prints to standard output, which must contain only the report. Its output therefore goes to
+    # standard error.
     said = os.dup(1)
     os.dup2(2, 1)
     with LocalCluster() as cluster, tempfile.TemporaryDirectory() as folder:

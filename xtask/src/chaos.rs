@@ -14,7 +14,7 @@ use anyhow::Result;
 
 use crate::process::{self, cargo};
 
-/// Seeds that must find a mutant.
+/// Number of seeds to try on each mutant, at least one of which must find it.
 const MUTANT_SEEDS: u64 = 15;
 /// Seeds for each kind of handover test.
 const SPACE_SEEDS: u64 = 1_000;

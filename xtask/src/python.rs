@@ -82,7 +82,7 @@ pub fn ready() -> Result<PathBuf> {
     workspace::build()?;
     let built = workspace::target_directory()?.join("debug/libdunlin_python.so");
     let extension = package().join("python/dunlin/_dunlin.abi3.so");
-    // The file is new, because running programs keep the old one.
+    // A new file replaces the old one, which running programs may still use.
     let fresh = extension.with_extension("new");
     fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
     fs::rename(&fresh, &extension).with_context(|| format!("cannot create {}", extension.display()))?;

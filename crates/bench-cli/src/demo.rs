@@ -139,7 +139,7 @@ impl DemoOptions<'_> {
 /// The topics of a recording's lines, and the retention of each.
 fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
     let whole = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
-    // The topic deletes an eighth of its memory, a segment, at a time.
+    // The topic deletes one segment at a time, which is an eighth of its memory.
     let whole = (whole * 9 / 7).max(RETENTION_BYTES_MIN);
     let mut topics = vec![(recording.topic.clone(), whole)];
     if recording.topic == SHORT_OF {

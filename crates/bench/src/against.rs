@@ -1,7 +1,7 @@
-//! `--against RUN`: changes since a stored run, beyond the noise of the machine.
-//! The two runs may be hours or machines apart. Changes of peers and raw sockets between the runs come from
-//! the machine. A row of ours counts as changed if its change exceeds three limits: the spread within either
-//! run, the drift of the others, and [`NOISE_MIN`].
+//! `--against RUN`: changes since a stored run, beyond the noise of the machine. The two runs may be hours or
+//! machines apart. Changes of peers and raw sockets between the runs come from the machine. A row of Dunlin
+//! counts as changed if its change exceeds three limits: the spread within either run, the drift of the
+//! others, and [`NOISE_MIN`].
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use crate::table::{LineStyle, Table};
 
 /// Smallest change that is reported, as a share.
 pub const NOISE_MIN: f64 = 0.05;
-/// Fewest rows of others from which the drift is computed.
+/// Minimum number of rows of others from which the drift is computed.
 const OTHERS_MIN: usize = 5;
 
 /// The change of one measured figure of Dunlin between two runs.

@@ -1,5 +1,5 @@
-//! Suite `broker`: the tables of Ratatoskr's benchmark document and rows of the listeners' issue, through
-//! every listener, beside nats-server and Redis.
+//! Suite `broker`: the tables of Ratatoskr's benchmark document and the goals for listeners. Every listener
+//! is measured, and nats-server and Redis for comparison.
 
 pub mod claims;
 mod connections;

@@ -134,7 +134,8 @@ impl Child {
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.wait(Duration::from_secs(1))?;
-                // The child's standard error ends with the child, and is read to its end now or soon.
+                // The child's standard error closes when the child ends, so the thread that reads it soon
+                // ends.
                 if let Some(complaining) = self.complaining.take() {
                     let _ = complaining.join();
                 }

@@ -22,7 +22,7 @@ pub enum Pin {
 }
 
 impl Pin {
-    /// Value of the parameter.
+    /// Value of parameter `pin`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Free => "free",

@@ -1,4 +1,4 @@
-//! Suite `feed`: the five scenarios of MDD-Sim's benchmark document and rows of the feed issue.
+//! Suite `feed`: the five scenarios of MDD-Sim's benchmark document and the rows of our goals for feeds.
 //!
 //! Latencies are measured twice: `sent` from the publication of an update, as in the document, and `intended`
 //! from its due time. Drops are due updates less received ones. In process, subscribers are in the node's

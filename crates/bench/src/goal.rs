@@ -1,4 +1,4 @@
-//! Thresholds for figures: goals of ours, claims of a document, known figures of a peer.
+//! Thresholds for figures: Dunlin's goals, other documents' claims, and known figures of peers.
 //!
 //! All three are data (see `spot/`). This module judges them against the rows of one run; it never takes a
 //! ratio between two runs.
@@ -11,7 +11,7 @@ use crate::row::{FigureRow, Note, RowPattern, RowSet};
 pub struct Goal {
     /// Description.
     pub what: &'static str,
-    /// Pattern of our row.
+    /// Pattern of Dunlin's row.
     pub ours: RowPattern,
     /// Threshold of the goal.
     pub bar: Threshold,
@@ -46,7 +46,7 @@ pub struct GoalVerdict {
 }
 
 impl Goal {
-    /// Judges the goal, if the run has our row.
+    /// Judges the goal, if the run has Dunlin's row.
     pub fn judge(&self, rows: &RowSet) -> Option<GoalVerdict> {
         let ours = rows.find(&self.ours)?;
         let measured = ours.median;
@@ -93,14 +93,14 @@ impl Threshold {
 pub struct ClaimedFigure {
     /// Description, in the document's words.
     pub what: &'static str,
-    /// The document's figure, in the unit of our metric.
+    /// The document's figure, in the unit of Dunlin's metric.
     pub figure: f64,
-    /// Pattern of our row.
+    /// Pattern of Dunlin's row.
     pub ours: RowPattern,
 }
 
 impl ClaimedFigure {
-    /// How many times better ours is; below one, ours is worse.
+    /// How many times better Dunlin is; below one, Dunlin is worse.
     pub fn times_better(&self, measured: f64) -> f64 {
         if metric::less_is_better(self.ours.metric) { self.figure / measured } else { measured / self.figure }
     }
@@ -113,11 +113,12 @@ pub struct PeerFigure {
     pub peer: RowPattern,
     /// The peer's known figure.
     pub figure: f64,
-    /// Pattern of the floor's row.
+    /// Pattern of the floor's row. The floor is a bare socket, ring or disk.
     pub floor: RowPattern,
     /// Figure of the floor at the time of the peer's known figure.
     pub floor_figure: f64,
-    /// Whether a higher floor requires more of the peer, as if most of the time is spent on bytes.
+    /// Whether a faster floor requires a faster peer, because the peer spends most of its time on moving
+    /// bytes.
     pub rises_with_the_floor: bool,
 }
 

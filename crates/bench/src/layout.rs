@@ -111,7 +111,7 @@ const SCENARIO: &[(&str, ColumnValue)] = &[
     ("CPU clients", Metric("client_cpu_s")),
 ];
 
-/// Layouts of suite `feed`: the MDD-Sim document's columns, then ours.
+/// Layouts of suite `feed`: the MDD-Sim document's columns, then more of our own.
 pub const FEED: &[CaseLayout] = &[
     CaseLayout { case: "baseline_1x1_10k", title: "Baseline (10k target)", columns: SCENARIO },
     CaseLayout { case: "fanout_1x100_1k", title: "Fan-out (1k target, 100 clients)", columns: SCENARIO },

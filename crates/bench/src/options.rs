@@ -20,7 +20,7 @@ pub struct RawOptions {
     pub cases: Vec<String>,
     /// `--param name=value`: only points with this parameter; a repeated name allows several values.
     pub params: Vec<String>,
-    /// `--runs`.
+    /// `--runs`: the number of measured rounds.
     pub runs: Option<u32>,
     /// `--warmup`: unmeasured rounds; for feeds, the uncounted part of each run, such as `1s`.
     pub warmup: Option<String>,
@@ -30,7 +30,7 @@ pub struct RawOptions {
     pub url: Option<String>,
     /// `--ca`, `--client-cert` and `--client-key`, for a node with TLS.
     pub tls: TlsOptions,
-    /// `--quick`.
+    /// `--quick`: fewer and shorter runs.
     pub quick: bool,
     /// `--json`: one object on each line instead of tables.
     pub json: bool,

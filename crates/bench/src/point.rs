@@ -169,7 +169,7 @@ pub struct Suite {
     pub claims: &'static [ClaimedFigure],
     /// Figures that peers are known to reach.
     pub known: &'static [PeerFigure],
-    /// Text that the suite's document prints for each point beside the tables.
+    /// Text that the suite's document prints for each point in addition to the tables.
     pub blocks: fn(&RowSet) -> String,
 }
 

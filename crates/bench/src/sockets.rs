@@ -26,7 +26,7 @@ pub enum SocketKind {
 }
 
 impl SocketKind {
-    /// Value of the parameter.
+    /// Value of parameter `transport`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",

@@ -1,5 +1,5 @@
-//! Suite `spot`: the tables of ServerLink's SPOT benchmarks, column for column, and rows of the topic issue.
-//! `docs/benchmarks.md` is made from its stored runs.
+//! Suite `spot`: the tables of ServerLink's SPOT benchmarks, column for column, and the rows of our goals for
+//! topics. `docs/benchmarks.md` is made from its stored runs.
 
 pub mod claims;
 pub mod goals;

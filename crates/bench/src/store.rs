@@ -38,7 +38,7 @@ pub struct StoredRun {
     /// Points that failed.
     #[serde(default)]
     pub failed: Vec<String>,
-    /// Rows; the last field, as `StoredRun::text` writes them.
+    /// The rows. This field must be the last one, because `StoredRun::text` writes it last.
     pub rows: RowSet,
 }
 
@@ -109,7 +109,8 @@ impl StoredRun {
     }
 }
 
-/// Parameters that old rows lack, with the values that these runs had: one shard, one tenant, no standby.
+/// Parameters that old rows lack, with the values under which those rows were measured: one shard, one
+/// tenant, no standby.
 fn unsaid(row: &FigureRow) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
         return &[];

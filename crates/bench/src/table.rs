@@ -1,5 +1,5 @@
-//! Text tables: aligned for a terminal or a pipe, or as Markdown.
-//! This module replaces a library: it has right-aligned cells, one rule, and colour on request.
+//! Text tables: aligned for a terminal or a pipe, or as Markdown. No library is used, because the tables need
+//! only right-aligned cells, one horizontal line, and optional colour.
 
 use std::fmt::Write;
 

@@ -1,9 +1,9 @@
 //! Suite `tasks`: the Grey document's tables of workers, tenants, autoscaling and cost.
 //!
-//! Through nodes (`via=node`, started as in suite `control`): cycles of empty tasks (`noop`) beside asynq,
-//! Celery and HyperQueue, and real workers, each with its own connection and lease. A result is reported only
-//! if each submitted task was done exactly once, even if the leading node or workers were killed
-//! (`failover`).
+//! Through nodes (`via=node`, started as in suite `control`): cycles of empty tasks (`noop`), compared with
+//! asynq, Celery and HyperQueue, and real workers, each with its own connection and lease. A result is
+//! reported only if each submitted task was done exactly once, even if the leading node or workers were
+//! killed (`failover`).
 //!
 //! Without nodes: the scheduler alone (`dispatch`, `backlog`), and the cluster simulator, which runs the same
 //! scheduler and autoscaler in virtual time (`via=simulator`). Figures in virtual time do not measure a

@@ -59,9 +59,9 @@ pub fn document_count(bytes: usize, quick: bool) -> u64 {
     if quick { ci } else { full }
 }
 
-/// Length of a throughput point, as parameter `length=document` or `length=sustained`.
+/// Value of parameter `length`: the point sends the SPOT document's number of messages.
 pub const DOCUMENT: &str = "document";
-/// See [`DOCUMENT`].
+/// Value of parameter `length`: the point sends as many messages as take about `--time`.
 pub const SUSTAINED: &str = "sustained";
 
 const COUNT_MAX: f64 = 2e9;

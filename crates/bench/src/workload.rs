@@ -188,8 +188,8 @@ pub fn describe(event: &Event<'_>) -> String {
     }
 }
 
-/// Makes round trips, one in flight, through a peer that runs [`answer_all`]. A tenth more at first is not
-/// counted.
+/// Makes round trips, one in flight, through a peer that runs [`answer_all`]. A tenth as many uncounted ones
+/// come first.
 pub fn ask_all(
     publisher: &mut impl Publish,
     subscriber: &mut impl Subscribe,

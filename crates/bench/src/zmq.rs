@@ -20,7 +20,7 @@ pub enum ZmqPattern {
 }
 
 impl ZmqPattern {
-    /// Value of the parameter, also for the C program.
+    /// Value of parameter `pattern`, also for the C program.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pub => "pub",

@@ -20,7 +20,7 @@ use crate::windows::WeeklyWindow;
 
 /// The longest accepted text, bytes.
 const BYTES_MAX: usize = 1 << 20;
-/// Forecast buckets of five minutes; the numbers of a day and a week.
+/// Forecasts use buckets of five minutes; `DAY_BUCKETS` is the number of buckets in a day.
 const BUCKET_MS: u64 = 300_000;
 const DAY_BUCKETS: usize = 288;
 

@@ -37,7 +37,7 @@ pub struct CapacityPlan {
     pub warnings: Vec<String>,
 }
 
-/// Memory of a waiting task besides its payload, bytes; measured, see `docs/tasks.md`.
+/// Memory of a waiting task without its payload, bytes, as measured in `docs/tasks.md`.
 const TASK_BYTES: f64 = 400.0;
 
 /// Plans a document for a demand at given prices. A machine without a price costs nothing and causes a warning.

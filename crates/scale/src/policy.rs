@@ -15,13 +15,13 @@ pub struct Policy {
     pub workers_max: u32,
     /// Thresholds that trigger scaling.
     pub triggers: ScaleThresholds,
-    /// Scaling out.
+    /// The rules for scaling out.
     pub out: ScaleOutPolicy,
-    /// Scaling in.
+    /// The rules for scaling in.
     pub inward: ScaleInPolicy,
-    /// Scaling by a forecast; `None` for measurements alone.
+    /// The rules for scaling by a forecast; `None` to scale by measurements alone.
     pub predictive: Option<Predictive>,
-    /// Scaling by a schedule.
+    /// The schedule's periods with a minimum of workers.
     pub windows: Vec<WeeklyWindow>,
     /// The pool of prepared workers.
     pub warm: Warm,
@@ -49,7 +49,7 @@ pub struct ScaleThresholds {
 pub struct ScaleOutPolicy {
     /// How long a measurement must exceed a threshold before the threshold counts, ms.
     pub detect_ms: u64,
-    /// Observation time after that and before the decision, ms: for processors, queue, latency and forecast.
+    /// Observation time between detection and decision, ms: for processors, queue, latency and forecast.
     pub decide_ms: [u64; 4],
     /// Maximum number of workers added within `step_ms`, in percent of the present workers. If `step_workers` is
     /// larger, that limit applies.
@@ -86,7 +86,7 @@ pub struct Predictive {
     pub seasons: Vec<usize>,
     /// Quantile of the upper bound, 0.5 to 1.
     pub quantile: f64,
-    /// The smallest predicted rise that the scaler regards, percent.
+    /// The smallest predicted rise on which the scaler acts, percent.
     pub rise_percent: u32,
     /// The mean error of recent forecasts above which they are ignored, a share.
     pub error_max: f64,

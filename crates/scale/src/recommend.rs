@@ -102,7 +102,7 @@ impl Recommendation {
         let Recommendation { coordinator, fit, .. } = self;
         let gib = |gib: f64| format!("{}Mi", (gib * 1_024.0) as u64);
         let share = f64::from(fit.workers.max(1));
-        // The share is rounded down, so that as many workers fit again.
+        // The share is rounded down, so that the same number of workers fits onto the machine.
         let cpus = (f64::from(fit.machine.cpus) / share * 100.0).floor() / 100.0;
         format!(
             "coordinators:\n  count: {}\n  instanceType: {}\n  cpu: {}\n  memory: {}\n\

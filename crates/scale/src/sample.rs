@@ -31,15 +31,15 @@ pub struct SchedulerSample {
 /// Measurements of a scheduler's load since the last sample.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LoadMeasurement {
-    /// See [`SchedulerSample::cpu`].
+    /// Load of the workers, 0 to 1.
     pub cpu: f64,
-    /// See [`SchedulerSample::workers`].
+    /// Mean number of workers.
     pub workers: f64,
-    /// See [`SchedulerSample::latency_ms`].
+    /// P99 of the time from submission to start, ms; `None` if nothing started.
     pub latency_ms: Option<u64>,
-    /// See [`SchedulerSample::arrived_per_s`].
+    /// Submitted tasks per second.
     pub arrived_per_s: f64,
-    /// See [`SchedulerSample::done_per_s`].
+    /// Completed tasks per second.
     pub done_per_s: f64,
 }
 

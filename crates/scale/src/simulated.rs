@@ -27,9 +27,9 @@ pub struct ProviderDelays {
 }
 
 impl ProviderDelays {
-    /// The delays of Dunlin's requirements: 45 s to start a pod, 30 s to end it, 2.3 % and 0.8 % failed starts.
-    /// Deviation: waking takes 20 s, because the required total of 55 s is impossible with 60 s and 15 s for the
-    /// decision.
+    /// The delays of Dunlin's requirements: 45 s to start a pod, 30 s to end it, 2.3 % and 0.8 % failed
+    /// starts. Waking takes 20 s. The requirements claim 55 s in all with a warm pool, which is impossible:
+    /// detection and decision alone take 75 s.
     pub fn document() -> ProviderDelays {
         ProviderDelays {
             ready_ms: 45_000,
@@ -226,7 +226,7 @@ impl Provider for SimulatedProvider {
         | ProviderAction::Park { instance }
         | ProviderAction::Launch { instance, .. }) = *action;
         let Some(machine) = self.machines.get_mut(&instance) else {
-            // Meanwhile the instance is gone.
+            // The instance has ended before this action, for example after an interruption.
             self.queued.push(ProviderEvent::Gone { instance });
             return;
         };

@@ -4,7 +4,7 @@ use crate::prices::{MachineType, Prices};
 
 /// Headroom above the measured use, a share.
 const ROOM: f64 = 0.15;
-/// Memory of a machine reserved for the system: a least amount in GiB, and a share.
+/// Memory of a machine reserved for the system: a minimum in GiB, and a share.
 const SYSTEM_GIB: f64 = 0.5;
 const SYSTEM_SHARE: f64 = 0.05;
 /// Minimum number of measurements.

@@ -94,6 +94,6 @@ fn world_shows_walkers_and_gives_a_second_process_a_region() {
     let mut second = RunningExample::start(&[url]);
     second.line();
     let owns = second.line();
-    // A record of the first worker, or one that the first had not taken yet.
+    // The region belonged to the first worker before, or had no owner yet.
     assert!(owns.contains("Owns { region: RegionId("), "{owns}");
 }

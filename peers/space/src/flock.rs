@@ -1,8 +1,8 @@
 //! A flock in krABMaga: the rule of Dunlin's `Flock`, on the field and the schedule that krABMaga offers for it.
 //!
 //! Its schedule is sequential. The parallel schedule (feature `parallel`) locks the whole state during an
-//! agent's step, so threads do not make it faster. The width of the field's cells is half of the birds'
-//! sight, which is faster than the whole.
+//! agent's step, so threads do not make it faster. The field's cells are half as wide as the birds can see,
+//! which is faster than cells of the full width.
 
 use std::any::Any;
 use std::fmt;

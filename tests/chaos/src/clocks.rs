@@ -29,7 +29,7 @@ impl Clocks {
 
     /// Sets a node's clock off by `off_s` seconds.
     pub fn set(&self, id: u64, off_s: i64) -> io::Result<()> {
-        // Written in place, because the process has mapped the file, and in one write.
+        // The file is written in place and with one write, because the process has mapped it.
         let file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.file(id))?;
         std::os::unix::fs::FileExt::write_all_at(&file, &off_s.to_ne_bytes(), 0)

@@ -20,8 +20,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const LEADER: Duration = Duration::from_secs(3);
 /// Changes that must be acknowledged during a fault that leaves a majority.
 const PROGRESS: u64 = 5;
-/// How often every lock must change its holder while clocks are wrong. Half of the holders only let their
-/// lease end.
+/// How often every lock must change its holder while clocks are wrong. Half of the holders do not release the
+/// lock, but let their lease end.
 const HANDS: u64 = 4;
 
 /// Carries out the plan.

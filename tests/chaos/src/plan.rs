@@ -37,7 +37,7 @@ pub enum Fault {
     /// The leader is isolated. When another node leads, one of its followers loses power, and only the old
     /// leader reaches that node when it returns.
     Moving,
-    /// Delays messages between nodes, in ms.
+    /// Delays messages between nodes by this time, in ms.
     Delay(u64),
     /// Limits the rate between nodes in kB per second, in small pieces.
     Narrow(u64),

@@ -196,7 +196,7 @@ impl DiskFile for PowerFile {
         for (at, bytes) in writes.drain(..) {
             self.file.write_at(&[&bytes], at)?;
         }
-        // No power is lost at this file: data that the process has written survive the process.
+        // A power loss does not affect this file: data that the process has written survive the process.
         Ok(())
     }
 }

@@ -71,7 +71,7 @@ async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, Rep
             Ok(stream) => stream,
             Err(error) => {
                 let _ = first.1.send(Err(error.kind().into()));
-                // Messages that arrived meanwhile fail as well.
+                // Messages that arrived during the attempt to connect fail as well.
                 while let Ok((_, answered)) = requests.try_recv() {
                     let _ = answered.send(Err(error.kind().into()));
                 }

@@ -42,9 +42,9 @@ pub enum ReplicaResponse {
     NotDone(String),
     /// The outcome is unknown.
     Unknown,
-    /// See [`ReplicaRequest::Status`].
+    /// The node's status.
     Status(Value),
-    /// See [`ReplicaRequest::Changes`]; `None` if the first change is no longer available.
+    /// The requested changes; `None` if the first change is no longer available.
     Changes(Option<Vec<Change>>),
 }
 

@@ -140,7 +140,8 @@ fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut requester = clients[2].requester();
-    // The responder never replies, so that the requester has its inbox and publisher, and waits.
+    // The responder never replies. The requester has therefore created its inbox and its publisher, and
+    // waits.
     let _hears = clients[0].subscribe("ask", earliest()).unwrap();
     let unanswered = requester.request("ask", b"question", Duration::from_millis(50));
     assert!(matches!(unanswered, Err(RequestError::TimedOut(_))), "{unanswered:?}");

@@ -163,7 +163,7 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     assert_eq!(accounts.len(), TENANTS.len());
     assert!(accounts.iter().all(|tenant| tenant.account.submitted == 7 && tenant.account.completed == 1));
 
-    // The new cluster runs the remaining tasks. Held tasks run there after their worker's lease.
+    // The new cluster runs the remaining tasks. Held tasks run there after the end of their worker's lease.
     let worker = attach(&client, &["held", "waits", "done", "dead"]);
     let mut done = 0;
     let deadline = Instant::now() + PATIENCE;
@@ -185,8 +185,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     }
 }
 
-/// A past bug: a restored cluster served clients before it led and had skipped numbers, and without a leader for as long
-/// as an election takes.
+/// A restored cluster must serve clients only after it has a leader and has skipped numbers, and must not
+/// wait for an election timeout before it leads.
 #[test]
 fn restored_cluster_with_slow_heartbeats_leads_when_it_serves() {
     let flock = ClusterUnderTest::with(&[Vec::new()]);

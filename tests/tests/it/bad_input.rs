@@ -1,4 +1,4 @@
-//! Hostile clients of a real node, beside a correct publisher and subscriber.
+//! Hostile clients of a real node, which also has a correct publisher and subscriber.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -135,7 +135,8 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
         flock.until_voters(3);
     }
     assert_eq!(flock.get(2, "key"), "meanwhile");
-    // Of two stopped copies, the first to start is the node, and the other is stale.
+    // If two copies of a node's directory exist, the copy that starts first is the node, and the cluster
+    // refuses the other.
     let stopped = flock.kill(2);
     let copy = flock.dir.path().join("the node from now on");
     copy_dir(&stopped.dir, &copy);
@@ -169,7 +170,7 @@ fn other_nodes_learn_the_new_address_of_a_moved_node() {
     }
 }
 
-/// Copies a running node's directory as `cp -a` does, without files that vanish meanwhile.
+/// Copies a running node's directory as `cp -a` does, without files that vanish during the copy.
 fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).expect("a directory");
     for entry in std::fs::read_dir(from).expect("the directory can be read").flatten() {

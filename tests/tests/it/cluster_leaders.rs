@@ -152,7 +152,7 @@ fn used_ns(member: &Member, name: &str) -> (u64, u64) {
     let (mut of_it, mut of_others) = (0, 0);
     let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("the process runs");
     for task in tasks.map(|task| task.expect("the thread can be listed").path()) {
-        // A thread may end meanwhile.
+        // A thread may end while its files are read.
         let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
         let (comm, ns) = (read("comm"), read("schedstat"));
         let ns: u64 = ns.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);

@@ -123,7 +123,7 @@ fn new_subjects_in_one_burst_share_raft_entries() {
     assert!(taken < SUBJECTS as u64 / 4, "{taken} entries");
 }
 
-/// A user who knows the reply subject of another user subscribes to that inbox at another node.
+/// A user must not receive another user's replies by a subscription to that user's inbox at another node.
 #[test]
 fn inbox_of_another_user_is_refused_at_each_node() {
     const PASSWORD: &str = "correct horse";

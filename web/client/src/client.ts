@@ -243,7 +243,8 @@ export class Client {
       return this.become("closed", why);
     }
     const span = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** this.attempts++);
-    // Another node has not requested a wait.
+    // The node requests the wait for itself, so with several addresses the client tries the next one without
+    // it.
     const asked = why.code === Code.RateLimit && this.bases.length === 1 ? Number(why.numbers[0] ?? 0n) : 0;
     this.stats.reconnects++;
     this.turn = (this.turn + 1) % this.bases.length;

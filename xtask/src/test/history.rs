@@ -34,7 +34,7 @@ impl History {
         lines.map(Row::parse).collect::<Result<_>>().map(History)
     }
 
-    /// The commit of the tree, which must have no changes but in the table.
+    /// The commit of the tree, in which only the table may have uncommitted changes.
     pub fn commit() -> Result<String> {
         let git = |arguments: &[&str]| {
             process::text(Command::new("git").args(arguments).current_dir(workspace::root()))
@@ -47,7 +47,7 @@ impl History {
         Ok(git(&["rev-parse", "--short", "HEAD"])?.trim().to_owned())
     }
 
-    /// Appends a row. Fails if the tree's commit is no longer `commit`.
+    /// Appends a row. Fails if the tree is at a commit other than `commit`.
     pub fn add(&self, commit: &str, what: &str, busy: usize, took: Duration, passed: bool) -> Result<()> {
         let now = History::commit()?;
         ensure!(

@@ -9,7 +9,7 @@ use super::{Findings, source};
 const EMPTY_WORDS: [&str; 11] =
     ["common", "util", "utils", "helper", "helpers", "manager", "managers", "types", "misc", "impl", "impls"];
 
-/// Below a heading, lines with a word, a tab, and what to write instead.
+/// A file with a heading, then a line for each banned word: the word, a tab, and what to write instead.
 const BANNED: &str = "xtask/src/tidy/banned-names.tsv";
 
 /// Checks the names of Rust files, their folders, and of modules and types declared inside of files.

@@ -1,15 +1,16 @@
 //! Checks that the name of a public type has one meaning in the whole product.
 //!
-//! Two types may share a name if one crate's is a view of the other's, such as the protocol's message that
-//! carries it. [`LIST`] has a line for each such name; a line without use fails too. Types of `pub(crate)` and
-//! narrower, generated code and tests are exempt.
+//! Two types of different crates may share a name if one is a view of the other, such as a protocol's message
+//! that carries it. [`LIST`] has a line for each such name; a line without use fails too. Types of
+//! `pub(crate)` and narrower, generated code and tests are exempt.
 
 use std::collections::BTreeMap;
 
 use super::repository::Repository;
 use super::{Findings, absence};
 
-/// Below a heading, lines with a name, a tab, and the reason why all types of this name mean the same.
+/// A file with a heading, then a line for each shared name: the name, a tab, and the reason why all types of
+/// this name mean the same.
 const LIST: &str = "xtask/src/tidy/same-type-names.tsv";
 
 /// Compares the names of all public types with each other and with the list.

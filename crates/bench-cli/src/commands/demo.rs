@@ -1,5 +1,5 @@
-//! `demo`: recorded markets, replayed line by line to many subscribers, with an account of every record; and
-//! the other demos, alone or together.
+//! `demo`: replays recorded markets line by line to many subscribers, and accounts for every record. The
+//! command also runs the other demos, alone or together.
 
 mod together;
 
@@ -23,7 +23,7 @@ use together::{CombinedDemoOptions, WorkProgram};
 
 const SPEED_DEFAULT: Speed = Speed::Within(Duration::from_secs(55));
 const FLOCK: u64 = 50_000;
-/// The number of birds if the other parts run as well.
+/// The number of birds in the flock if all parts of the demo run together.
 const FLOCK_TOGETHER: u64 = 10_000;
 
 /// Printed first and last, so that the generated markets are not mistaken for recorded ones.
@@ -156,7 +156,7 @@ fn invite(
     narration.say("Ctrl-C stops the node.")
 }
 
-/// With JSON output, messages go to standard error.
+/// Prints the demo's messages: to standard error if standard output is for JSON.
 struct Narration<'a> {
     console: &'a Console,
 }

@@ -85,7 +85,8 @@ impl LogAccount {
             Event::Notice(Notice::Gap(gap)) => self.gap(gap),
             Event::Notice(Notice::Lagging(_)) => self.warnings += 1,
             Event::Notice(Notice::EpochChanged(change)) => self.epoch_changed(change),
-            // A position without records is no event. Missing records would show as a hole.
+            // This notice has a position but no records, so the account does not change. If records were
+            // missing, the next record would show a hole.
             Event::Notice(Notice::Advance { .. }) => {}
             Event::Notice(other) => self.faults.push(format!("unexpected notice: {other:?}")),
         }

@@ -177,7 +177,7 @@ struct Records {
 
 impl Records {
     fn take(&mut self, item: RecordingItem<'_>) {
-        // `dunlin feed import` reports the other contents of recordings.
+        // Other contents of recordings are skipped here; `dunlin feed import` reports them.
         if let RecordingItem::Record { book, event_time_ns, payload } = item {
             self.bytes.extend_from_slice(payload);
             self.made.push((book, event_time_ns, self.bytes.len()));

@@ -1,5 +1,5 @@
-//! The demo on a cluster: the recordings are replayed through real nodes that are killed and restarted
-//! meanwhile.
+//! The demo on a cluster: the recordings are replayed through real nodes, some of which are killed and
+//! restarted during the replay.
 //!
 //! Each market has a durable topic for its lines, and one for each of its order books. One node accepts a
 //! market's records, and every node has a reader of all lines and a replica of all books. Nodes are killed
@@ -276,7 +276,7 @@ impl ClusterDemoResult {
             (lines == 0, self.lines.sentence()),
             (books == 0, self.books.sentence()),
             (
-                // A node that did not recover in time has ended the demo.
+                // If a node had not recovered in time, the demo would have failed before.
                 !self.strikes.is_empty(),
                 format!(
                     "{} nodes killed; after each kill, the cluster recovered within {}",

@@ -107,7 +107,7 @@ impl SubscriberPlan {
         self.cues.iter().filter(move |cue| after < cue.0 && cue.0 <= through).map(|cue| cue.1)
     }
 
-    /// The topics, of all, that the subscriber reads.
+    /// Selects from `all` the topics that the subscriber reads.
     pub fn topics<'a>(&self, all: impl Iterator<Item = &'a str>) -> Vec<String> {
         let short = self.reads == TopicChoice::Short;
         all.filter(|topic| (*topic == SHORT_TOPIC) == short).map(str::to_owned).collect()

@@ -80,7 +80,7 @@ impl DemoProcess {
     fn tell<'a>(&mut self, orders: impl Iterator<Item = &'a ChildOrder>) {
         let text: String = orders.map(|order| format!("{order}\n")).collect();
         if let Some(pipe) = &mut self.orders {
-            // The reports of a dead process will be missing.
+            // An error is ignored: if the process has died, its reports are missing, and the demo fails.
             let _ = pipe.write_all(text.as_bytes()).and_then(|()| pipe.flush());
         }
     }

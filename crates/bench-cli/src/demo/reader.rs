@@ -1,4 +1,4 @@
-//! Reading in any process: events extend accounts until the reader is stopped.
+//! A reader in any process: it adds events to its accounts until it is stopped.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::account::{LogAccounts, add_event};
 pub struct DemoReader {
     accounts: Mutex<LogAccounts>,
     stop: AtomicBool,
-    /// The pause after each record, as in a slow reader.
+    /// The pause of a slow reader after each record; `None` for other readers.
     pub sleep: Option<Duration>,
 }
 

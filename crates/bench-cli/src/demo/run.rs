@@ -95,7 +95,7 @@ impl DemoRun {
         Ok(())
     }
 
-    /// Waits until a line is due, and carries out steps meanwhile. Breaks if interrupted.
+    /// Waits until a line is due, and carries out due steps while it waits. Breaks if interrupted.
     pub fn before(&mut self, due: ScheduledLine) -> Result<ControlFlow<()>> {
         let done = |lines: u64, all: u64| lines as f64 / all.max(1) as f64;
         self.cue(done(self.lines.saturating_sub(1), self.lines_all), done(self.lines, self.lines_all))?;

@@ -26,7 +26,7 @@ pub fn factor(speed: Speed, recording: &MarketRecording) -> f64 {
 fn due(speed: Speed, recording: &MarketRecording, line: usize) -> Duration {
     let offset_ms = recording.offset_ms(line) as f64;
     let factor = factor(speed, recording);
-    // If all lines have one time, the factor is 0.
+    // If all lines have the same time, the factor is 0.
     if factor > 0.0 { Duration::from_secs_f64(offset_ms / 1e3 / factor) } else { Duration::ZERO }
 }
 

@@ -2,7 +2,8 @@
 //! is accounted for.
 //!
 //! The demo follows the regions through their topics, as any client may. The demo counts entities while the
-//! ticks are stopped, so that all regions are at one time. In the combined demo, the world uses the cluster.
+//! ticks are stopped, so that all regions are at the same tick. In the combined demo, the world uses the
+//! cluster.
 
 mod accounts;
 
@@ -29,7 +30,7 @@ use accounts::{EntityCount, pairs};
 const WORLD: &str = "demo";
 const PROCESSES: usize = 3;
 const RECORDING: &str = "aircraft-switzerland.json";
-/// The distance in km below which aircraft are pairs.
+/// The distance in km below which two aircraft count as a pair.
 const NEAR_KM: f32 = 10.0;
 /// The longest duration of any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -204,7 +205,7 @@ impl WorldDemoOptions<'_> {
         Ok(show)
     }
 
-    /// The options that connect a process to the cluster; each process begins with another node.
+    /// The options that connect a process to the cluster; each process tries a different node first.
     fn agreeing(&self, nth: usize) -> Vec<String> {
         if self.nodes.is_empty() {
             return vec!["--ttl".to_owned(), "1s".to_owned()];
@@ -223,7 +224,7 @@ impl WorldDemoOptions<'_> {
     }
 }
 
-/// An address of all nodes, with one of them first.
+/// The addresses of all nodes, separated by commas, beginning with node `first`.
 fn any_of(urls: &[String], first: usize) -> String {
     let (before, from) = urls.split_at(first % urls.len());
     from.iter().chain(before).cloned().collect::<Vec<_>>().join(",")
@@ -242,7 +243,7 @@ fn patiently<T, E: Into<anyhow::Error>>(ask: impl Fn() -> Result<T, E>) -> Resul
 }
 
 impl WorldDemo<'_> {
-    /// Updates the state of all regions. Waits for an unreachable node of the cluster.
+    /// Updates the state of all regions. Waits while a node of the cluster is unreachable.
     fn look(&mut self) -> Result<()> {
         match self.watcher.look() {
             Ok(()) => self.answered = Instant::now(),
@@ -287,7 +288,7 @@ impl WorldDemo<'_> {
         text + &said.iter().map(|line| format!("  {line}\n")).collect::<String>()
     }
 
-    /// Lets the world run, and compares pairs of aircraft meanwhile.
+    /// Lets the world run for this time, and compares pairs of aircraft during it.
     pub fn go_on(&mut self, span: Duration) -> Result<()> {
         let until = Instant::now() + span;
         while Instant::now() < until && !self.stop.is_set() {

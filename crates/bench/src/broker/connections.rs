@@ -13,7 +13,7 @@ use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, Unavailable, ta
 use crate::pubsub::{Broker, CROWD, SubscribedConnection, fanout, throughput};
 
 const MESSAGES: u64 = 5;
-/// Open files of a process besides its connections.
+/// Open files of a process in addition to its connections.
 const FILES_BESIDE: u64 = 200;
 
 /// Points of Dunlin, compared with nats-server.

@@ -1,4 +1,4 @@
-//! The listeners issue's table of goals, line by line.
+//! Goals for the performance of listeners.
 
 use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;
@@ -58,7 +58,7 @@ macro_rules! use_case {
     };
 }
 
-/// Throughput and latency of other clients beside an offender.
+/// Throughput and latency of other clients while one client is at its limits.
 macro_rules! isolation {
     ($offender:literal, $metric:literal, $times:expr) => {
         goal(
@@ -71,7 +71,7 @@ macro_rules! isolation {
 
 const MIB: f64 = 1_048_576.0;
 
-/// The goals.
+/// The goals of suite `broker`.
 pub const GOALS: &[Goal] = &[
     goal(
         "1M × 1,000 × 100,000 in process, all 100 M received and checked",

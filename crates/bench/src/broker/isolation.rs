@@ -4,9 +4,9 @@
 //! The flooding user may publish 10,000 records a second and sends as much as possible. A second row shows
 //! the same flood by a user without a limit, who may use the whole processor.
 //!
-//! Each figure is the median of five pairs (`--quick`: one), each of a run alone and a run beside. Noise that
-//! lasts longer than a pair affects both. The offender is a process on the same cores, so the kernel's work for
-//! it is included.
+//! Each figure is the median of five pairs (`--quick`: one), each of a run alone and a run beside the
+//! offender. Noise that lasts longer than a pair affects both. The offender is a process on the same cores,
+//! so the kernel's work for it is included.
 
 use std::thread;
 use std::time::Duration;

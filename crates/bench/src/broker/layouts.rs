@@ -1,9 +1,9 @@
-//! Tables of suite `broker`: the Ratatoskr document's columns, then ours.
+//! Tables of suite `broker`: the Ratatoskr document's columns, then more of our own.
 
 use crate::layout::CaseLayout;
 use crate::layout::ColumnValue::{Metric, Param, Range, Share};
 
-/// The layouts.
+/// The table of each case of suite `broker`.
 pub const LAYOUTS: &[CaseLayout] = &[
     CaseLayout {
         case: "stress",

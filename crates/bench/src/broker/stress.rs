@@ -281,7 +281,7 @@ impl Work {
         Ok(())
     }
 
-    /// Reads one chunk for one round, if a published one is left.
+    /// Reads one published round with one chunk of subscribers; returns `false` if no such round is left.
     fn take(&self, latencies: &mut Latencies) -> Result<bool> {
         let chunks = self.chunks.len() as u64;
         let last = self.published.load(Ordering::Acquire) * chunks;

@@ -21,7 +21,7 @@ use crate::stats::Latencies;
 const CASE: &str = "use_cases";
 /// History far larger than a subscriber's lag.
 const HISTORY_BYTES: u64 = 256 << 20;
-/// Fewest records for a 99th percentile.
+/// Minimum number of records for a 99th percentile.
 const RECORDS_MIN: u64 = 1_500;
 /// A fifth of the records is published first and not counted.
 const UNMEASURED: u64 = 5;
@@ -129,7 +129,7 @@ pub fn run(
 
 /// Publishes every record when it is due, and all that are due together; returns the due time of the first.
 fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
-    // The kernel's default ends a sleep up to 50 µs late.
+    // By default the kernel ends a sleep up to 50 µs late.
     set_current_timer_slack(NonZeroU64::new(1))?;
     let mut line = SequencePayload::default();
     let start_ns = monotonic_ns() + 1_000_000;

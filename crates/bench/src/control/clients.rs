@@ -95,7 +95,7 @@ async fn answer(
     }
 }
 
-/// Measures at the peak, or at half of it.
+/// Measures requests at the peak rate, or at half of it.
 async fn loaded(
     work: &ControlWork,
     leader: &StoreConnection,
@@ -136,8 +136,8 @@ async fn links(nodes: &[StoreConnection]) -> Result<f64> {
     Ok(if asked == 0 { 0.0 } else { asked.saturating_sub(opened) as f64 / asked as f64 })
 }
 
-/// Measures reads at a follower. Each takes two round trips between nodes: the follower asks the leader for the
-/// read index, and the leader confirms its lead.
+/// Measures reads at a follower. Each takes two round trips between nodes: the follower asks the leader for
+/// the read index, and the leader confirms that it still leads.
 async fn round_trips(work: &ControlWork, nodes: &[StoreConnection]) -> Result<ControlReport> {
     let leads = leader(nodes, None).await?;
     let follower = nodes

@@ -55,7 +55,7 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> 
             told => anyhow::bail!("unexpected response to a request for a write: {told:?}"),
         }
         if whose == target::DUNLIN {
-            // Elections that a killed node had won were counted at that time.
+            // Elections that the killed node had won before were counted after the previous kill.
             match ask(&mut clients, ProbeCommand::Elections(true))? {
                 ProbeReply::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
                 told => anyhow::bail!("unexpected response to a request for elections: {told:?}"),

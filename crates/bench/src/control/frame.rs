@@ -1,4 +1,4 @@
-//! Frames for requests to a process of this suite that a node's clients cannot make.
+//! Frames for requests that only this suite makes to its nodes, because ordinary clients cannot make them.
 //!
 //! ```text
 //!  frame = bytes of the rest u32, id u64, kind u8, body

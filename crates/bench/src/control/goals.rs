@@ -1,4 +1,4 @@
-//! The control issue's table of goals, and the Grey document's consensus, network and storage figures.
+//! Goals for keys, leases and locks, and the Grey document's consensus, network and storage figures.
 //!
 //! The document's "Election Time" is taken as the time from candidacy to lead. Its "Commit Latency" is taken as
 //! the time from proposal to response at the leader, at half of the peak. All nodes and clients are on one
@@ -72,7 +72,7 @@ const HALF_GOALS: [[Goal; 2]; 5] = [
     half!("cas", 1.5, 5.8),
 ];
 
-/// The goals.
+/// The goals of suite `control`.
 pub const GOALS: &[Goal] = &[
     goal("puts, 3 nodes", ours("put", THREE, OPS), AtLeast(85_000.0)),
     goal("puts, 5 nodes", ours("put", FIVE, OPS), AtLeast(55_000.0)),

@@ -41,8 +41,8 @@ fn resident(cluster: &dyn MeasuredCluster) -> Result<f64> {
     Ok(kib * 1024.0)
 }
 
-/// Lets the leader take a snapshot of all keys while others are written; measures its time and the writes
-/// meanwhile.
+/// Lets the leader take a snapshot of all keys while others are written. Measures the snapshot's time, and
+/// the writes during it.
 pub fn snapshot(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let order = ControlWork { case: "snapshot".to_owned(), ..work.clone() };

@@ -23,7 +23,7 @@ const fn load(case: &'static str, title: &'static str) -> CaseLayout {
     CaseLayout { case, title, columns: LOAD }
 }
 
-/// The layouts.
+/// The table of each case of suite `control`.
 pub const LAYOUTS: &[CaseLayout] = &[
     load("put", "Write (single key)"),
     load("get", "Read (single key), linearizable"),

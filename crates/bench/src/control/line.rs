@@ -17,7 +17,7 @@ use super::frame::{self, RequestFrame};
 
 /// Delay before the next attempt to connect.
 const AGAIN: Duration = Duration::from_millis(5);
-/// Most requests in one write.
+/// Maximum number of requests in one write.
 const TOGETHER_MAX: usize = 512;
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -68,7 +68,7 @@ async fn run(address: String, mut asked: mpsc::UnboundedReceiver<LineRequest>) {
             }
             Err(_) => {
                 tokio::time::sleep(AGAIN).await;
-                // Without a connection, dropping a request makes it fail.
+                // Without a connection, all waiting requests fail: dropping a request makes it fail.
                 while asked.try_recv().is_ok() {}
                 if asked.is_closed() {
                     return;

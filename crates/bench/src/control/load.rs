@@ -9,7 +9,7 @@ use super::disk;
 use super::work::{ControlReport, ControlWork};
 use crate::point::{Bench, RunSample, target};
 
-/// Length of the disk's floor measurement, which follows at once.
+/// Length of the measurement of the disk's floor, which directly follows the load.
 const FLOOR: Duration = Duration::from_millis(300);
 
 /// Starts nodes and lets clients work.

@@ -49,8 +49,8 @@ pub struct NodeUsage {
     pub asked: u64,
     /// Connections that were opened for these requests.
     pub opened: u64,
-    /// Leader and number of voters of each tasks' shard; `None` before the node takes part, or without a
-    /// leader.
+    /// Leader and number of voters of each shard of tasks; `None` before the node takes part, or if a shard
+    /// has no leader.
     pub tasks: Option<Vec<(u64, usize)>>,
 }
 
@@ -61,7 +61,7 @@ pub struct ControlNodeState {
     node: Node,
     listener: SocketAddr,
     cluster: Cluster,
-    /// Commits that are no longer counted.
+    /// The commits before the count was restarted: their number and total duration.
     before: Mutex<(u64, Duration)>,
 }
 

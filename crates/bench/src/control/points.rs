@@ -104,7 +104,7 @@ fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
     loads
 }
 
-/// The groups.
+/// The groups of points of suite `control`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = vec![floors(options)];
     // Points with five nodes are left out in quick runs.

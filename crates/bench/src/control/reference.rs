@@ -18,7 +18,7 @@ const fn etcd(
     PeerFigure { peer, figure, floor: FLOOR, floor_figure: 6_960.0, rises_with_the_floor: false }
 }
 
-/// The known figures.
+/// The figures that peers of suite `control` are known to reach.
 pub const KNOWN: &[PeerFigure] = &[
     etcd("put", &[("nodes", "1"), ("in_flight", "256")], 22_937.0),
     etcd("put", &[("nodes", "3"), ("in_flight", "256")], 11_781.0),

@@ -84,8 +84,8 @@ impl MeasuredCluster for Rival {
     }
 }
 
-/// Ports of 127.0.0.1, reserved while the result lives. None of the programs can select a free port and
-/// report it.
+/// Ports of 127.0.0.1 that stay reserved until the result is dropped. The rivals' programs cannot choose a
+/// free port and report it.
 pub fn reserve_ports(count: usize) -> Result<Vec<ReservedAddress>> {
     let reserve = |_| ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into());
     (0..count).map(reserve).collect::<Result<_, _>>().context("cannot find free ports")

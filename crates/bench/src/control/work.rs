@@ -82,7 +82,7 @@ pub struct ControlReport {
     /// Events that watchers read.
     #[serde(default)]
     pub events: u64,
-    /// Elections that were won meanwhile.
+    /// Elections that were won during the counted time.
     #[serde(default)]
     pub elections: u64,
     /// Share of requests between nodes for which a connection existed.
@@ -94,7 +94,7 @@ pub struct ControlReport {
 const ERRORS_MAX: f64 = 0.001;
 
 impl ControlWork {
-    /// Writes to every node all the time, and responds to [`super::failover::Ask`].
+    /// Describes clients that write to every node all the time, and respond to each `ProbeCommand`.
     pub fn probe() -> Self {
         Self { case: "probe".to_owned(), clients: 1, in_flight: 1, ..Self::default() }
     }

@@ -1,8 +1,8 @@
-//! Figures of MDD-Sim's benchmark document, and of the reference itself.
+//! Figures of MDD-Sim's benchmark document, and of MDD-Sim itself.
 //!
-//! The document measured server, source and clients in one process. An optimised build of the reference's
-//! newest tree was measured on a machine like this one (two virtual cores, Linux), but in another run. Its
-//! figures are orders of magnitude. Its rows over TCP use a server in its own process.
+//! The document measured server, source and clients in one process. An optimised build of its newest source
+//! was measured on a machine like this one (two virtual cores, Linux), but in another run. The figures of
+//! that run therefore show only orders of magnitude. Its rows over TCP use a server in its own process.
 
 use crate::goal::ClaimedFigure;
 use crate::row::RowPattern;

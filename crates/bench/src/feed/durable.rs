@@ -1,4 +1,5 @@
-//! Publishing to a durable topic with a sync before each acknowledgement, beside the journal under it.
+//! Publishing to a durable topic with a sync before each acknowledgement, compared with the journal that
+//! stores the topic.
 //!
 //! Both commit records of 256 bytes, 64 in flight, with one fdatasync for each 64, on the same disk in the
 //! same run. The topic sends 64 and waits for all; the journal writes and syncs blocks of 64. At the end all

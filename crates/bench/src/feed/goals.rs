@@ -1,4 +1,4 @@
-//! The feed issue's table of goals, line by line.
+//! Goals for the performance of feeds.
 
 use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;
@@ -38,8 +38,8 @@ const MIB: f64 = 1_048_576.0;
 /// The age is relative to the slow client's real processing time, because a sleep of 5 ms takes longer.
 const STALE_BY_PROCESSING_MAX: f64 = 2.2;
 
-/// The goals. All updates must be delivered at the rate of publication; the last may be some ms later than
-/// the first.
+/// The goals of suite `feed`. All updates must be delivered at the rate of publication; the last may be
+/// some ms later than the first.
 pub const GOALS: &[Goal] = &[
     goal("baseline over TCP, default waiting, p50 from sending", BASELINE, TCP, "sent_p50_ns", AtMost(41e3)),
     goal("baseline over TCP, default waiting, p99 from sending", BASELINE, TCP, "sent_p99_ns", AtMost(83e3)),

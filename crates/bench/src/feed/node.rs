@@ -82,7 +82,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     say(&publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))??)?;
     loop {
         thread::park();
-        // Parking may end spuriously; the node stays open.
+        // `park` may return without a reason, so the loop repeats it. This use keeps the node open.
         std::hint::black_box(&server);
     }
 }

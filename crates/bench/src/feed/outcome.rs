@@ -1,4 +1,4 @@
-//! Results of a run as figures: the MDD-Sim document's output block and the feed issue's additions.
+//! Results of a run as figures: the MDD-Sim document's output block, and more figures for our goals.
 
 use anyhow::{Result, ensure};
 use dunlin_feed::Instruments;

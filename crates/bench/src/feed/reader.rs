@@ -17,7 +17,7 @@ use crate::feed::tally::DeliveryTally;
 /// The totals of what was published, set once the publisher has finished; threads share them.
 pub type PublishedTotals = Arc<OnceLock<Vec<InstrumentTotals>>>;
 
-/// Most changes in one turn.
+/// Maximum number of changes that one read applies.
 const TURN: usize = 256;
 
 /// A subscriber that keeps order books, and checks and times every update.

@@ -25,7 +25,8 @@ use crate::point::Bench;
 
 /// Time from the last subscriber's start to the first update.
 const LEAD_NS: u64 = 50_000_000;
-/// Credit of a slow subscriber. The credit is small, because data in transit is not lost yet.
+/// Credit of a slow subscriber. The credit is small, because a slow subscriber still receives all data in
+/// transit and so loses less.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs the scenario once.
@@ -46,7 +47,7 @@ fn inproc(scenario: &FeedScenario, instruments: Instruments) -> Result<FeedFigur
         .map(|_| stand.node().subscribe_all(&patterns, &options))
         .collect::<Result<_, _>>()?;
     let mut readers = readers(subscribers, scenario, &instruments);
-    // The first read of a subscriber decides its start, and comes before the first record.
+    // A subscriber starts at the position of its first read, so all read once before the first record.
     readers.iter_mut().try_for_each(|reader| reader.read().map(drop))?;
     let window = MeasuringWindow::from(now_ns() + LEAD_NS, scenario);
     let source = FeedSource::new(stand.node(), scenario, instruments.clone());

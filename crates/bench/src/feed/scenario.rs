@@ -21,7 +21,7 @@ pub enum ReaderPlacement {
 }
 
 impl ReaderPlacement {
-    /// Value of the parameter.
+    /// Value of parameter `transport`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inproc => "inproc",
@@ -31,7 +31,7 @@ impl ReaderPlacement {
 }
 
 impl WaitMode {
-    /// Value of the parameter.
+    /// Value of parameter `wait`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",

@@ -15,8 +15,8 @@ pub struct DeliveryTally {
     pub applied: u64,
     /// Latency of each applied update from its publication.
     pub sent: Latencies,
-    /// The latencies without lost updates and without those that revealed a loss, which are applied after a repair. The
-    /// MDD-Sim document counts only these.
+    /// The latencies of updates without a loss. Lost updates and those that revealed a loss do not count,
+    /// because they are applied only after a repair. The MDD-Sim document counts in the same way.
     pub direct: Latencies,
     /// Latency of each applied update from the intended time of publication.
     pub intended: Latencies,

@@ -60,7 +60,7 @@ impl ServedProcess {
         Ok(Self { child, address })
     }
 
-    /// Start of the publisher, once it has sent everything.
+    /// Waits until the publisher has sent everything. Returns the time at which it started, ns.
     pub fn sent(&mut self) -> Result<u64> {
         Ok(self.child.line::<Sent>(PATIENCE)?.start_ns)
     }
@@ -90,7 +90,7 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // Parking may end spuriously; the node stays open.
+        // `park` may return without a reason, so the loop repeats it. This use keeps the node open.
         std::hint::black_box(&server);
     }
 }

@@ -148,7 +148,7 @@ const fn concurrent(what: &'static str, params: Pairs) -> Goal {
     Goal { what, ours, bar: Threshold::TimesAtLeast(0.8, echo) }
 }
 
-/// Goals of the listeners' issue for gRPC.
+/// Goals for listener gRPC.
 pub const GOALS: &[Goal] = &[
     one_in_flight("gRPC publish, one in flight, p50", "p50_ns"),
     one_in_flight("gRPC publish, one in flight, p99", "p99_ns"),

@@ -22,7 +22,7 @@ pub struct CallLoad {
     pub batch: usize,
     /// Size of a record, bytes.
     pub bytes: usize,
-    /// Counted calls; a tenth more at first is not counted.
+    /// Counted calls. A tenth as many uncounted calls come first.
     pub calls: u64,
     /// Pinning of the two processes.
     pub pin: Pin,

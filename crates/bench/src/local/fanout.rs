@@ -55,7 +55,7 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<RunSample> {
 struct Shared {
     /// Records that all subscribers of the second thread have read.
     read: AtomicU64,
-    /// Final number of records; the maximum while unknown.
+    /// Final number of records; `u64::MAX` until it is known.
     last: AtomicU64,
 }
 

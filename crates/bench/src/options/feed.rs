@@ -11,17 +11,17 @@ use dunlin_feed::InstrumentsText;
 pub struct RawFeedOptions {
     /// `--config`: content of the instrument file.
     pub config: Option<InstrumentsText>,
-    /// `--clients`.
+    /// `--clients`: the number of clients.
     pub clients: Option<usize>,
-    /// `--instrument`: only these.
+    /// `--instrument`: the instruments to use.
     pub instruments: Vec<String>,
-    /// `--depth`.
+    /// `--depth`: the levels of a view.
     pub depth: Option<usize>,
     /// `--delay-ms`: time that a client spends on each message.
     pub delay_ms: Option<u64>,
     /// `--test-loss-every`: every nth update is withheld from the clients.
     pub test_loss_every: Option<u32>,
-    /// `--seed`.
+    /// `--seed`: the seed of random updates.
     pub seed: Option<u64>,
 }
 

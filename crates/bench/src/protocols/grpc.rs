@@ -18,7 +18,7 @@ use v1::subscribe_response::Event;
 use super::route::{Sink, Source};
 use crate::grpc::channel;
 
-/// Most records of a message.
+/// Maximum number of records of a message.
 const RECORDS_MAX: usize = 1_000;
 
 fn runtime() -> Result<Runtime> {

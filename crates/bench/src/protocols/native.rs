@@ -1,4 +1,4 @@
-//! In process, and over Dunlin's own protocol, through the same traits.
+//! Publishers and subscribers in process and over Dunlin's own protocol.
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Event, Publish, PublishError, Subscribe};

@@ -20,7 +20,7 @@ use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 use crate::scratch_disk::ScratchDisk;
 
-/// Most subscribers of a reliable topic.
+/// Maximum number of subscribers of a reliable topic.
 const READERS_MAX: u16 = 10_000;
 
 /// The settings of a measured node: its listeners, topics and users.
@@ -86,7 +86,7 @@ pub struct ListenerNode {
     child: Child,
     listeners: Vec<(String, SocketAddr)>,
     _users: Option<tempfile::NamedTempFile>,
-    /// Data of the node, removed with this handle, since the node is killed.
+    /// The directory of the node's data. Dropping this handle removes it, because the killed node does not.
     _disk: Option<ScratchDisk>,
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     say(&Ready { listeners })?;
     loop {
         thread::park();
-        // Parking may end spuriously; the node stays open.
+        // `park` may return without a reason, so the loop repeats it. This use keeps the node open.
         std::hint::black_box(&server);
     }
 }

@@ -79,7 +79,7 @@ impl ProtocolRoute {
         ProtocolRoute::Protocol(Protocol::Grpc),
     ];
 
-    /// Value of the parameter.
+    /// Value of parameter `transport`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inproc => "inproc",

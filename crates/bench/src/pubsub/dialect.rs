@@ -134,7 +134,7 @@ fn nats(bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     Ok(Some((said, after)))
 }
 
-/// `subject sid [reply] size`, then the payload and a line's end.
+/// Parses a NATS message after its first word: `subject sid [reply] size`, then the payload and a line's end.
 #[inline]
 fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     let size_from =
@@ -170,7 +170,8 @@ fn redis(bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     }
 }
 
-/// `message`, the channel and the payload; or `subscribe`, the channel and the number of subscriptions.
+/// Parses an array of Redis: `message` with channel and payload, or `subscribe` with channel and number of
+/// subscriptions.
 #[inline]
 fn redis_array(
     count: usize,

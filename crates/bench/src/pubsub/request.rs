@@ -27,7 +27,8 @@ pub struct RequestTimes {
     pub requests: u64,
 }
 
-/// Sends `requests` requests, and a tenth more at first, with `in_flight` of them in flight.
+/// Sends `requests` requests, with `in_flight` of them in flight. A tenth as many uncounted requests come
+/// first.
 pub fn measure(
     broker: Broker,
     pin: Pin,

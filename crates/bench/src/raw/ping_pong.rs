@@ -20,7 +20,7 @@ pub enum WaitMethod {
 }
 
 impl WaitMethod {
-    /// Value of the parameter.
+    /// Value of parameter `wait`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -58,7 +58,7 @@ pub fn measure(bench: &Bench, setup: PingPong, iterations: u64) -> Result<Latenc
     round_trips(&mut stream, setup.bytes, iterations)
 }
 
-/// Sends messages and checks the responses; a tenth more at first is not counted.
+/// Sends messages and checks the responses. A tenth as many uncounted messages come first.
 pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut payload = NumberedPayload::new(bytes);
     let mut answer = vec![0; bytes];

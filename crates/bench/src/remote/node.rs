@@ -1,4 +1,4 @@
-//! A node in a process, with a task besides serving; dropping it kills the process.
+//! A node in a process of its own, with a task in addition to serving clients. Dropping it kills the process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -38,11 +38,11 @@ pub struct RemoteNodeSetup {
     pub spin: bool,
     /// Whether the node's threads stay off the first core.
     pub pin: Pin,
-    /// Task of the node besides serving.
+    /// Task of the node in addition to serving clients.
     pub task: NodeTask,
 }
 
-/// The work of a measured node besides serving clients, such as publishing records.
+/// The work of a measured node in addition to serving clients, such as publishing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTask {
     /// No task: clients do everything.
@@ -135,7 +135,7 @@ impl NodeProcess {
         Client::connect(&self.url, options).with_context(|| format!("cannot connect to {}", self.url))
     }
 
-    /// Start of the publisher, once it has sent everything.
+    /// Waits until the publisher has sent everything. Returns the time at which it started, ns.
     pub fn sent(&mut self) -> Result<u64> {
         let child = self.child.as_mut().context("the node was not started by this benchmark")?;
         Ok(child.line::<Sent>(PATIENCE)?.start_ns)
@@ -217,7 +217,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // Parking may end spuriously; the node stays open.
+        // `park` may return without a reason, so the loop repeats it. This use keeps the node open.
         std::hint::black_box(&server);
     }
 }

@@ -64,7 +64,7 @@ pub fn two_clients(
     Ok(latencies)
 }
 
-/// Requests, one in flight; a tenth more at first is not counted.
+/// Makes requests, one in flight. A tenth as many uncounted requests come first.
 fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut requester = client.requester();
     let mut payload = NumberedPayload::new(bytes);

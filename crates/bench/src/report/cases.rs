@@ -71,7 +71,7 @@ fn put_together(
     }
     let several = chosen.iter().any(|other| other.run != newest);
     if several {
-        // Points that the suite no longer measures come last.
+        // Points that the suite does not measure come last.
         chosen.sort_by_key(|chosen| chosen.place.unwrap_or(usize::MAX));
     }
     let mut table = layout::empty(suite.layouts, case, several.then_some("Run"));

@@ -33,7 +33,7 @@ const DRAWN: [&[&str]; 4] = [
     &["efficiency"],
 ];
 
-/// Fewest points of a curve.
+/// Minimum number of points of a curve.
 const POINTS_MIN: usize = 3;
 /// Ratio of maximum to minimum from which an axis is logarithmic.
 const LOG_FROM: f64 = 20.0;

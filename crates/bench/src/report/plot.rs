@@ -22,7 +22,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(140, 140, 140),
     RGBColor(160, 82, 45),
 ];
-/// Most lines of a plot: the number of colours.
+/// Maximum number of lines of a plot: the number of colours.
 pub const LINES_MAX: usize = COLOURS.len();
 
 /// Whether a plot's axis is linear, is logarithmic, or shows words.

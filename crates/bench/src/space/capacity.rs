@@ -45,8 +45,8 @@ pub fn measure(bench: &Bench, setting: WorldSetting, at_least: Duration) -> Resu
         .with_known("process_entity_bytes", grown.map(each)))
 }
 
-/// Growth of all processes, compared with the same processes without entities. `None` without growth, because
-/// the base size varies by more than a few entities need.
+/// Growth of all processes, compared with the same processes without entities. `None` without growth: a few
+/// entities need less memory than the base size varies by.
 fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
     let resident = |seen: &[WorldReport]| seen.iter().map(|seen| seen.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)

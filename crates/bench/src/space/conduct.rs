@@ -6,7 +6,7 @@ use dunlin::space::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Axis along which two regions divide the world: the curve's coarsest.
+/// Axis along which two regions divide the world: the coarsest axis of the space-filling curve.
 pub const ACROSS: usize = 2;
 
 /// How the entities of a measured world move.
@@ -84,7 +84,7 @@ impl Behaviour<3> for MovementPattern {
     }
 }
 
-/// A position slightly below, which belongs to the lower half.
+/// A position slightly below the border at `middle`, so that it belongs to the lower half.
 fn below(middle: f32) -> f32 {
     middle * (1.0 - 1e-5)
 }

@@ -14,7 +14,7 @@ use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 
-/// Most delayed bytes in one direction.
+/// Maximum number of delayed bytes in one direction.
 const HELD_BYTES_MAX: usize = 256 << 20;
 const READ_BYTES: usize = 256 << 10;
 

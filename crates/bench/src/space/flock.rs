@@ -1,5 +1,5 @@
-//! Flocks in which each member sees 30 others at first: in three dimensions, and in a plane beside krABMaga,
-//! which has two.
+//! Flocks in which each member sees 30 others at first: in three dimensions, and in a plane, compared with
+//! krABMaga, which has two.
 //!
 //! All run the same ticks from the same start, since flocks contract and see more over time.
 

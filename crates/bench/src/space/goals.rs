@@ -1,6 +1,5 @@
-//! The space issue's table of goals, and the Luciferase document's figures.
-//! The document's "Migrations/sec" counts at the sender, including entities that may not arrive. Our figure
-//! counts each entity that arrived, once.
+//! Goals for worlds, and the Luciferase document's figures. The document's "Migrations/sec" counts at the
+//! sender, including entities that may not arrive. Our figure counts each entity that arrived, once.
 
 use super::points::{CLOSE, DESCRIBED, PROGRAM};
 use crate::goal::{ClaimedFigure, Goal, Threshold};
@@ -39,7 +38,7 @@ const ALONE: Pairs = &[("standbys", "0")];
 const LOOPBACK: Pairs = &[("rtt_ms", "0"), ("standbys", "0")];
 const MILLION: Pairs = &[("entities", "500000"), ("publish", "no")];
 
-/// The whole offered load of both geometries, at one count.
+/// Goals for both geometries at one number of entities: handovers reach the whole offered load.
 macro_rules! offered {
     ($count:literal) => {
         [
@@ -61,7 +60,7 @@ const LARGEST: [Goal; 2] = offered!("200000");
 const DOCUMENTS: [Goal; 2] = offered!("51200");
 const PEAK: [Goal; 2] = offered!("25600");
 
-/// The goals.
+/// The goals of suite `space`.
 pub const GOALS: &[Goal] = &[
     goal(
         "hand-overs between two processes, saturating",

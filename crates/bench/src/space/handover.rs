@@ -47,7 +47,7 @@ pub fn saturating(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
 
 /// Checks that no handover is in progress, and all entities exist.
 pub fn ended(workers: &mut WorldProcesses) -> Result<()> {
-    // After this second wait, messages of the last tick have reached the other side.
+    // After the second wait, messages of the last tick have reached the other side.
     for _ in 0..2 {
         drop(workers.all::<usize>(&super::node::WorldCommand::Hold)?);
     }

@@ -16,7 +16,7 @@ const NEAREST: usize = 10;
 /// Points whose results are compared with a scan.
 const COMPARED: usize = 50;
 
-/// Measures one of our indexes.
+/// Measures one of Dunlin's indexes.
 pub fn ours(bench: &Bench, name: &str, setting: WorldSetting) -> Result<RunSample> {
     let world = setting.world();
     match name {

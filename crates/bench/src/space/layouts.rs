@@ -18,7 +18,7 @@ const HANDOVERS: &[(&str, ColumnValue)] = &[
     ("Lowest … highest", Range("handovers_per_s")),
 ];
 
-/// Columns of cases with ticks; values of one process are those of the largest.
+/// Columns of cases with ticks. A column about one process shows the highest value of all processes.
 const fn ticks(entities: &'static str) -> [(&'static str, ColumnValue); 13] {
     [
         (entities, Param("entities")),
@@ -48,7 +48,7 @@ const fn of(
     CaseLayout { case, title, columns }
 }
 
-/// The layouts.
+/// The table of each case of suite `space`.
 pub const LAYOUTS: &[CaseLayout] = &[
     of("handover", "Migration throughput", HANDOVERS),
     of("latency", "One hand-over, over a way that takes its time", HANDOVERS),

@@ -64,27 +64,27 @@ pub struct WorldReport {
     pub start_ns: u64,
     /// End, on the same clock.
     pub end_ns: u64,
-    /// Numbers of entities that the worker handed over and took.
+    /// Number of entities that the worker handed over to others.
     pub departed: u64,
-    /// See [`WorldReport::departed`].
+    /// Number of entities that the worker took over from others.
     pub admitted: u64,
-    /// Ticks with movement: number, median, 95th and 99th percentile, longest.
+    /// Number of ticks in which entities moved.
     pub ticks: u64,
     /// Due ticks in which the worker waited for its standby instead.
     pub behind: u64,
-    /// See [`WorldReport::ticks`].
+    /// Duration of these ticks, ns: median, 95th and 99th percentile, longest.
     pub tick_ns: [Option<u64>; 4],
     /// Longest delay of a tick's start.
     pub late_ns: u64,
     /// Skipped ticks.
     pub left_out: u64,
-    /// Time from Prepare to Taken: number, median, 99th percentile, longest.
+    /// Number of completed handovers.
     pub handovers: u64,
-    /// See [`WorldReport::handovers`].
+    /// Time from a handover's message Prepare to its message Taken, ns: median, 99th percentile, longest.
     pub handover_ns: [Option<u64>; 3],
-    /// Received ghosts, and the 99th percentile of their delay after the tick.
+    /// Number of received ghosts.
     pub ghosts: u64,
-    /// See [`WorldReport::ghosts`].
+    /// Delay of ghosts after their tick, ns: 99th percentile.
     pub ghosts_late_ns: Option<u64>,
     /// Bytes sent to other workers.
     pub sent_bytes: u64,
@@ -92,13 +92,14 @@ pub struct WorldReport {
     pub dropped: u64,
     /// Processor time.
     pub cpu_ns: u64,
-    /// Resident memory, and the memory of entities as the worker counts it.
+    /// Resident memory of the process.
     pub resident_bytes: u64,
-    /// See [`WorldReport::resident_bytes`].
+    /// Memory of the entities, as the worker counts it.
     pub store_bytes: u64,
     /// Number of entities.
     pub entities: u64,
-    /// Tick after which the last entity was admitted, the first of this run being 1; 0 for none.
+    /// Number of the tick after which the last entity was admitted. The run's first tick is 1; 0 means that
+    /// none was admitted.
     pub last_admitted: u64,
 }
 

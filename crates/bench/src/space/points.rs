@@ -38,7 +38,7 @@ fn walls(geometry: &str) -> (f32, f32) {
     }
 }
 
-/// The groups.
+/// The groups of points of suite `space`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups =
         vec![document(options), scaling(options), saturating(options), at_once(options), latency(options)];
@@ -78,7 +78,8 @@ fn scaling(options: &BenchOptions) -> PointGroup {
         .collect()
 }
 
-/// Every entity crosses in every tick: one unit to and fro over the border, one unit a tick.
+/// Every entity crosses the border in every tick: it moves one unit a tick, between two positions that are
+/// one unit apart.
 fn saturating(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[400] } else { &[2_000, 10_000, 50_000] };
     let of = |entities: u64| {
@@ -217,13 +218,13 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
     if options.quick {
         return vec![of(200, 0), of(200, 50)];
     }
-    // At 50 ticks a second: the Luciferase document's rate of updates; then the bytes for the 500, 200 and 50
-    // MB/s.
+    // At 50 ticks a second: first the Luciferase document's rate of updates, then the numbers of entities for
+    // our goals of 500, 200 and 50 MB/s.
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
 
-/// 30 neighbours on average at first, in two lock-step processes; in a plane beside krABMaga, in one process
-/// on one core.
+/// Flocks in which each member has 30 neighbours on average at first: in two lock-step processes, and in a
+/// plane in one process on one core, compared with krABMaga.
 fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);

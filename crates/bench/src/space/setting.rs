@@ -73,7 +73,7 @@ impl WorldSetting {
         }
     }
 
-    /// To and fro between two walls, in all phases.
+    /// Settings in which entities move to and fro between two walls, and start anywhere between them.
     pub fn between(low: f32, high: f32, entities: u64) -> Self {
         Self::of(MovementPattern::Oscillate { low, high }, InitialPositions::Between(low, high), entities)
     }

@@ -2,7 +2,7 @@
 //!
 //! Its "MB/s" is 2²⁰ bytes (464,411 messages of 64 B a second are 28.37 in its table), which is also the
 //! stricter reading of its round figures. Its local throughput is one thread that first publishes all, then
-//! reads all; ours uses two threads at the same time.
+//! reads all; Dunlin's measurement uses two threads at the same time.
 
 use crate::goal::ClaimedFigure;
 use crate::row::RowPattern;

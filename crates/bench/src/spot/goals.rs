@@ -1,4 +1,4 @@
-//! The topic issue's table of goals, line by line.
+//! Goals for the performance of topics.
 
 use crate::goal::{Goal, Threshold};
 use crate::row::RowPattern;
@@ -105,7 +105,7 @@ use Threshold::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
 
 const MIB: f64 = 1_048_576.0;
 
-/// The goals.
+/// The goals of suite `spot`.
 pub const GOALS: &[Goal] = &[
     goal(
         "TCP 64 B lossless, embedded publisher to a subscriber in another process",

@@ -1,9 +1,9 @@
 //! Figures that peers are known to reach, measured on a machine like ours, with its floors.
 //!
-//! The throughput floor is the raw TCP stream in 64 KiB writes (then 6.03 GB/s), in process the `rtrb` ring
-//! record by record (100.6 M/s). The floor of round trips is the raw one with both sides parked on separate
-//! cores (51 µs). Without pinning it would be either 12 or 50 µs. In-process figures of 8 KiB and more are left
-//! out: their receiver did not read the payload.
+//! The throughput floor is the raw TCP stream in 64 KiB writes (6.03 GB/s in that measurement), in process
+//! the `rtrb` ring record by record (100.6 M/s). The floor of round trips is the raw one with both sides
+//! parked on separate cores (51 µs). Without pinning it would be either 12 or 50 µs. In-process figures of 8
+//! KiB and more are left out: their receiver did not read the payload.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;
@@ -52,7 +52,7 @@ const fn round_trip(
     PeerFigure { peer, figure, floor: ROUND_TRIP, floor_figure: 51e3, rises_with_the_floor: true }
 }
 
-/// The known figures.
+/// The figures that peers of suite `spot` are known to reach.
 pub const KNOWN: &[PeerFigure] = &[
     libzmq_tcp(&[("transport", "tcp"), ("pattern", "pub"), ("bytes", "64"), ("length", "sustained")], 4.48e6),
     libzmq_tcp(

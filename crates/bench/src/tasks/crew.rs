@@ -17,9 +17,9 @@ use crate::role::{RoleArgs, say};
 pub const KIND: &str = "failover";
 const WORKERS: usize = 6;
 const SLOTS: u32 = 4;
-/// Time that a worker sleeps over each set of tasks.
+/// Time that a worker sleeps for each set of tasks.
 const TASK: Duration = Duration::from_millis(20);
-/// Lease of a worker. It is long, so that tasks of a killed worker never wait for its end.
+/// Lease of a worker. It is so long that the tasks of a killed worker must start again before the lease ends.
 const TTL: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
 

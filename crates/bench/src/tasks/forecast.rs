@@ -15,7 +15,7 @@ use dunlin_scale::{Policy, ScaleThresholds};
 
 use crate::point::{RunSample, Unavailable};
 
-/// Length of half an hour of the series, ms.
+/// Simulated duration of each value of the series, which stands for 30 minutes, ms.
 const VALUE_MS: u64 = 75_000;
 const DAY_VALUES: usize = 48;
 const DAY_MS: u64 = VALUE_MS * DAY_VALUES as u64;

@@ -1,6 +1,5 @@
-//! The tasks issue's table of goals, and the Grey document's figures.
-//! Simulated figures have `simulated` in their description. Their throughput follows from the assumed times
-//! of a task and of a node.
+//! Goals for tasks, and the Grey document's figures. Simulated figures have `simulated` in their description.
+//! Their throughput follows from the assumed times of a task and of a node.
 
 use crate::goal::{ClaimedFigure, Goal, Threshold};
 use crate::row::RowPattern;
@@ -41,7 +40,7 @@ const FEW: Pairs = &[("tenants", "1"), ("queued", "1000")];
 const TEN_MILLION: Pairs = &[("tenants", "1"), ("queued", "10000000")];
 const MANY_TENANTS: Pairs = &[("tenants", "10000")];
 
-/// The goals.
+/// The goals of suite `tasks`.
 pub const GOALS: &[Goal] = &[
     goal("no-op tasks, full cycle, one node, durable", ours("noop", NOOP_ONE, OPS), AtLeast(150_000.0)),
     goal("no-op tasks, full cycle, three nodes, durable", ours("noop", NOOP_THREE, OPS), AtLeast(50_000.0)),

@@ -4,7 +4,7 @@ use crate::layout::{CaseLayout, ColumnValue};
 
 use ColumnValue::{Metric, Param, Range};
 
-/// The layouts.
+/// The table of each case of suite `tasks`.
 pub const LAYOUTS: &[CaseLayout] = &[
     CaseLayout {
         case: "noop",

@@ -22,8 +22,8 @@ use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 
 const TENANT: &str = "failover";
-/// Tasks of a request, and time between requests: 400 tasks a second, of a thousand that the workers could
-/// do.
+/// Tasks of a request, and time between requests: 400 tasks a second. The workers could do a thousand a
+/// second.
 const BATCH: usize = 4;
 const EVERY: Duration = Duration::from_millis(10);
 /// Delay before a failed request is repeated.

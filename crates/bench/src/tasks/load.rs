@@ -11,7 +11,7 @@ use crate::point::{Bench, RunSample, target};
 /// Share of the workers' capacity at which waits are measured.
 pub const PACED_SHARE: f64 = 0.9;
 
-/// Cycles of tasks that are submitted, given to workers and done, as many as possible.
+/// Measures as many cycles of tasks as possible: each is submitted, given to a worker and done.
 pub fn cycles(bench: &Bench, whose: &'static str, size: ClusterSize, work: &TaskWork) -> Result<RunSample> {
     if whose != target::DUNLIN {
         return Ok(rival::measure(bench, whose, work)?.sample());
@@ -21,7 +21,8 @@ pub fn cycles(bench: &Bench, whose: &'static str, size: ClusterSize, work: &Task
     Ok(report.sample().and(used))
 }
 
-/// Sleeping workers: alone, with tasks always waiting, and at nine tenths of that rate.
+/// Measures sleeping workers: without a node, with tasks that always wait, and with submissions at nine
+/// tenths of the workers' capacity.
 pub fn scaled(bench: &Bench, shards: u8, work: &TaskWork) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize { nodes: 1, shards })?;
     let mut bare = work.clone();

@@ -225,8 +225,9 @@ impl LocalSetup {
             .with("total_ns", (gone_ms - low_ms) as f64 * MS))
     }
 
-    /// Submits waves until workers were started for a wave that had not come yet. The first low half is half
-    /// as long, so a forecast knows the two necessary whole waves in the middle of a low half.
+    /// Submits waves of load until workers are started before a wave begins. A forecast needs two whole
+    /// waves. The first low half has only half of its length, so the second whole wave ends in the middle of
+    /// a low half.
     fn foresaw(&mut self) -> Result<RunSample> {
         let (began, half) = (Instant::now(), WAVE / 2);
         let mut until = began + half / 2;

@@ -24,7 +24,7 @@ const BACKLOGS: [(usize, usize); 7] = [
 /// Processor use in percent; the Grey document's value first.
 const TARGETS: [u64; 4] = [70, 80, 85, 90];
 
-/// The groups.
+/// The groups of points of suite `tasks`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = through::groups(options, with_peers);
     groups.extend([scaling(options), phases(), local_phases(options), tenants(options)]);

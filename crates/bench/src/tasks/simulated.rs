@@ -27,7 +27,7 @@ fn row_of(seed: u64, workers: u32, tasks: u64) -> Result<ThroughputRow> {
     Ok(row)
 }
 
-/// Scaling with tasks always waiting, and at nine tenths of that rate.
+/// Measures throughput with tasks that always wait, then delays at nine tenths of that throughput.
 pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let row = row_of(seed, workers, tasks)?;
     Ok(RunSample::new()

@@ -16,7 +16,7 @@ use crate::names::RandomNumbers;
 
 /// Requests in flight on a connection.
 const IN_FLIGHT: usize = 4;
-/// Most unanswered requests in paced mode.
+/// Maximum number of unanswered requests in paced mode.
 const IN_FLIGHT_PACED_MAX: usize = 4_096;
 /// Pause of a submitter whose tenants have enough waiting tasks.
 const REST: Duration = Duration::from_micros(200);

@@ -14,7 +14,7 @@ use crate::stats::Latencies;
 /// Smallest payload, bytes.
 pub const HEAD_BYTES: usize = 16;
 const TENANT_SHIFT: u32 = 48;
-/// Most tasks that the numbers can distinguish.
+/// Maximum number of tasks that the numbers can distinguish.
 const TASKS_MAX: u64 = 1 << 27;
 
 /// The counts of submitted and completed tasks over all client threads of a benchmark.

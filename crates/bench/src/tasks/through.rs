@@ -31,7 +31,7 @@ const TENANTS_SHARDED: usize = 16;
 /// Numbers of tenants that share the capacity.
 const TENANTS: [usize; 2] = [4, 1_000];
 
-/// The groups.
+/// The groups of points that go through nodes.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let mut groups = vec![noops(options, with_peers)];
     groups.push(scalings(options));
@@ -54,7 +54,7 @@ fn params(nodes: usize, workers: usize) -> Params {
     Params::new().with("via", "node").with("nodes", nodes).with("workers", workers)
 }
 
-/// Distribution of a point's tasks.
+/// The numbers of shards and of tenants over which a point's tasks are spread.
 #[derive(Clone, Copy)]
 struct Spread {
     shards: u8,
@@ -73,7 +73,8 @@ impl Spread {
         params.with("shards", u64::from(self.shards)).with("tenants", self.tenants)
     }
 
-    /// Sets the backlog over all tenants, so that no tenant waits for a batch that never fits.
+    /// Divides the backlog among the tenants. A batch is at most half of a tenant's part, because a larger
+    /// batch might never fit.
     fn work(self, work: TaskWork, backlog: usize) -> TaskWork {
         let backlog = backlog / self.tenants;
         let tenants = match self.tenants {

@@ -19,7 +19,7 @@ pub struct TaskWork {
     pub workers: usize,
     /// Sleep of a task, ns.
     pub task_ns: u64,
-    /// Most unfinished tasks of a tenant whose submission has no rate.
+    /// Maximum number of unfinished tasks of a tenant whose submission has no rate.
     pub backlog: usize,
     /// Tasks per second of all tenants that have no rate of their own, at random (Poisson) times; 0 for as many
     /// as possible.

@@ -15,7 +15,7 @@ use crate::clock::monotonic_ns;
 
 /// Kind of all tasks.
 pub const KIND: &str = "work";
-/// Time in which a worker notices the end.
+/// Longest time until a worker notices that the run has ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// Longest wait for confirmations of reports.
 const FLUSH: Duration = Duration::from_secs(20);

@@ -51,7 +51,7 @@ pub struct SimulationOutcome {
     pub forecast_error: Option<f64>,
     /// Cold starts and wake-ups.
     pub launches: (u64, u64),
-    /// Number of failed starts.
+    /// Failed cold starts and failed wake-ups.
     pub failures: (u64, u64),
     /// Interrupted spot instances.
     pub interruptions: u64,

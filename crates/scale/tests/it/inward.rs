@@ -14,7 +14,8 @@ fn too_many(policy: Policy) -> Play {
 
 fn quiet(play: &Play) -> SchedulerSample {
     let ready = play.instances(Phase::Ready);
-    // The later half is idle; the youngest worker has been idle longest.
+    // The later half of the workers is idle. The youngest comes first, so it counts as idle for the longest
+    // time.
     let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
     SchedulerSample { idle, ..work(80.0, ready.len() as u32) }
 }

@@ -321,7 +321,7 @@ fn waited<T>(
     runtime.block_on(async { tokio::time::timeout(patience, stream.message()).await.ok() })
 }
 
-/// Whether the stream ended together with its connection or node. A refusal has details.
+/// Whether the stream ended because its connection or node ended. A refusal, in contrast, has details.
 fn is_cut(status: &Status) -> bool {
     status.code() == Code::Unavailable || status.details().is_empty()
 }

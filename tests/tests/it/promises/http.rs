@@ -82,7 +82,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A stream of events that resumes as in browsers.
+/// A stream of events that resumes after a cut, as `EventSource` in browsers does.
 struct Events {
     address: SocketAddr,
     path: String,

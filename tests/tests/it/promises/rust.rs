@@ -1,4 +1,4 @@
-//! The same traits in process and over Dunlin's own protocol.
+//! Clients in process and over Dunlin's own protocol, with the same traits as the other listeners.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -89,7 +89,7 @@ export function logIn(given: Credentials): void {
   try {
     sessionStorage.setItem(KEPT, JSON.stringify(given));
   } catch {
-    // Kept only in memory.
+    // Without session storage, the credentials are kept only in memory.
   }
   to({ reach: "asking", why: null });
 }
@@ -112,7 +112,7 @@ function forget(): void {
   try {
     sessionStorage.removeItem(KEPT);
   } catch {
-    // The value did not exist.
+    // Without session storage, there is nothing to remove.
   }
 }
 

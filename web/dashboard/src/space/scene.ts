@@ -1,7 +1,8 @@
 // All entities of a world, from the newest snapshot of each region and their positions in the previous one,
 // so that frames in between can be extrapolated. Previous positions are looked up by id over all regions, so
-// that an entity that crosses a border continues and is counted. Ids share PLACES places, and an entity may
-// rarely find another's position. If the step exceeds JUMP, the entity is drawn at its own position.
+// that an entity that crosses a border continues and is counted. Several ids may share one of PLACES places,
+// so an entity may rarely find another entity's position. If the step exceeds JUMP, the entity is drawn at
+// its own position.
 
 import type { Picture } from "./frame.ts";
 

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use super::{percent, prices, read, seconds};
 
-/// A day in an hour: half an hour of the series takes 75 s.
+/// The duration of each value of the series, which stands for 30 minutes: a day is replayed in an hour.
 const VALUE_MS: u64 = 75_000;
 const DAY_VALUES: usize = 48;
-/// Worker starts of which the failures are counted.
+/// The number of simulated worker starts, of which the failed ones are counted.
 const WARM_STARTS: u64 = 20_000;
 const DAY_MS: u64 = 3_600_000;
 
@@ -56,7 +56,7 @@ fn check(arguments: &SimulateArguments) -> Result<()> {
     if is_one { Ok(()) } else { bail!("--task-ms: give a number from 1 to 60000") }
 }
 
-/// A title, a heading, and for each row its cells and its object.
+/// A table to print: its title, its headings, and for each row the cells and the JSON object.
 type PrintedTable = (String, &'static [&'static str], Vec<(Vec<String>, Value)>);
 
 fn print(
@@ -241,7 +241,7 @@ fn noisy(seed: u64) -> PrintedTable {
     )
 }
 
-/// Workloads whose peak needs the given number of workers at the document's target.
+/// Workloads whose peak needs the given number of workers if each is busy for 70 % of the time.
 fn workloads(arguments: &SimulateArguments) -> Result<Vec<(&'static str, Workload)>> {
     let high_per_s = f64::from(arguments.peak) * 1_000.0 / arguments.task_ms * 0.7;
     let mut all = vec![

@@ -19,7 +19,7 @@ pub enum Oracle {
 #[derive(Default)]
 pub struct BitstampOrders {
     orders: HashMap<String, (bool, i64, i64)>,
-    /// Rows that may be the recorder's closing ones, which do not concern the market.
+    /// Rows that the recorder may have written when it stopped. Such rows are not changes of the market.
     held: Vec<Vec<String>>,
 }
 
@@ -42,8 +42,8 @@ impl Oracle {
         }
     }
 
-    /// Removes an order that no longer exists according to the recording. The reader recognizes this; price
-    /// and size are independent.
+    /// Removes an order that no longer exists according to the recording. The oracle relies on Dunlin's
+    /// reader to find such orders, and computes prices and sizes independently.
     pub fn phantom(&mut self, id: u64) {
         if let Oracle::Bitstamp(bitstamp) = self {
             bitstamp.orders.remove(&id.to_string());

@@ -26,7 +26,7 @@ pub struct ReplicaPlan {
     conflate: bool,
     /// Whether the replica starts when half of the lines are played.
     late: bool,
-    /// The time after which the replica repeatedly loses its connection and its books.
+    /// The mean time between losses of the connection and of the books.
     cut: Option<Duration>,
     /// Every Nth record is withheld.
     test_loss_every: Option<NonZeroU32>,
@@ -101,7 +101,7 @@ pub fn run(
         thread::sleep(LOOK);
     }
     let mut told = ReplicaResult::default();
-    // The multiplier spreads the cuts over time.
+    // A pseudo-random number varies the time between cuts.
     let mut chance = 0x9e37_79b9_u64;
     loop {
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -202,7 +202,7 @@ pub fn levels(state: &State) -> SizeByPrice {
     of(Side::Bid).chain(of(Side::Ask)).collect()
 }
 
-/// Adds counts.
+/// Adds the counts of `more` to `sum`.
 pub fn add(sum: &mut ReplicaCounts, more: &ReplicaCounts) {
     sum.records += more.records;
     sum.conflated += more.conflated;

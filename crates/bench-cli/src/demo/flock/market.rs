@@ -1,7 +1,7 @@
 //! A market that is published through one node: its lines, and the records of its books.
 //!
-//! All due lines are published together, and stored before they are acknowledged. If the node is gone, its
-//! client sends records without a response again under the same numbers. The publisher repeats refused
+//! All due lines are published together, and stored before they are acknowledged. If the node fails, the
+//! client later repeats all records without a response, under the same numbers. The publisher repeats refused
 //! records.
 
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ impl<'a> PublishedMarket<'a> {
                 made.push((book, event_time_ns, payload.to_vec()));
             }
             RecordingItem::Phantom(phantom) => oracle.phantom(phantom.id),
-            // `dunlin feed import` reports the other contents of recordings.
+            // Other contents of recordings are skipped here; `dunlin feed import` reports them.
             _ => {}
         });
         made
@@ -196,7 +196,7 @@ impl Topic {
         stage.waited_ns.fetch_max(asked.elapsed().as_nanos() as u64, Ordering::Relaxed);
         self.records += drafts.len() as u64;
         match receipt {
-            // No other publisher exists, so a wrong number of records shows.
+            // The topic has no other publisher, so an unexpected position means a lost or repeated record.
             Some(receipt) if receipt.position.seq != self.records => bail!(
                 "{} records were published to {}, but the position of the last record is {}",
                 self.records,

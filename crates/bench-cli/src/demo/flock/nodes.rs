@@ -133,7 +133,8 @@ impl DemoNodes {
         leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
-    /// Waits until all nodes are up, are voters, and are complete. Returns early if interrupted.
+    /// Waits until every node responds, has all nodes as voters, and reports nothing missing. Returns early
+    /// if interrupted.
     pub fn wait_whole(&self, patience: Duration, stop: &StopFlag) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -204,7 +205,7 @@ impl Drop for DemoNodes {
         for at in 0..self.nodes.len() {
             self.kill(at);
         }
-        // The system removes the rest.
+        // A directory that cannot be removed is left to the operating system.
         let _ = std::fs::remove_dir_all(&self.base);
     }
 }

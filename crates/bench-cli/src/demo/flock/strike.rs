@@ -38,7 +38,7 @@ pub struct NodeKill {
     healed: Duration,
     /// The number of cut subscribers, and the longest silence.
     subscribers: (u64, Duration),
-    /// The longest wait of any publisher meanwhile.
+    /// The longest wait of any publisher during this time.
     writers: Duration,
 }
 

@@ -9,18 +9,18 @@ use dunlin_cli::commands::space::life::AIRCRAFT;
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct EntityCount {
     pub found: usize,
-    /// The number of entities in no region.
+    /// Ids of the entities that are in no region.
     pub lost: Vec<u64>,
-    /// The number of entities in two or more regions.
+    /// Ids of the entities that are in two or more regions.
     pub doubled: Vec<u64>,
-    /// The number of entities that were never created.
+    /// Ids of the entities that were never created.
     pub strange: Vec<u64>,
-    /// The number of entities that are handed over between regions.
+    /// The number of entities whose handover has begun but not finished.
     pub under_way: usize,
 }
 
 impl EntityCount {
-    /// Counts stopped regions.
+    /// Counts the entities of these regions, which must be stopped.
     pub fn of<'a>(
         states: impl Iterator<Item = &'a RegionState<3>>,
         expected: impl Iterator<Item = u64>,

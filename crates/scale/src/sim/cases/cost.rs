@@ -117,7 +117,8 @@ fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOu
     }
 }
 
-/// Compares the predictive policy with a reactive scaler whose headroom is large enough for no more slow minutes.
+/// Compares the predictive policy with a reactive scaler. If one of [`TARGETS`] suffices, the reactive scaler
+/// has as much headroom as it needs for as few slow minutes.
 fn predictive_row(
     costs: &Costs<'_>,
     reactive: &Policy,

@@ -77,8 +77,8 @@ impl NoisyNeighbourRow {
     }
 }
 
-/// Runs two cases: workers of which the usual load needs 8 %, as in the requirements, and so few workers that
-/// the burst saturates them.
+/// Runs two cases. In the first, the usual load needs 8 % of the workers, as in the requirements. In the
+/// second, there are so few workers that the burst saturates them.
 pub fn noisy_neighbour(seed: u64) -> Vec<NoisyNeighbourRow> {
     [48, 5].into_iter().flat_map(|workers| noisy(seed, workers)).collect()
 }

@@ -169,7 +169,7 @@ pub fn scale_in(seed: u64) -> Option<ScaleInRow> {
             drain_ms: decision.drained_ms - decision.decided_ms,
             termination_ms: decision.gone_ms - decision.drained_ms,
         });
-    // Later decisions share the start of the first one.
+    // Only the first scale-in counts: later ones have the same `low_ms`, so their times would be too long.
     let first = outcome.decisions.inward().next()?.decided_ms;
     let count = outcome.decisions.inward().take_while(|decision| decision.decided_ms == first).count();
     rows.take(count).max_by_key(ScaleInRow::total_ms)

@@ -13,7 +13,8 @@ use anyhow::{Context, Result, ensure};
 use dunlin_cli::signals::StopFlag;
 
 const LOOK: Duration = Duration::from_millis(50);
-/// Seconds of steady work in a round, tasks that one tenant then submits at once, and killed workers.
+/// The length of a round's steady load, in seconds. Then one tenant submits `SPIKE` tasks at once, and
+/// `KILLS` workers are killed.
 const STEADY: &str = "30";
 const SPIKE: &str = "500";
 const KILLS: &str = "2";
@@ -55,7 +56,7 @@ impl WorkProgram {
         if once {
             command.arg("--once");
         }
-        // Ctrl-C is for this process only, which then ends the program. If this process is killed, the
+        // Ctrl-C must reach only this process, which then ends the program. If this process is killed, the
         // program ends because its standard input closes.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let spawned = command.spawn();
