@@ -103,7 +103,7 @@ layout! {
 pub struct Frozen(ControlState);
 
 impl ControlState {
-    /// The present state, in constant time.
+    /// Freezes the present state, in constant time.
     pub fn freeze(&self) -> Frozen {
         Frozen(self.clone())
     }

@@ -35,7 +35,7 @@ pub struct Ghost<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// The newest batch of a neighbour, and the own tick after which it arrived. Neighbours may count ticks
+/// The newest batch of a neighbour, and this region's tick after which it arrived. Neighbours may count ticks
 /// differently.
 #[derive(Debug, Clone)]
 struct NeighbourBatch<const D: usize> {
@@ -98,7 +98,7 @@ impl<const D: usize> Ghosts<D> {
         self.beyond
     }
 
-    /// Visits all ghosts, extrapolated to an own tick. Skips neighbours that have sent no batch for more than
+    /// Visits all ghosts, extrapolated to a tick of this region. Skips neighbours that have sent no batch for more than
     /// `ticks_max` ticks. For an entity in two neighbours' batches the newer batch counts.
     pub fn each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
         let fresh = |heard: &&NeighbourBatch<D>| heard.tick + ticks_max >= tick;

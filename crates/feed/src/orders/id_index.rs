@@ -1,9 +1,9 @@
 //! Finds an order's place by its id.
 //!
-//! A hash table with open addressing and linear probing, at most half full. Removal moves later entries back,
-//! so that no tombstones remain. An entry is a place and 32 bits of the id's hash. The hash distinguishes
-//! other ids without a look at their orders, and growing needs no rehash. Publishers choose ids, so each
-//! index has a secret hash key.
+//! A hash table with open addressing and linear probing, at most half full. Removal moves later entries back, so that
+//! no tombstones remain. An entry is a place and 32 bits of the id's hash. The hash shows that most other ids differ
+//! without a look at their orders, and growing needs no rehash. Publishers choose ids, so each index has a secret hash
+//! key.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -23,8 +23,7 @@ const SIZE_MAX: u64 = 2500;
 const REMOVALS: u64 = 20;
 /// Sides with at most this many levels lose none.
 const LEVELS_KEPT: usize = 2;
-/// For books that may be crossed: distance beyond the middle, how often a level is set there, and how often a
-/// crossed book is repaired.
+/// For books that may be crossed: the largest distance beyond the middle at which a level is set, ticks.
 const CROSSING_TICKS: u64 = 3;
 const CROSSING_ONE_IN: u64 = 64;
 const UNCROSSING_ONE_IN: u64 = 8;
@@ -165,7 +164,7 @@ impl SimulatedMarket {
         BookEntry::Set { side, price: self.price(side, key), size: size as i64 }.encode(payload);
     }
 
-    /// Distance beyond the middle at which a level is set; mostly none.
+    /// Distance beyond the middle at which a level is set; mostly 0.
     fn crossing_ticks(&mut self) -> i64 {
         let bits = self.random.next();
         let crosses = below(CROSSING_ONE_IN, bits >> 48, 16) == 0;

@@ -146,7 +146,7 @@ impl TestCluster {
         stage
     }
 
-    /// A stage without nodes.
+    /// A test cluster without nodes.
     pub fn empty(limits: RaftLimits) -> TestCluster {
         let acknowledged = Mutex::default();
         let (ways, disks, nodes) = Default::default();

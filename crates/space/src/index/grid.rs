@@ -16,8 +16,8 @@ use crate::world::{Point, WorldBox};
 /// Most cells of a grid.
 pub const CELLS_MAX: usize = 1 << 22;
 
-/// Most cells of a grid for sight, reached by longer cells along the first axis. With more cells than points,
-/// walking through the cells takes most of the time.
+/// Most cells of a grid for sight. With more, cells become longer along the first axis, because walking through more
+/// cells than points would take most of the time.
 const SIGHT_CELLS_MAX: usize = 1 << 19;
 
 /// Factor from the radius that one item needed to the first radius tried for the next item.
