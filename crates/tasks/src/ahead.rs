@@ -23,8 +23,8 @@ use crate::layout::layout;
 use crate::reply::CommandReply;
 use crate::state::SchedulerState;
 
-/// Time before the predicted end at which a worker may receive its next task: about the travel time of an
-/// order, with a disk, on busy machines.
+/// Time before the predicted end at which a worker may receive its next task. An order takes about this time to arrive,
+/// with a write to disk, on busy machines.
 const SOON_MS: u64 = 4;
 /// Time after the predicted end during which a report may still be in flight.
 const LATE_MS: u64 = 8;

@@ -85,10 +85,10 @@ choice! {
         /// These tasks' payloads were published.
         Published { /// Ids of the tasks.
             tasks: Vec<u64> } = 18,
-        /// Sets the time of the world's clock.
+        /// Sets the wall-clock time.
         Clock { /// Milliseconds since 1970.
             unix_ms: u64 } = 19,
-        /// Drains => Drains
+        /// Sets the limits; existing tasks, workers and tenants stay.
         Limit { /// New limits.
             limits: SchedulerLimits } = 20,
         /// Creates a tenant with weight 1 and without limits, unless it exists.

@@ -25,7 +25,9 @@ const REMOVALS: u64 = 20;
 const LEVELS_KEPT: usize = 2;
 /// For books that may be crossed: the largest distance beyond the middle at which a level is set, ticks.
 const CROSSING_TICKS: u64 = 3;
+/// One in this many set levels of such a book is beyond the middle.
 const CROSSING_ONE_IN: u64 = 64;
+/// A crossed book is repaired in one of this many updates.
 const UNCROSSING_ONE_IN: u64 = 8;
 
 #[derive(Debug)]

@@ -75,7 +75,7 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
         }
     }
 
-    /// One entity after another in the source; the compiler vectorises behaviours without branches.
+    /// The source moves one entity after another; the compiler vectorises behaviours without branches.
     #[inline(always)]
     fn step_each(&self, own: &OwnEntityLanes<D>) -> OwnEntityLanes<D> {
         let mut next = *own;

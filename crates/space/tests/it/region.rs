@@ -359,7 +359,7 @@ fn handover_waits_for_cool_down_and_hysteresis() {
     assert_eq!(run(0, 2.0), 0, "it never strays so far");
 }
 
-/// Includes the region's index, its view and its ghosts.
+/// The memory includes the region's index, its view and its ghosts.
 #[test]
 fn flock_member_takes_at_most_128_bytes() {
     const COUNT: u64 = 5_000;

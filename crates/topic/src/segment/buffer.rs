@@ -101,7 +101,7 @@ struct Raw {
     bytes: usize,
 }
 
-// SAFETY: `Raw` owns its memory, and only through `&mut` or a `Buffer` does anyone reach it.
+// SAFETY: `Raw` owns its memory, which can be reached only through `&mut` or a `Buffer`.
 unsafe impl Send for Raw {}
 
 impl Raw {

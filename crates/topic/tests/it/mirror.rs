@@ -16,7 +16,7 @@ struct Owner {
     until_ns: AtomicU64,
     tickets: AtomicU64,
     outcomes: Mutex<HashMap<u64, StoredState>>,
-    /// The test's upstream starts no feed by itself.
+    /// Whether the owner refuses forwarded batches because too many have no response.
     is_full: AtomicBool,
 }
 
@@ -256,7 +256,7 @@ fn epoch_that_begins_before_the_last_read_record_hides_no_gap() {
     let name = Arc::clone(log.name());
     let new_first = Position { epoch: 5, seq: 2 };
     log.feed_epoch(&EpochChanged { log: name, old: 1, last_seen: 3, known_through: None, new_first });
-    // It has dropped records 2 and 3 of its own epoch.
+    // The owner has dropped records 2 and 3 of its own epoch.
     log.feed_gap(Position { epoch: 5, seq: 3 });
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
     log.take_over(5, false);

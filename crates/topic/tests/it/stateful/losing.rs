@@ -31,7 +31,7 @@ fn resuming_subscriber_gets_records_if_shorter_than_the_state() {
 fn subscriber_lacking_three_records_gets_exactly_those() {
     let topic = stateful(64 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
-    // Many times the state's own bytes, all in the newest segment.
+    // The records take many times the state's own bytes, all in the newest segment.
     setter.set(20_000);
     let mut keeper = BoardReducer::default();
     keeper.drain(&mut subscriber(&topic, &following()));
