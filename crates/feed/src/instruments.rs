@@ -138,8 +138,8 @@ impl Instruments {
         Ok(made)
     }
 
-    /// The same settings with `count` copies of the first instrument, named `<id>-001` and so on. Each starts
-    /// 100 higher than the one before.
+    /// The same settings with `count` copies of the first instrument, named `<id>-001` and so on. The base price of
+    /// each copy is 100 higher than that of the previous copy.
     pub fn cloned_first(&self, count: usize) -> Result<Instruments, InstrumentsError> {
         let first = &self.list[0];
         let copy = |at: usize| {

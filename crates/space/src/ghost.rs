@@ -109,7 +109,7 @@ impl<const D: usize> Ghosts<D> {
         for heard in batches {
             let ticks = tick.saturating_sub(heard.tick);
             for ghost in heard.batch.ghosts(ticks as f32 * seconds) {
-                // With exact ghosts of every tick, no entity is in two batches.
+                // If all batches are of the same tick, no entity is in two of them.
                 if !mixed || seen.insert(ghost.id) {
                     visit(&ghost);
                 }

@@ -66,7 +66,7 @@ choice! {
             task: u64, /// Token of its start.
             token: u64, /// New timeout from now on, ms; 0 for the same.
             timeout_ms: u32 } = 13,
-        /// Drains a worker: it takes no new tasks, and ends when it has done what it holds.
+        /// Drains a worker: it takes no new tasks, and ends when its tasks have ended.
         Drain { /// Id of the worker.
             worker: u64 } = 14,
         /// Removes a worker; its tasks go to others.

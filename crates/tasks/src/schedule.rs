@@ -161,7 +161,7 @@ impl SchedulerState {
     }
 }
 
-/// The first time of an expression after this one.
+/// The first time after `unix_ms` that matches an expression.
 fn next_after(cron: &[u8], unix_ms: u64) -> Option<u64> {
     let cron = str::from_utf8(cron).ok()?;
     let cron: Cron = CronParser::builder().seconds(Seconds::Optional).build().parse(cron).ok()?;

@@ -374,7 +374,7 @@ impl PinnedSegment {
     pub(crate) fn release(self) -> Arc<Segment> {
         let this = ManuallyDrop::new(self);
         this.segment.unpin();
-        // SAFETY: `this` is not dropped, so the reference is taken over, not doubled.
+        // SAFETY: `this` is not dropped, so that the reference is moved, not copied.
         unsafe { std::ptr::read(&this.segment) }
     }
 

@@ -218,7 +218,7 @@ pub enum SubscribeError {
         /// Why the topic cannot provide the state.
         why: &'static str,
     },
-    /// Records were lost, and the subscription asked to end in that case.
+    /// Records were lost, and the subscription's options end it in that case.
     #[error("records were lost, and the subscription ends at a gap")]
     Lost,
     /// A named limit is reached.

@@ -1,4 +1,4 @@
-//! Checks whether an append fits the book, each entry after the ones before it.
+//! Checks whether an append fits the book. Each entry is checked in the state after the entries before it.
 
 use std::collections::HashMap;
 

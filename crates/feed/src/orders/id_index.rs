@@ -57,7 +57,7 @@ impl IdIndex {
             if entry == EMPTY {
                 break;
             }
-            // An entry between its home and the hole would otherwise no longer be found.
+            // The entry moves into the hole if a search for it would otherwise end at the hole.
             let (from_home, from_hole) = (at.wrapping_sub(self.home(entry)), at.wrapping_sub(hole));
             if from_home & self.mask() >= from_hole & self.mask() {
                 self.entries[hole] = entry;

@@ -155,7 +155,7 @@ proptest! {
         prop_assert_eq!(whole.order_count(), 0);
     }
 
-    /// Like the test above, but with few ids, so that orders change sides within one append.
+    /// Repeats the comparison with few ids, so that orders change sides within one append.
     #[test]
     fn append_is_accepted_exactly_if_its_entries_apply(
         entries in prop::collection::vec(any_entry(), 1..12),

@@ -124,7 +124,7 @@ impl<const D: usize> InteriorCells<D> {
         self.core
     }
 
-    /// Skips rows from this one on, in groups, while all are hidden. Returns the first row that may not be.
+    /// Skips rows from this one on, in groups, while all are hidden. Returns the first row that a neighbour may see.
     #[inline(always)]
     pub(super) fn first_near(&self, columns: &Columns<'_, D>, from: usize) -> usize {
         let len = columns.first().map_or(0, |column| column.len());

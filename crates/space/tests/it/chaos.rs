@@ -31,7 +31,7 @@ fn standbys_prevent_lost_and_doubled_entities_in_any_fault() {
     let stages =
         seeds("with standbys", |seed| Simulation::new(seed, StandbyMode::Required, Faults::all()).run());
     let sum = |count: fn(&Simulation) -> u64| stages.iter().map(count).sum::<u64>();
-    // Keeps only the stages that a test examines.
+    // A run of few seeds has too few faults for these checks.
     if stages.len() >= 30 {
         assert!(sum(|stage| stage.told.kills) > 30 && sum(|stage| stage.told.taken_over) > 15);
         assert!(sum(|stage| stage.told.reclaimed) > 0);

@@ -363,7 +363,7 @@ fn handover_waits_for_cool_down_and_hysteresis() {
 #[test]
 fn flock_member_takes_at_most_128_bytes() {
     const COUNT: u64 = 5_000;
-    // 30 neighbours on average.
+    // An entity has 30 neighbours on average.
     let sight = (100.0_f32.powi(3) / COUNT as f32 * 31.0 * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let flock = dunlin_space::behaviour::Flock { sight, ..Default::default() };
     let (mut region, mut out) = lone(flock, |setup| setup.sort_every = 4);

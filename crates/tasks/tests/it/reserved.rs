@@ -61,7 +61,7 @@ fn reservation_keeps_all_other_workers_busy() {
     let mut scene = two_tenants(8);
     let (_, given, done) = flood(&mut scene, 60);
     assert!(given.is_some());
-    // One worker takes no new task for some seconds, and then the large one for one second.
+    // One worker takes no new task for some seconds, and then takes the large task instead of small ones.
     assert!(done >= 60 * 8 - 16, "{done}");
 }
 

@@ -117,7 +117,7 @@ impl Log {
             {
                 StartPoint { owed: Some(CatchUpRequest::Since(asked)), ..newest }
             }
-            // A sequence in a past epoch may be any number.
+            // The sequence of a past epoch may be any number, even the largest.
             Start::After(asked) => at(Position { seq: asked.seq.saturating_add(1), ..asked }),
             Start::Time(ns) if state.stored().is_some() => {
                 StartPoint { appended_from_ns: ns, ..at(self.stored_since(state, ns)) }

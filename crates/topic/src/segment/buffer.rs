@@ -120,7 +120,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: allocated by `allocate` with the same layout, and owned.
+        // SAFETY: `allocate` allocated the memory with the same layout, and `Raw` owns it.
         unsafe { alloc::dealloc(self.base.as_ptr(), Raw::layout(self.bytes)) };
     }
 }

@@ -181,7 +181,7 @@ fn first_gap_is_always_preceded_by_a_warning() {
                     Event::Notice(Notice::Gap(_)) => lost = true,
                     _ => {}
                 };
-                // One event at a time, because only the first gap matters.
+                // Reads one event at a time, because only the first gap matters.
                 if reader.drain(1, look).is_err() || lost {
                     break;
                 }

@@ -16,7 +16,7 @@ struct Owner {
     until_ns: AtomicU64,
     tickets: AtomicU64,
     outcomes: Mutex<HashMap<u64, StoredState>>,
-    /// Whether the owner refuses forwarded batches because too many have no response.
+    /// Whether the owner provides no private mirrors.
     is_full: AtomicBool,
 }
 
@@ -219,7 +219,7 @@ fn epoch_of_a_dead_owner_ends_without_a_known_last_record() {
     mirror.logs()[0].take_over(5, false);
     publish(&mirror, &["3"]);
     assert_eq!(told(&mut reader), ["1-1 1", "1-2 2", "1 after 2 of None becomes 5-3", "5-3 3"]);
-    // A subscriber that had read further in the old epoch at another node.
+    // This subscriber has read further in the old epoch at another node.
     let ahead = from(Start::After(Position { epoch: 1, seq: 9 }));
     assert_eq!(told(&mut subscriber(&mirror, &ahead)), ["1 after 9 of None becomes 5-3", "5-3 3"]);
 }

@@ -167,7 +167,7 @@ fn payloads_by_reference_count_as_history() {
     let mut publisher = topic.publisher("t");
     for _ in 0..500 {
         publisher.publish(Bytes::from(vec![1; 50_000])).unwrap();
-        // The budget may exceed the history by one segment and one payload.
+        // The charged memory may exceed the history by one segment and one payload.
         assert!(budget.used() <= bytes + bytes / 8 + (50_000 + 4_096) * 2, "{}", budget.used());
     }
     assert!(retained(&topic) >= 10);

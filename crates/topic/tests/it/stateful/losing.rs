@@ -91,7 +91,8 @@ fn subscriber_that_goes_back_gets_the_checksum_again() {
     let mut keeper = BoardReducer::default();
     keeper.drain(&mut reader);
     setter.set(50);
-    // As over a connection: everything including the checksum is sent before the subscriber reports its loss.
+    // A connection sends everything including the checksum before the subscriber reports its loss. This test does the
+    // same.
     for _ in 0..2 {
         while reader
             .drain(usize::MAX, |event| {
