@@ -1,4 +1,4 @@
-//! An absolute schedule of records, with the time as an argument.
+//! A schedule of records at absolute times. The caller passes the time.
 //!
 //! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed part of
 //! 1 ÷ r. With that part, instruments of one rate alternate. Delays do not move the schedule. A delayed source

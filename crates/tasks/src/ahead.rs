@@ -1,9 +1,9 @@
 //! Tasks ahead: tasks that a worker holds before it has a free slot for them.
 //!
-//! A worker that receives its next task only after it has reported the last one waits in between for a round
-//! trip and a disk. With a task ahead, the worker continues at once. But such a task waits for this worker even
-//! if another becomes free sooner. A worker therefore receives a task ahead only if that costs nothing. This is
-//! so if more tasks are ready than workers could start, because each would wait longer than one task takes.
+//! A worker that receives its next task only after it has reported the last one waits in between for a round trip and a
+//! write to disk. With a task ahead, the worker continues at once. But such a task waits for this worker even if
+//! another worker becomes free sooner. A worker therefore receives a task ahead only if that costs nothing. This is so
+//! if more tasks are ready than workers could start, because each would wait longer than one task takes.
 //!
 //! If fewer tasks are ready, only a worker that is about to finish receives one. The worker predicted to finish
 //! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, for workers

@@ -30,7 +30,7 @@ impl SchedulerState {
     }
 
     /// Makes a task ready again after its worker was lost. The task keeps its places in groups, unless a limit was
-    /// lowered since. The next start counts as a start.
+    /// lowered since. Rates count the next start like any other start.
     pub(crate) fn requeue(&mut self, at: u32) {
         let due_ms = self.tasks[at].deadline_ms;
         self.set_due(at, due_ms);

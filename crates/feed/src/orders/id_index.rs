@@ -1,8 +1,8 @@
 //! Finds an order's place by its id.
 //!
 //! A hash table with open addressing and linear probing, at most half full. Removal moves later entries back, so that
-//! no tombstones remain. An entry is a place and 32 bits of the id's hash. The hash shows that most other ids differ
-//! without a look at their orders, and growing needs no rehash. Publishers choose ids, so each index has a secret hash
+//! no tombstones remain. An entry is a place and 32 bits of the id's hash. The hash distinguishes most other ids, so
+//! that their orders need not be read. Growing needs no rehash. Publishers choose ids, so each index has a secret hash
 //! key.
 
 use std::hash::{BuildHasher, RandomState};

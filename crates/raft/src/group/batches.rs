@@ -133,7 +133,7 @@ fn refuse(
     left
 }
 
-/// Writes an entry. openraft refuses a leader that is unsure of its followers, because their disks are slow,
+/// Writes an entry. If a leader is unsure of its followers, because their disks are slow, openraft refuses the entry
 /// before it writes anything. The leader then retries.
 async fn write(
     raft: &OurRaft,

@@ -225,7 +225,7 @@ impl<const D: usize> Grid<D> {
         Aabb { min: at.map(|along| along - reach), max: at.map(|along| along + reach) }
     }
 
-    /// Fills `found` with the nearest of each item, at the item's place; returns `false` if some item has
+    /// Fills `found` with the nearest other items of each item, at that item's place; returns `false` if some item has
     /// fewer.
     ///
     /// Goes through the cells: items of one cell have the same neighbouring cells, and need about the same

@@ -257,7 +257,7 @@ impl Log {
         next.into_iter().flatten().for_each(|armed| self.wake(armed));
     }
 
-    /// Like [`pass_wake_on`](Log::pass_wake_on), but for callers to whom wake-ups are cheap: wakes up to `wakes`
+    /// Like [`pass_wake_on`](Log::pass_wake_on), but for callers for which wake-ups are cheap: wakes up to `wakes`
     /// sleepers.
     pub(crate) fn pass_wake_on_many(&self, wakes: usize) {
         let next: Vec<SleepingCursor> = {
