@@ -21,7 +21,7 @@ pub(crate) struct LogSubscribers {
     some: OnceLock<Box<Mutex<Vec<Filter>>>>,
 }
 
-/// One mirror feed. Both counts share one word, so that they are read together.
+/// The count of one mirror feed. Both counts share one word, so that they are read together.
 const MIRROR: u64 = 1 << 32;
 
 /// The increment for one cursor without a filter.

@@ -13,7 +13,8 @@ fn limited(scene: &mut Scene, rate: Rate) {
     });
 }
 
-/// Starts in order, with each task completed at once, and the time advanced to each timer.
+/// Runs the scheduler: each task is completed at once, and the time advances to each timer. Returns the starts in
+/// order.
 fn starts_until(scene: &mut Scene, end_ms: u64) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     loop {
