@@ -3,7 +3,7 @@
 //! At every n-th tick a region sends each neighbour all entities within the strip along their border. An
 //! entity that is missing from a batch is gone. Between batches, and when one is lost, ghosts move straight
 //! on. A ghost whose velocity changes by at most `a` a second is then off by at most `a · t² / 2` after `t`
-//! seconds, plus rounding. After [`RegionSetup::ghost_ticks_max`](crate::Setup) ticks a ghost is no longer visible.
+//! seconds, plus rounding. After [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks, a ghost is invisible.
 //!
 //! Invariants: of each neighbour the batch with the highest (epoch, number) counts. A batch of an older epoch
 //! than the neighbour's known one never counts. An entity that is both a ghost and the region's own is the

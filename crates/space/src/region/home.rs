@@ -118,7 +118,7 @@ impl<const D: usize> InteriorCells<D> {
         inside
     }
 
-    /// Points within this box are [held](Home::holds); the box may be empty.
+    /// Points within this box are [held](InteriorCells::holds); the box may be empty.
     #[inline(always)]
     pub(super) fn core(&self) -> Aabb<D> {
         self.core
