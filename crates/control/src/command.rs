@@ -72,8 +72,8 @@ choice! {
             compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
             then: Vec<KeyOperation<'a>>, /// Operations if a comparison fails.
             otherwise: Vec<KeyOperation<'a>> } = 15,
-        /// Begins a later epoch after a restore. Revisions, fencing tokens and numbers of leases continue `skipped` later: clients
-        /// may know some that the restored state lacks.
+        /// Begins a later epoch after a restore. Increases the last revision, which also gives fencing tokens, and the
+        /// last lease number by `skipped`: clients may know numbers that the restored state lacks.
         BeginRestored { /// The epoch.
             epoch: u32, /// How many numbers are skipped.
             skipped: u64 } = 16,
@@ -141,7 +141,7 @@ choice! {
         /// The number of writes since its creation.
         Version { /// The expected value.
             version: u64 } = 1,
-        /// The revision that created it. For a lock's key, this is the token.
+        /// The revision that created it. For a lock's key, this is the fencing token.
         Created { /// The expected value.
             revision: u64 } = 2,
         /// The revision that last wrote it.

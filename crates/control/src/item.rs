@@ -54,7 +54,7 @@ impl<'a> Layout<'a> for KeyItem {
 }
 
 impl KeyItem {
-    /// The counted bytes of key and item.
+    /// The bytes that a key and its item add to the state's total.
     pub(crate) fn bytes(&self, key: &[u8]) -> u64 {
         item_bytes(key, &self.value)
     }

@@ -73,7 +73,7 @@ layout! {
         pub pattern: &'a [u8],
         /// For a new topic: the policy while its owner is down.
         pub kind: TopicKind,
-        /// For a new topic: its encoded configuration; empty to create none.
+        /// For a new topic: its encoded configuration. If it is empty, a missing topic is not created.
         pub config: &'a [u8],
         /// The lowest epoch that may begin.
         pub epoch: u32,

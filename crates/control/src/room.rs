@@ -15,7 +15,7 @@ use crate::lock;
 use crate::reply::ControlReply;
 use crate::state::{CommandSource, ControlState, is_reserved};
 
-/// A tenant may use three times what is free: bytes of keys, and leases.
+/// A tenant may use three times the free bytes, and have three times the free leases.
 pub(crate) const SHARE: u64 = 3;
 
 /// The growth of the state by a write, in total and for the writer's tenant; 0 if it shrinks.

@@ -103,7 +103,7 @@ layout! {
 pub struct Frozen(ControlState);
 
 impl ControlState {
-    /// The present state, in constant time.
+    /// Freezes the present state, in constant time.
     pub fn freeze(&self) -> Frozen {
         Frozen(self.clone())
     }
@@ -128,7 +128,7 @@ impl Frozen {
             LeaseEntry { lease, ttl_ms: found.ttl_ms, end_ms: found.end_ms }.write(out);
         };
         write_all(LEASES, state.leases.iter(), lease, &mut take)?;
-        // Encoded like a `KeyEntry` and a `QueueEntry`, without their copies.
+        // These closures encode keys and queue entries like `KeyEntry` and `QueueEntry`, but copy nothing.
         let key = |(key, item): (&Key, &KeyItem), out: &mut Vec<u8>| {
             key.write(out);
             item.write(out);

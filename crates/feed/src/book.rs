@@ -5,8 +5,8 @@
 //!   merged.
 //! - A crossed or locked book remains crossed or locked until a record changes it. The book only counts and
 //!   reports this.
-//! - The state is always whole; depth only limits views. With `max_depth` the state keeps that many best
-//!   levels a side.
+//! - The state is always whole; depth only limits views. With `max_depth`, the state keeps only that number of levels
+//!   on each side, the best ones.
 //!
 //! At most [`FeedLimits::levels_max`] levels a side. The book remembers as many removals as it has levels, within
 //! [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].

@@ -83,7 +83,8 @@ pub enum EntryError {
 }
 
 impl EntryError {
-    /// Converts to the reducer's error, with the numbers of record and entry from 1 where there are several.
+    /// Converts to the reducer's error. Its text names the record, unless it is the first, and the entry, both counted
+    /// from 1.
     #[cold]
     pub(crate) fn at(self, record: usize, entry: usize) -> ReducerError {
         let place = match (record, entry) {

@@ -1,8 +1,8 @@
 //! Instruments of a simulator, read from JSON or TOML.
 //!
-//! `docs/feeds.md` has the schema. The schema accepts MDD-Sim's files (proto3 JSON: camelCase names, whole
-//! numbers also as strings). The parser refuses unknown fields, which are mostly typing errors, and values that
-//! allow no book.
+//! `docs/feeds.md` has the schema. The schema accepts MDD-Sim's files (proto3 JSON: camelCase names, whole numbers also
+//! as strings). The parser refuses unknown fields, which are mostly typing errors, and values from which no book can be
+//! made.
 //!
 //! Invariants of [`Instruments`]: at least one instrument; distinct ids that are valid subjects; every price
 //! that a simulated book can reach is within 1 … [`UNITS_MAX`].
@@ -138,8 +138,8 @@ impl Instruments {
         Ok(made)
     }
 
-    /// The same settings with `count` copies of the first instrument, named `<id>-001` and so on. Each starts
-    /// 100 higher than the one before.
+    /// The same settings with `count` copies of the first instrument, named `<id>-001` and so on. The base price of
+    /// each copy is 100 higher than that of the previous copy.
     pub fn cloned_first(&self, count: usize) -> Result<Instruments, InstrumentsError> {
         let first = &self.list[0];
         let copy = |at: usize| {

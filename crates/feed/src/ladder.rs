@@ -330,8 +330,7 @@ impl<L: Copy + Default> FrozenLadder<L> {
         self.len
     }
 
-    /// Iterates from the best to the worst. Computes the order of pages here, which therefore need not be
-    /// stored.
+    /// Iterates from the best to the worst. The order of pages is computed here, and need not be stored.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &L)> + '_ {
         let mut pages: Vec<&Page<L>> = self.pages.iter().filter(|page| page.len > 0).collect();
         pages.sort_unstable_by_key(|page| std::cmp::Reverse(page.keys[0]));

@@ -1,4 +1,4 @@
-//! An absolute schedule of records, with the time as an argument.
+//! A schedule of records at absolute times. The caller passes the time.
 //!
 //! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed part of
 //! 1 ÷ r. With that part, instruments of one rate alternate. Delays do not move the schedule. A delayed source
@@ -24,9 +24,9 @@ pub use slips::Lateness;
 
 /// Time before a record at which a sleeping source wakes: Linux' wake-up latency with a margin, ns.
 pub const SPIN_NS_DEFAULT: u64 = 30_000;
-/// Sleep where records are closer than the time to spin, ns.
+/// Length of a sleep while records are closer together than the time to spin, ns.
 pub const GRAIN_NS: u64 = 50_000;
-/// Smoothing of the mean time between records, and its first value in gaps.
+/// Each new time between two records counts 1 ÷ `GAPS` in the mean.
 const GAPS: u64 = 16;
 const SPARSE_NS: u64 = 1_000_000_000;
 /// A record taken later than this counts as late, by default, ns.

@@ -16,7 +16,7 @@
 //!
 //! let disk = Arc::new(FakeDisk::new(1)); // or RealDisk
 //! let (mut journal, found) = Journal::open(disk, Path::new("/data/orders"), "orders", JournalConfig::default())?;
-//! // A clean end goes on in its epoch; a new log, or one that a crash ended, in the one the caller chooses.
+//! // After a clean end, the log continues in its epoch. For a new log, or after a crash, the caller chooses the epoch.
 //! let epoch = found.next.epoch.max(1);
 //! let mut frame = vec![0; 24];
 //! let measured = Meta::default().measure(3)?;

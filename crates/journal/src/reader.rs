@@ -1,8 +1,8 @@
 //! Reads a log, even while a process writes it.
 //!
 //! Invariants:
-//! - Records come in order, each at most once. They are on the disk (if this process writes the log) or valid
-//!   (otherwise).
+//! - Records come in order, each at most once. If this process writes the log, they are on the disk; otherwise, they
+//!   are valid.
 //! - Missing records are reported as a [`Hole`], with exact bounds if they are known.
 //!
 //! Not here: whether a recording is complete. A torn tail ends the read; [`verify`](crate::verify) reports it.

@@ -125,8 +125,8 @@ impl BlockScan {
 
     /// Moves to the next valid block after a bad one; stays and returns `false` if there is none.
     ///
-    /// With `vouched`, a later valid block must state that the bad place was synced. Otherwise the bad block
-    /// may be a tail that a crash tore, and no later block counts.
+    /// With `vouched`, a later valid block counts only if it states that the bad block was synced. Without that
+    /// statement, the bad block may be a tail that a crash tore.
     pub fn search(&mut self, file: &dyn DiskFile, vouched: bool) -> io::Result<bool> {
         let bad = self.at;
         let Some((found, header)) = self.next_sound(file, bad + BLOCK_ALIGN as u64)? else {

@@ -122,7 +122,7 @@ pub(crate) fn save(disk: &dyn Disk, dir: &Path, position: Position, bytes: &[u8]
     };
     let written = write();
     if written.is_err() {
-        // Frees the file's room. If this fails too, the next start removes the file.
+        // Frees the disk space of the file. If this fails too, the next start removes the file.
         let _ = disk.remove(&temporary);
     }
     written.map_err(DiskError::of("save", &path))?;

@@ -42,7 +42,7 @@ type OurRaft = Raft<Types, Machines>;
 const LOOK: Duration = Duration::from_millis(200);
 /// Longest interval, on a disk with little room.
 const LOOK_LOW_MAX: Duration = Duration::from_secs(5);
-/// A quarter of the maximum log is kept behind a snapshot.
+/// A quarter of the log's maximum size stays in the log after a snapshot.
 const KEPT_SHARE: usize = 4;
 /// The log may grow to an eighth of the last snapshot if that is more than the log's usual maximum.
 const SNAPSHOT_SHARE: u64 = 8;
@@ -227,7 +227,7 @@ impl UntypedGroup {
         self.last_before_start
     }
 
-    /// Begins a group of these nodes. To be called once, on one of them.
+    /// Begins a group of these nodes. Call this once, on one of them.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), RaftGroupError> {
         let begun = self.raft.initialize(nodes(members)).await;
         begun.map_err(|error| RaftGroupError::Refused(error.to_string()))
@@ -307,8 +307,8 @@ impl UntypedGroup {
         self.read_index().await.map(drop)
     }
 
-    /// The index for which another node has to wait with [`UntypedGroup::applied`] to read what
-    /// [`UntypedGroup::catch_up`] guarantees here.
+    /// The index of the last entry that [`UntypedGroup::catch_up`] would wait for. Another node that waits for it with
+    /// [`UntypedGroup::applied`] reads an equally fresh state.
     pub async fn read_index(&self) -> Result<u64, RaftGroupError> {
         let (confirm, confirmed) = oneshot::channel();
         self.waiting.try_send(confirm).map_err(|refused| self.not_taken(&refused))?;

@@ -23,10 +23,11 @@ const NAME: &str = "raft snapshots";
 const BATCH_BYTES: usize = 1 << 20;
 /// The reserve's file.
 const RESERVE: &str = "reserve";
-/// Upper bounds of the bytes written besides a snapshot's own: the frame of each block; header and marks of
-/// the first file; and for each further file also the room that the journal claims ahead.
+/// Upper bound of the bytes that the frame of a block adds to the block.
 const BLOCK_BYTES_EXTRA: u64 = 64;
+/// Upper bound of the bytes of header and marks in the first file.
 const FIRST_FILE_BYTES_EXTRA: u64 = 8 << 10;
+/// Upper bound of the bytes of header, marks and preallocation in each further file.
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
 
 impl ValueCodec for SnapshotMeta {

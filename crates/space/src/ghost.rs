@@ -3,7 +3,7 @@
 //! At every n-th tick a region sends each neighbour all entities within the strip along their border. An
 //! entity that is missing from a batch is gone. Between batches, and when one is lost, ghosts move straight
 //! on. A ghost whose velocity changes by at most `a` a second is then off by at most `a · t² / 2` after `t`
-//! seconds, plus rounding. After [`RegionSetup::ghost_ticks_max`](crate::Setup) ticks a ghost is no longer visible.
+//! seconds, plus rounding. After [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks, a ghost is invisible.
 //!
 //! Invariants: of each neighbour the batch with the highest (epoch, number) counts. A batch of an older epoch
 //! than the neighbour's known one never counts. An entity that is both a ghost and the region's own is the
@@ -35,7 +35,7 @@ pub struct Ghost<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// The newest batch of a neighbour, and the own tick after which it arrived. Neighbours may count ticks
+/// The newest batch of a neighbour, and this region's tick after which it arrived. Neighbours may count ticks
 /// differently.
 #[derive(Debug, Clone)]
 struct NeighbourBatch<const D: usize> {
@@ -98,7 +98,7 @@ impl<const D: usize> Ghosts<D> {
         self.beyond
     }
 
-    /// Visits all ghosts, extrapolated to an own tick. Skips neighbours that have sent no batch for more than
+    /// Visits all ghosts, extrapolated to a tick of this region. Skips neighbours that have sent no batch for more than
     /// `ticks_max` ticks. For an entity in two neighbours' batches the newer batch counts.
     pub fn each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
         let fresh = |heard: &&NeighbourBatch<D>| heard.tick + ticks_max >= tick;
@@ -109,7 +109,7 @@ impl<const D: usize> Ghosts<D> {
         for heard in batches {
             let ticks = tick.saturating_sub(heard.tick);
             for ghost in heard.batch.ghosts(ticks as f32 * seconds) {
-                // With exact ghosts of every tick, no entity is in two batches.
+                // If all batches are of the same tick, no entity is in two of them.
                 if !mixed || seen.insert(ghost.id) {
                     visit(&ghost);
                 }

@@ -56,7 +56,8 @@ use outbound::OutboundTransfer;
 /// The timeouts of handovers, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoverTiming {
-    /// From Prepare to the decision; then the source aborts and resumes its entities.
+    /// Longest time from `Prepare` to the decision. Afterwards, the source aborts the transfer and resumes its
+    /// entities.
     pub prepare_ns: u64,
     /// After this time without a response a message is sent again.
     pub resend_ns: u64,

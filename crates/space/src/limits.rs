@@ -1,4 +1,4 @@
-//! Bounds on what a region holds.
+//! Limits of a region's entities, ghosts, viewers and reports.
 
 use crate::handover::HandoverLimits;
 

@@ -1,7 +1,7 @@
 //! Assigns stretches of the curve to regions.
 //!
-//! Invariants: every key belongs to one region, and every region has one stretch, which is not empty. A
-//! partition is a value: a change makes another one of a higher version.
+//! Invariants: every key belongs to one region, and every region has one stretch, which is not empty. A partition never
+//! changes: each change makes another partition with a higher version.
 
 use crate::curve::Morton;
 use crate::handover::RegionId;
@@ -140,8 +140,8 @@ impl Partition {
     }
 
     /// Cuts the curve again for equal loads, if the highest load exceeds `tolerance` times the mean. `None` if the
-    /// highest load does not, or if one cell has so much load that no cut helps. After the cut, the same loads
-    /// count as balanced.
+    /// loads are balanced, or if one cell has so much load that no cut helps. After the cut, the same loads count as
+    /// balanced.
     pub fn rebalance(&self, loads: &[RegionLoad], tolerance: f64) -> Option<Partition> {
         let total: f64 = loads.iter().map(|load| load.amount).sum();
         let mean = total / self.cuts.len() as f64;

@@ -2,8 +2,8 @@
 //! [`Outputs`].
 //!
 //! Invariants:
-//! - Every entity moves from the world as it was after the last tick, in its own region and the neighbours'
-//!   alike. With ghosts of every tick, the same inputs give the same bytes on any number of regions.
+//! - Every behaviour reads the world as it was after the last tick, both in this region and in its neighbours. With
+//!   ghosts of every tick, the same inputs give the same bytes on any number of regions.
 //! - Messages are handled between ticks. An entity in handover stands still.
 //! - The record contains all changes in order. A [`RegionState`] that follows the records equals this region,
 //!   row by row.
@@ -388,7 +388,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.effects = effects;
     }
 
-    /// First key of the own stretch, and the first key after it.
+    /// First key of this region's stretch, and the first key after it.
     fn stretch(&self) -> (u64, u64) {
         stretch(&self.partition, self.setup.region)
     }

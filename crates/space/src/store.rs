@@ -364,7 +364,8 @@ impl<const D: usize> EntityStore<D> {
     }
 }
 
-/// One row of columns. A loop is inlined into the caller; closures for each axis were not.
+/// One row of columns. Uses a loop, because the compiler inlines a loop into the caller, but not a closure for each
+/// axis.
 #[inline(always)]
 pub(crate) fn row_of<const D: usize>(columns: &[impl Deref<Target = [f32]>; D], row: usize) -> Point<D> {
     let mut at = [0.0; D];

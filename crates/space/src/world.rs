@@ -96,7 +96,7 @@ impl<const D: usize> WorldBox<D> {
     #[inline(always)]
     pub fn place(&self, at: &Point<D>) -> GridPoint<D> {
         let last = (1 << GRID_BITS) - 1;
-        // A conversion to u32 saturates. A loop is inlined into the caller; closures for each axis were not.
+        // A conversion to u32 saturates. The compiler inlines a loop into the caller, but not a closure for each axis.
         let mut place = [0; D];
         for axis in 0..D {
             place[axis] = (((at[axis] - self.min[axis]) * self.scale[axis]) as u32).min(last);

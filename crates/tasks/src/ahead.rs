@@ -1,9 +1,9 @@
 //! Tasks ahead: tasks that a worker holds before it has a free slot for them.
 //!
-//! A worker that receives its next task only after it has reported the last one waits in between for a round
-//! trip and a disk. With a task ahead, the worker continues at once. But such a task waits for this worker even
-//! if another becomes free sooner. A worker therefore receives a task ahead only if that costs nothing. This is
-//! so if more tasks are ready than workers could start, because each would wait longer than one task takes.
+//! A worker that receives its next task only after it has reported the last one waits in between for a round trip and a
+//! write to disk. With a task ahead, the worker continues at once. But such a task waits for this worker even if
+//! another worker becomes free sooner. A worker therefore receives a task ahead only if that costs nothing. This is so
+//! if more tasks are ready than workers could start, because each would wait longer than one task takes.
 //!
 //! If fewer tasks are ready, only a worker that is about to finish receives one. The worker predicted to finish
 //! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, for workers
@@ -23,8 +23,8 @@ use crate::layout::layout;
 use crate::reply::CommandReply;
 use crate::state::SchedulerState;
 
-/// Time before the predicted end at which a worker may receive its next task: about the travel time of an
-/// order, with a disk, on busy machines.
+/// Time before the predicted end at which a worker may receive its next task. An order takes about this time to arrive,
+/// with a write to disk, on busy machines.
 const SOON_MS: u64 = 4;
 /// Time after the predicted end during which a report may still be in flight.
 const LATE_MS: u64 = 8;

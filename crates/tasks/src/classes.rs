@@ -1,4 +1,4 @@
-//! Numbers of lanes, classes and names that clients choose.
+//! Assigns numbers to lanes, to classes, and to names that clients choose.
 //!
 //! A lane or class is in use while one of its tasks is known. An unused lane or class stays until its number
 //! is needed for another. A name stays while a class or a pool has it.
@@ -120,7 +120,7 @@ impl SchedulerState {
         }
     }
 
-    /// Counts one known task of a lane less.
+    /// Subtracts one known task from the count of a lane.
     pub(crate) fn unuse_lane(&mut self, lane: u32) {
         self.lane_tasks[lane as usize] -= 1;
         if self.lane_tasks[lane as usize] == 0 {

@@ -66,7 +66,7 @@ choice! {
             task: u64, /// Token of its start.
             token: u64, /// New timeout from now on, ms; 0 for the same.
             timeout_ms: u32 } = 13,
-        /// Drains a worker: it takes no new tasks, and ends when it has done what it holds.
+        /// Drains a worker: it takes no new tasks, and ends when its tasks have ended.
         Drain { /// Id of the worker.
             worker: u64 } = 14,
         /// Removes a worker; its tasks go to others.
@@ -85,10 +85,10 @@ choice! {
         /// These tasks' payloads were published.
         Published { /// Ids of the tasks.
             tasks: Vec<u64> } = 18,
-        /// Sets the time of the world's clock.
+        /// Sets the wall-clock time.
         Clock { /// Milliseconds since 1970.
             unix_ms: u64 } = 19,
-        /// Drains => Drains
+        /// Sets the limits; existing tasks, workers and tenants stay.
         Limit { /// New limits.
             limits: SchedulerLimits } = 20,
         /// Creates a tenant with weight 1 and without limits, unless it exists.

@@ -6,8 +6,7 @@
 //! reserves a token, and takes it when it starts. Tasks without a place wait with the group, by priority and
 //! age.
 //!
-//! Invariant: a task that no worker could run keeps no place while another waits for it that a worker could
-//! run.
+//! Invariant: a task that no worker could run gives its place to a waiting task that a worker could run.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -28,7 +28,8 @@ layout! {
         pub len: u32,
         /// Recent cost of one of its tasks, µs; 0 before the first.
         pub cost_us: u32,
-        /// The lane's rank among those that may be next; `None` if it has no task for it.
+        /// The lane's rank among the lanes that may be next; `None` if it has no ready task, or if quotas forbid the
+        /// task's start.
         pub standing: Option<LaneRank>,
     }
 }

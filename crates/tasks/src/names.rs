@@ -1,5 +1,5 @@
-//! Numbers of names. A name exists while it has users, whose limits bound the number of names. The number of
-//! a freed name is reused by the next new one.
+//! Numbers of names. A name exists while classes or pools use it, and their limits bound the number of names. The next
+//! new name takes the number of a freed one.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl NameTable {
         self.uses[number as usize] += 1;
     }
 
-    /// Counts one use of a name less.
+    /// Subtracts one use of a name.
     pub(crate) fn give_back(&mut self, number: u32) {
         self.uses[number as usize] -= 1;
         self.free_unused(number);

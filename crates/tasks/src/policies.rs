@@ -99,7 +99,7 @@ impl Policies {
         }
     }
 
-    /// Counts one task of a tenant with this policy less.
+    /// Subtracts one task of a tenant with this policy.
     pub(crate) fn give_back(&mut self, tenant: u32, policy: u16) {
         let Some(uses) = self.uses.get_mut(&(tenant, policy)) else { return };
         *uses -= 1;

@@ -30,7 +30,7 @@ impl SchedulerState {
     }
 
     /// Makes a task ready again after its worker was lost. The task keeps its places in groups, unless a limit was
-    /// lowered since. The next start counts as a start.
+    /// lowered since. Rates count the next start like any other start.
     pub(crate) fn requeue(&mut self, at: u32) {
         let due_ms = self.tasks[at].deadline_ms;
         self.set_due(at, due_ms);
@@ -128,7 +128,7 @@ impl SchedulerState {
         }
         self.make_ready(at, is_back);
         if !groups.is_empty() && !self.is_served(&self.member(at).0) {
-            // A task that a worker could run may have waited for the place since before it was free.
+            // A task that a worker could run may already wait for the place that this task has taken.
             gave_way.extend(groups);
         }
         gave_way.iter().for_each(|key| self.wake_group(key));

@@ -114,7 +114,7 @@ mod tests {
             (bucket.due_ms(&rate, 1), bucket.due_ms(&rate, 2), bucket.full_ms(&rate)),
             (334, 667, 667)
         );
-        // A third of a second for each token, without loss by rounding.
+        // Each token takes a third of a second, and no time is lost by rounding.
         for start in 1..=1_000_u64 {
             let due_ms = bucket.due_ms(&rate, 1);
             assert_eq!((due_ms, bucket.tokens(&rate, due_ms)), ((start * 1_000).div_ceil(3), 1));

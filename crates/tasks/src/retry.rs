@@ -5,7 +5,7 @@
 
 use crate::layout::{choice, layout};
 
-/// One retry in units of the retry budget, and the unit of the amount that each first start adds to it.
+/// The part of the retry budget that one retry takes. Budgets count millionths of a retry.
 pub(crate) const BUDGET_MAX: u32 = 1_000_000;
 
 layout! {

@@ -76,7 +76,7 @@ impl SchedulerState {
         let count = u64::from(self.schedules.len()) + u64::from(known.is_none());
         Limit::Schedules.check(count, u64::from(self.limits.schedules_max))?;
         let own_max = SchedulerLimits::SCHEDULES_OF_TENANT_MAX.into();
-        // Without more schedules in all than one tenant may have, no tenant exceeds its limit.
+        // If all tenants together have no more schedules than one tenant may have, no tenant exceeds its limit.
         if count > own_max {
             let first = (tenant, Arc::<[u8]>::default());
             let own = self.schedule_at.range(first..).take_while(|(key, _)| key.0 == tenant).count() as u64;
@@ -134,7 +134,7 @@ impl SchedulerState {
         }
     }
 
-    /// Handles a change of the world's clock: times stay the same, but come sooner or later.
+    /// Handles a change of the wall-clock time: the schedules' times stay the same, but come sooner or later.
     pub(crate) fn set_clock(&mut self, unix_ms: u64) {
         self.unix_offset_ms =
             (i128::from(unix_ms) - i128::from(self.now_ms)).clamp(0, i64::MAX.into()) as i64;
@@ -161,7 +161,7 @@ impl SchedulerState {
     }
 }
 
-/// The first time of an expression after this one.
+/// The first time after `unix_ms` that matches an expression.
 fn next_after(cron: &[u8], unix_ms: u64) -> Option<u64> {
     let cron = str::from_utf8(cron).ok()?;
     let cron: Cron = CronParser::builder().seconds(Seconds::Optional).build().parse(cron).ok()?;

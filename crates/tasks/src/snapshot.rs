@@ -24,8 +24,8 @@ pub use restoring::StateRestore;
 /// Size at which a block is written.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// First byte of states with tasks ahead, labels of workers or needs of tasks, or workers for some tenants;
-/// other states use the older header. States that were restored from a backup add their lowest generations.
+/// First byte of states that have tasks ahead, labels of workers, needed labels of tasks, or workers for some tenants
+/// only. Other states use the older header. States that were restored from a backup add their lowest generations.
 const HEAD_AHEAD: u8 = 0;
 const HEAD: u8 = 1;
 const NAMES: u8 = 2;

@@ -162,7 +162,7 @@ impl SchedulerState {
             .collect()
     }
 
-    /// Checks that a repeated key is for the same work, and that this was not cancelled.
+    /// Checks that a repeated key is for the same work, and that this work was not cancelled.
     fn check_same(&self, index: u32, new: &NewTask<'_>, id: u64) -> Result<(), TaskRefusal> {
         let Some(at) = self.tasks.find(id) else { return Ok(()) };
         let task = &self.tasks[at];
@@ -321,7 +321,7 @@ impl SchedulerState {
         })
     }
 
-    /// Begins a task's life. The task waits for these tasks, or only for its time.
+    /// Enters a submitted task. The task waits for the tasks in `after`, or only for its time.
     fn begin(&mut self, id: u64, after: &[u64], effects: &mut TaskEffects) {
         let Some(at) = self.tasks.find(id) else { return };
         let mut waits_for = 0;

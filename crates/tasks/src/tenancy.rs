@@ -84,8 +84,8 @@ impl SchedulerState {
         Limit::Tenants.check(tenants, u64::from(self.limits.tenants_max))
     }
 
-    /// Sets a tenant's limits by key: counts places again, and lets waiting tasks ask again. Takes time
-    /// proportional to the number of tasks.
+    /// Sets a tenant's limits by key: counts places again, and checks waiting tasks again. Takes time proportional to
+    /// the number of tasks.
     fn regroup(&mut self, tenant_at: u32, limits: Vec<StoredKeyLimit>) {
         let of_tenant: Vec<_> =
             self.tasks.iter_from(0).filter(|(_, task)| task.tenant == tenant_at).map(|(at, _)| at).collect();

@@ -22,7 +22,7 @@ pub(crate) const WEIGHT_MAX: u32 = 10_000;
 const BUDGET_START: u64 = 10 * BUDGET_MAX as u64;
 
 layout! {
-    /// A tenant, as the scheduler stores it: its settings, its tasks and what they use.
+    /// A tenant, as the scheduler stores it: its settings, its tasks and the resources that they use.
     #[derive(Debug, Clone)]
     pub struct Tenant {
         pub name: Arc<[u8]>,

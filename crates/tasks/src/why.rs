@@ -185,7 +185,7 @@ impl SchedulerState {
         }
     }
 
-    /// Number of tasks before this one in its lane, and whether that is all of them.
+    /// Number of tasks before this one in its lane; `false` if only a part of them was counted.
     fn ahead_of(&self, at: u32) -> (u64, bool) {
         let ageing_ms = self.limits.ageing_ms;
         let task = &self.tasks[at];

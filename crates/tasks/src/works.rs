@@ -11,7 +11,7 @@ use crate::state::{SchedulerState, WORKER};
 use crate::task::{TaskList, TaskStage};
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
-/// Divisor of the pools that workers of one tenant may have.
+/// Workers of one tenant may have the maximum number of pools divided by this number.
 const POOLS_SHARE: u32 = 4;
 
 impl SchedulerState {

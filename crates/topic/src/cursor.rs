@@ -65,7 +65,8 @@ pub struct Cursor {
     log: Arc<Log>,
     hint: Hint,
     next: Position,
-    /// The start position, if the subscriber named none and another process may own the log.
+    /// The position at which the subscriber started, if its options name no position and another process may own the
+    /// log.
     unasked: Option<Position>,
     /// Number of records skipped just before the next one and not reported yet.
     skipped: u64,

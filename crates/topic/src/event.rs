@@ -1,4 +1,4 @@
-//! Events for a subscriber: records, and notices of what it missed.
+//! Events for a subscriber: records and notices.
 
 use std::sync::Arc;
 

@@ -32,7 +32,7 @@ pub struct ShortLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `taken` lets one thread at a time to the value.
+// SAFETY: `taken` admits one thread at a time to the value.
 unsafe impl<T: Send> Sync for ShortLock<T> {}
 
 /// Holds a [`ShortLock`]. Dropping the guard unlocks it.

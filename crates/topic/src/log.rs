@@ -67,7 +67,7 @@ static LOGS: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 pub struct Log {
     pub(crate) name: Arc<LogName>,
-    /// See [`Log::number`].
+    /// The number that [`Log::number`] returns.
     number: u64,
     pub(crate) clock: Clock,
     config: Arc<TopicConfig>,
@@ -77,9 +77,9 @@ pub struct Log {
     budget: Arc<Budget>,
     /// Subscribers that have not read this sequence receive a lag warning; 0 until the log drops records.
     warn_before: AtomicU64,
-    /// See [`Log::pressure`].
+    /// The bytes that [`Log::pressure`] returns.
     pressure: AtomicU64,
-    /// See [`Log::set_replicated`].
+    /// The setting of [`Log::set_replicated`].
     is_replicated: AtomicBool,
     pub(crate) readings: SubscriberList,
     pub(crate) subscribers: LogSubscribers,
@@ -367,7 +367,7 @@ impl Log {
         waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Whether a subscriber whose next record is `next` deserves a lag warning.
+    /// Whether a subscriber whose next record is `next` must receive a lag warning.
     #[inline(always)]
     pub(crate) fn should_warn(&self, next: u64) -> bool {
         next < self.warn_before.load(Ordering::Relaxed)

@@ -25,7 +25,7 @@ pub enum RequestError {
     /// The inbox was closed or refused.
     #[error("{0}")]
     Inbox(#[from] SubscribeError),
-    /// Nobody subscribes to the subject, so the request was not published.
+    /// The subject has no subscriber, so the request was not published.
     #[error("no subscriber on {0}: nothing was published")]
     NoResponder(String),
     /// No reply arrived in time.

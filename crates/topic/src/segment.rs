@@ -97,7 +97,7 @@ struct SegmentMemory {
 // to the writer until the writer is gone. Then it belongs to the retirer, and the `RETIRED` bit admits only
 // one.
 unsafe impl Send for Segment {}
-// SAFETY: as above.
+// SAFETY: the reasons given for `Send` hold for shared references, too.
 unsafe impl Sync for Segment {}
 
 impl Segment {
@@ -147,7 +147,7 @@ impl Segment {
             return self.pins.0.load(Ordering::Relaxed) & RETIRED != 0;
         }
         self.track_write(0, self.commit().bytes);
-        // SAFETY: the exchange succeeds once, with no reader inside and none to come; the writer was
+        // SAFETY: the exchange succeeds once, while no thread reads the buffer and none can start to. The writer was
         // consumed by `seal`.
         unsafe { (*self.owned.get()).free(self.base, remains) };
         true
@@ -185,7 +185,7 @@ impl SegmentMemory {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: the last reference is gone, so nobody else is there.
+        // SAFETY: the last reference is gone, so that no other thread uses the segment.
         unsafe { self.owned.get_mut().free(self.base, &mut Vec::new()) };
     }
 }
@@ -221,7 +221,7 @@ impl SegmentWriter {
 
     /// Bytes of payloads outside the buffer.
     pub(crate) fn by_ref_bytes(&self) -> u64 {
-        // SAFETY: `owned` is the writer's while it lives.
+        // SAFETY: `owned` belongs to this writer while it exists.
         unsafe { (*self.segment.owned.get()).by_ref_bytes }
     }
 
@@ -234,8 +234,8 @@ impl SegmentWriter {
     pub(crate) fn push(&mut self, bytes: usize, count: u32, fill: impl FnOnce(&mut [u8])) {
         assert!(bytes <= self.room(), "the log must make room first");
         self.segment.track_write(self.written.bytes, self.written.bytes + bytes as u32);
-        // SAFETY: the range lies inside the buffer and above every committed length, where only
-        // this writer is.
+        // SAFETY: the range lies inside the buffer and above every committed length, where only this writer may access
+        // it.
         let out =
             unsafe { std::slice::from_raw_parts_mut(self.base.add(self.written.bytes as usize), bytes) };
         fill(out);
@@ -264,7 +264,7 @@ impl SegmentWriter {
             meta.encode_head(encoded, append_ns, FLAG_BY_REF, out);
         });
         // SAFETY: `push` has checked that the slot lies inside the buffer. The slot is 8-aligned, like frames and the
-        // padded head. No other thread is above the committed length. `owned` is the writer's.
+        // padded head. No other thread uses the bytes above the committed length. `owned` belongs to this writer.
         unsafe {
             self.base.add(slot_at).cast::<Bytes>().write(payload);
             let owned = &mut *self.segment.owned.get();
@@ -297,14 +297,14 @@ impl SegmentWriter {
 
     /// Whether any payload is outside the buffer.
     pub(crate) fn has_by_ref(&self) -> bool {
-        // SAFETY: `owned` is the writer's while it lives.
+        // SAFETY: `owned` belongs to this writer while it exists.
         unsafe { !(*self.segment.owned.get()).by_ref_at.is_empty() }
     }
 
     /// The frames pushed since `from`.
     pub(crate) fn frames_since(&self, from: Commit) -> SegmentFrames<'_> {
         let bytes = (self.written.bytes - from.bytes) as usize;
-        // SAFETY: `push` has written them; only this writer could change them, which is borrowed.
+        // SAFETY: `push` has written the frames. Only this writer could change them, and it is borrowed.
         let rest = unsafe { std::slice::from_raw_parts(self.base.add(from.bytes as usize), bytes) };
         SegmentFrames { rest }
     }
@@ -315,11 +315,12 @@ impl SegmentWriter {
     /// If some of them were committed.
     pub(crate) fn take_back(&mut self, from: Commit) {
         assert!(self.segment.commit().bytes <= from.bytes, "committed records must stay");
-        // SAFETY: `owned` is the writer's while it lives.
+        // SAFETY: `owned` belongs to this writer while it exists.
         let owned = unsafe { &mut *self.segment.owned.get() };
         let mut by_ref_bytes = 0;
         while let Some(at) = owned.by_ref_at.pop_if(|at| *at >= from.bytes) {
-            // SAFETY: `push_by_ref` wrote a `Bytes` there; it is off the list, so nobody drops it again.
+            // SAFETY: `push_by_ref` wrote a `Bytes` there. The list does not contain it any more, so that it is dropped
+            // once.
             let payload = unsafe { self.base.add(at as usize).cast::<Bytes>().read() };
             by_ref_bytes += payload.len() as u64;
         }
@@ -373,7 +374,7 @@ impl PinnedSegment {
     pub(crate) fn release(self) -> Arc<Segment> {
         let this = ManuallyDrop::new(self);
         this.segment.unpin();
-        // SAFETY: `this` is not dropped, so the reference is taken over, not doubled.
+        // SAFETY: `this` is not dropped, so that the reference is moved, not copied.
         unsafe { std::ptr::read(&this.segment) }
     }
 
@@ -472,8 +473,8 @@ impl<'a> SegmentFrames<'a> {
     fn next_by_ref(&mut self) -> Option<SegmentFrame<'a>> {
         let head = HEAD_BYTES + u16::from_le_bytes([self.rest[6], self.rest[7]]) as usize;
         let (bytes, rest) = self.rest.split_at_checked(padded(head) + SLOT_BYTES)?;
-        // SAFETY: only `push_by_ref` sets the flag, and it has written a `Bytes` behind the head; the
-        // pin that this walk borrows from keeps it from being dropped.
+        // SAFETY: only `push_by_ref` sets the flag, and it has written a `Bytes` behind the head. This walk borrows
+        // from a pin, which keeps the `Bytes` from being dropped.
         let payload: &'a Bytes = unsafe { &*bytes.as_ptr().add(padded(head)).cast::<Bytes>() };
         let frame = Frame::from_parts(&bytes[HEAD_BYTES..head], payload, bytes[5] & !FLAG_BY_REF);
         self.rest = rest;

@@ -10,7 +10,8 @@
 pub const SPIN_US_DEFAULT: u32 = 20;
 
 const SPIN_NS: u64 = SPIN_US_DEFAULT as u64 * 1_000;
-/// A parked wait of up to this time would have ended within a spin: the rest is the wake-up, ns.
+/// A parked wait of up to this time counts as one that a spin would have covered, because the wake-up takes the rest,
+/// ns.
 const SOON_NS: u64 = 2 * SPIN_NS;
 /// After this many halvings, spinning is not worth it.
 const HALVED_MAX: u8 = 5;

@@ -30,8 +30,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Bytes on disk.
     fn bytes(&self) -> u64;
 
-    /// A position from which a search for records appended at `ns` or later can start: no record on disk before
-    /// it is so new. `None` if all records are older.
+    /// A position from which a search for records appended at `ns` or later can start: all records on disk before it
+    /// are older. `None` if all records are older.
     fn seek_time(&self, ns: u64) -> Option<Position>;
 }
 

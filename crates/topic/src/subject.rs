@@ -141,8 +141,8 @@ fn forbidden(c: char) -> bool {
     matches!(c, '*' | '>') || c.is_whitespace() || c.is_control() || is_unseen(c)
 }
 
-/// Whether the character is invisible or changes how others look: different names would look the same (Unicode
-/// Technical Report 36, section 2.10). The joiners U+200C and U+200D are allowed, because words need them.
+/// Whether the character is invisible or changes how other characters look: different names would look the same
+/// (Unicode Technical Report 36, section 2.10). The joiners U+200C and U+200D are allowed, because words need them.
 fn is_unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')

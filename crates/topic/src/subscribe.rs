@@ -111,10 +111,10 @@ impl SubscribeOptions {
     }
 }
 
-/// Where a subscriber continues that found an error in its copy of a state.
+/// Where a subscriber continues after it has found an error in its copy of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {
-    /// After this position, up to which the subscriber has everything.
+    /// After this position: the subscriber has everything up to it.
     After(Position),
     /// Resume with the state, because the subscriber's copy is wrong.
     State,
@@ -142,7 +142,8 @@ pub trait Subscribe {
     /// Async form of [`wait`](Subscribe::wait): ready when [`ready`](Subscribe::ready) is worth another call.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>>;
 
-    /// Continues in this log as `resync` says. Events that are already on their way may still arrive first.
+    /// Continues in this log at the position that `resync` names. Events that are already on their way may still arrive
+    /// first.
     fn resync(&mut self, log: &LogName, resync: Resync) -> Result<(), SubscribeError>;
 
     /// The next event, if one is available now.
@@ -218,7 +219,7 @@ pub enum SubscribeError {
         /// Why the topic cannot provide the state.
         why: &'static str,
     },
-    /// Records were lost, and the subscription asked to end in that case.
+    /// Records were lost, and the subscription's options end it in that case.
     #[error("records were lost, and the subscription ends at a gap")]
     Lost,
     /// A named limit is reached.

@@ -17,9 +17,9 @@ use crate::wake::{Waiter, thread_waker};
 use many::ManyCursors;
 pub use many::{NewLogArrivals, NewLogs};
 
-/// Spin-loop pauses before a waiting subscriber's first check, about 20 ns each: the minimum, and the maximum
-/// while streaming.
+/// Fewest spin-loop pauses before a waiting subscriber's first check; a pause takes about 20 ns.
 const PAUSES_MIN: u8 = 4;
+/// Most of these pauses, while each read returns several records.
 const PAUSES_MAX: u8 = 16;
 
 /// Reads records of one or several logs in the same process.

@@ -24,7 +24,7 @@ pub(crate) struct LogSubscribers {
     is_private: bool,
 }
 
-/// One cursor of another node. Both counts share one word, so that they are read together.
+/// The count of one cursor of another node. Both counts share one word, so that they are read together.
 const NODE: u64 = 1 << 32;
 
 /// The increment for one cursor without a filter.

@@ -105,8 +105,8 @@ impl Topic {
         Topic::durable_stateful(name, config, budget, clock, disks, no_reducer)
     }
 
-    /// Like [`Topic::durable`], but with a state for each partition, which `reducer` makes empty. Before anybody
-    /// publishes, the caller brings each state up to the end of its log with [`Log::restore_state`] and
+    /// Like [`Topic::durable`], but with a state for each partition, which `reducer` makes empty. Before records are
+    /// published, the caller brings each state up to the end of its log with [`Log::restore_state`] and
     /// [`Log::replay_into_state`].
     pub fn durable_stateful(
         name: &str,

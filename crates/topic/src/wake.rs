@@ -48,7 +48,7 @@ impl Waiter {
         self.wake(token);
     }
 
-    /// Like [`notify`](Waiter::notify), but returns `false` if nobody waited.
+    /// Like [`notify`](Waiter::notify), but returns `false` if no thread or task waited.
     pub(crate) fn wake(&self, token: u32) -> bool {
         let waker = {
             let mut inner = self.lock();

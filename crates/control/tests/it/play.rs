@@ -359,7 +359,7 @@ impl Oracle {
                 self.limits = limits;
                 Ok(ControlReply::Done)
             }
-            // The command changes no key and no reply.
+            // The command changes neither keys nor later replies.
             ControlCommand::Begin { .. } => Ok(ControlReply::Done),
             ControlCommand::BeginRestored { .. } => unreachable!("restores are tried in `restored`"),
             ControlCommand::ByUser { .. } | ControlCommand::OfTenant { .. } => {

@@ -65,7 +65,7 @@ impl BookEntry {
         payload.extend_from_slice(&bytes);
     }
 
-    /// Decodes one entry, without a check of price and size, for which there is [`Scale`](crate::Scale).
+    /// Decodes one entry. [`Scale`](crate::Scale) checks its price and size, not this function.
     #[inline(always)]
     pub fn decode(bytes: &[u8; BOOK_ENTRY_BYTES]) -> Result<BookEntry, EntryError> {
         let [head, price, size] = words(bytes);

@@ -197,7 +197,7 @@ impl OrderBook {
         let of_side = self.orders.iter().filter(|(_, held)| held.side == side);
         let ids: Vec<u64> = of_side.map(|(_, held)| held.id).collect();
         for id in ids {
-            // Every id was found a moment ago.
+            // This cannot fail: every id was found just before.
             let _ = self.delete(seq, id);
         }
         self.cleared[side as usize] = seq;

@@ -1,4 +1,4 @@
-//! Checks whether an append fits the book, each entry after the ones before it.
+//! Checks whether an append fits the book. Each entry is checked in the state after the entries before it.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,8 @@ use crate::side::Side;
 /// The state of the book after the entries so far.
 pub(super) struct AppendCheck<'a> {
     orders: &'a Orders,
-    /// Side of the last entry's order, or `None` if removed. Looked up only by a second entry.
+    /// The last entry's order with its side, or `None` if removed. The next check moves it to `before`, so that an
+    /// append of one entry needs no map.
     last: Option<(u64, Option<Side>)>,
     /// Sides of the orders after all earlier entries, `None` if removed.
     before: HashMap<u64, Option<Side>>,

@@ -79,7 +79,7 @@ impl OrderEntry {
         payload.extend_from_slice(&bytes);
     }
 
-    /// Decodes one entry, without a check of price and size, for which there is [`Scale`](crate::Scale).
+    /// Decodes one entry. [`Scale`](crate::Scale) checks its price and size, not this function.
     #[inline(always)]
     pub fn decode(bytes: &[u8; ORDER_ENTRY_BYTES]) -> Result<OrderEntry, EntryError> {
         let [head, id, price, size] = words(bytes);

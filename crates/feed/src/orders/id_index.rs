@@ -1,9 +1,9 @@
 //! Finds an order's place by its id.
 //!
-//! A hash table with open addressing and linear probing, at most half full. Removal moves later entries back,
-//! so that no tombstones remain. An entry is a place and 32 bits of the id's hash. The hash distinguishes
-//! other ids without a look at their orders, and growing needs no rehash. Publishers choose ids, so each
-//! index has a secret hash key.
+//! A hash table with open addressing and linear probing, at most half full. Removal moves later entries back, so that
+//! no tombstones remain. An entry is a place and 32 bits of the id's hash. The hash distinguishes most other ids, so
+//! that their orders need not be read. Growing needs no rehash. Publishers choose ids, so each index has a secret hash
+//! key.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -57,7 +57,7 @@ impl IdIndex {
             if entry == EMPTY {
                 break;
             }
-            // An entry between its home and the hole would otherwise no longer be found.
+            // The entry moves into the hole if a search for it would otherwise end at the hole.
             let (from_home, from_hole) = (at.wrapping_sub(self.home(entry)), at.wrapping_sub(hole));
             if from_home & self.mask() >= from_hole & self.mask() {
                 self.entries[hole] = entry;

@@ -61,7 +61,7 @@ pub struct Bitstamp {
 enum Heading {
     Awaited,
     Read(BitstampColumns),
-    /// Whether the heading is missing. No row can then be read.
+    /// The heading is invalid. No row can be read.
     Unusable,
 }
 
@@ -87,7 +87,7 @@ impl Bitstamp {
         }
     }
 
-    /// Whether its first line is not the heading.
+    /// Whether the first line is not a valid heading.
     pub fn is_foreign(&self) -> bool {
         matches!(self.columns, Heading::Unusable)
     }

@@ -59,7 +59,7 @@ pub enum DefectKind {
         /// Names of missing columns.
         missing: Vec<&'static str>,
     },
-    /// The row has more or fewer columns than the heading, as after a cut.
+    /// The row has more or fewer columns than the heading, for example because the file was cut.
     #[error("the row has {found} columns, but the heading has {wanted}")]
     Columns {
         /// Columns of the row.

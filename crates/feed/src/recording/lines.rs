@@ -10,7 +10,7 @@ type OnLine<'a> = dyn FnMut(u64, Result<&[u8], DefectKind>) + 'a;
 
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// Start of a line whose end has not come.
+    /// The start of an incomplete line.
     begun: Vec<u8>,
     /// Whether the rest of an overlong line is being skipped.
     skipping: bool,

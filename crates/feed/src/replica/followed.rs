@@ -20,7 +20,7 @@ pub(super) struct LogReplica<F> {
     awaits: RecoveryNeed,
     /// Whether a gap was reported and not repaired yet.
     has_gap: bool,
-    /// Whether the log began a new epoch without a record yet. Its state is then unknown.
+    /// Whether the log began a new epoch and has no record in it yet. The log's state is then unknown.
     began_anew: bool,
     /// Time of the last request or gap.
     pub(super) since_ns: u64,
@@ -32,7 +32,7 @@ pub(super) struct LogReplica<F> {
 enum RecoveryNeed {
     /// The state is whole.
     Nothing,
-    /// The records that follow.
+    /// The records after the state's position.
     WhatFollows,
     /// The whole state.
     State,
@@ -64,7 +64,7 @@ impl<F: Reducer> LogReplica<F> {
         self.awaits == RecoveryNeed::Nothing && !self.has_gap && self.at.is_some()
     }
 
-    /// The request that is due now. Each fault requests once, and again after `retry_ns`.
+    /// The request that is due now. Each fault causes one request, which is repeated after `retry_ns`.
     pub(super) fn due_resync(
         &mut self,
         now_ns: u64,
@@ -186,7 +186,7 @@ impl<F: Reducer> LogReplica<F> {
         is_news
     }
 
-    /// Handles a gap; the missing state or records follow.
+    /// Handles a gap. The owner sends the missing state or records afterwards.
     pub(super) fn take_gap(&mut self, gap: &Gap, counts: &mut ReplicaCounts) {
         let here = self.at.is_none_or(|at| at.epoch == gap.epoch && at.seq < gap.last);
         if here && self.awaits == RecoveryNeed::Nothing && !self.has_gap {
@@ -195,8 +195,8 @@ impl<F: Reducer> LogReplica<F> {
         }
     }
 
-    /// Handles a new epoch. The state continues if no record is missing, or if all of its records are still part of
-    /// the log's state, which then follows. Otherwise the state begins from empty.
+    /// Handles a new epoch. The state continues if no record is missing. It also continues if the log's state still
+    /// includes all of its records; the owner then sends that state. Otherwise the state begins from empty.
     pub(super) fn begin_anew<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         changed: &EpochChanged,

@@ -78,7 +78,7 @@ pub enum ReplicaFault {
         /// The reason.
         why: String,
     },
-    /// The log began a new epoch after this position without its state; the new state follows.
+    /// The log began a new epoch, which does not continue the state at this position. The owner sends the new state.
     BeganAnew {
         /// Position of the last record in the old state.
         last: Position,
@@ -149,6 +149,6 @@ pub struct ReplicaCounts {
     pub retries: u64,
     /// Checksums that agreed.
     pub checked: u64,
-    /// Records that were ignored: repeated, or while the state was not whole.
+    /// Ignored records: repeated ones, and those that arrived while the state was not whole.
     pub ignored: u64,
 }

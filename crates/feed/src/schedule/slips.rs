@@ -11,7 +11,7 @@ pub struct Lateness {
     pub taken: u64,
     /// Late records.
     pub late: u64,
-    /// Times that a late record followed one on time.
+    /// Number of late records that followed a record on time.
     pub episodes: u64,
     /// Longest delay, ns.
     pub worst_ns: u64,

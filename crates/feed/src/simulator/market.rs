@@ -23,10 +23,11 @@ const SIZE_MAX: u64 = 2500;
 const REMOVALS: u64 = 20;
 /// Sides with at most this many levels lose none.
 const LEVELS_KEPT: usize = 2;
-/// For books that may be crossed: distance beyond the middle, how often a level is set there, and how often a
-/// crossed book is repaired.
+/// For books that may be crossed: the largest distance beyond the middle at which a level is set, ticks.
 const CROSSING_TICKS: u64 = 3;
+/// One in this many set levels of such a book is beyond the middle.
 const CROSSING_ONE_IN: u64 = 64;
+/// A crossed book is repaired in one of this many updates.
 const UNCROSSING_ONE_IN: u64 = 8;
 
 #[derive(Debug)]
@@ -165,7 +166,7 @@ impl SimulatedMarket {
         BookEntry::Set { side, price: self.price(side, key), size: size as i64 }.encode(payload);
     }
 
-    /// Distance beyond the middle at which a level is set; mostly none.
+    /// Distance beyond the middle at which a level is set; mostly 0.
     fn crossing_ticks(&mut self) -> i64 {
         let bits = self.random.next();
         let crosses = below(CROSSING_ONE_IN, bits >> 48, 16) == 0;

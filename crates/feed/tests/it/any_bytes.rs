@@ -7,7 +7,7 @@ use dunlin_feed::{KINDS, make_reducer};
 use dunlin_topic::Reducer;
 use dunlin_topic::frame::{Frame, Meta};
 
-/// The first byte selects the meaning of the rest: a snapshot, or records of that many bytes each.
+/// The first byte selects the meaning of the other bytes: 0 for a snapshot, otherwise the size of each record, bytes.
 pub fn try_states(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     for kind in KINDS {

@@ -44,7 +44,7 @@ fn side() -> impl Strategy<Value = Side> {
     prop_oneof![Just(Side::Bid), Just(Side::Ask)]
 }
 
-/// Few prices, so that levels appear, vanish and meet.
+/// An entry with one of few prices, so that levels appear, vanish and meet.
 fn entry() -> impl Strategy<Value = BookEntry> {
     let price = -6_i64..6;
     prop_oneof![

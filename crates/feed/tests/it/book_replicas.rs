@@ -32,7 +32,7 @@ fn topic(kind: &str) -> Arc<Topic> {
     Arc::new(Topic::stateful("md.TEST", Arc::new(config), &budget, CLOCK, 1, make).unwrap())
 }
 
-/// Read options of each replica, and the bursts between its turns; a replica with 1 also reads between its
+/// Read options of each replica, and the number of bursts between its turns. With 1, the replica also reads between its
 /// turns.
 fn readers() -> [(&'static str, SubscribeOptions, usize); 6] {
     let following = || SubscribeOptions {

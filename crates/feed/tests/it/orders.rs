@@ -155,7 +155,7 @@ proptest! {
         prop_assert_eq!(whole.order_count(), 0);
     }
 
-    /// Like the test above, but with few ids, so that orders change sides within one append.
+    /// Repeats the comparison with few ids, so that orders change sides within one append.
     #[test]
     fn append_is_accepted_exactly_if_its_entries_apply(
         entries in prop::collection::vec(any_entry(), 1..12),
@@ -212,7 +212,7 @@ fn refusal_of_a_bad_entry_names_its_order() {
     assert_eq!((snapshot(&mut orders), orders.checksum()), (bytes, checksum));
 }
 
-/// A random run found this case: after the new side was cleared, the old side was seen again.
+/// After the new side is cleared, the order must not be found on its old side.
 #[test]
 fn order_that_changed_sides_is_cleared_with_its_new_side() {
     let orders = orders_of(&[add(Side::Bid, 0, 5, 5)]);

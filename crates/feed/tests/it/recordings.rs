@@ -351,8 +351,7 @@ const LAST_LINE: &str =
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// From damaged files come valid records and reported defects, and a valid line behind the damage is
-    /// read.
+    /// Damaged files give valid records and reported defects, and a valid line after the damage is read.
     #[test]
     fn damaged_files_are_reported_and_read_to_the_end(
         damage in prop::collection::vec((0..400_usize, any::<u8>(), 0..3_u8), 1..6),

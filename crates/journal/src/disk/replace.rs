@@ -6,8 +6,9 @@ use super::Disk;
 use crate::error::DiskError;
 use crate::layout::TEMPORARY_SUFFIX;
 
-/// Writes and syncs the content under a temporary name, `path` with `.new` behind it, and renames that to `path`. The new name outlives a
-/// power cut once the caller has synced the directory. After an error the old file is unchanged.
+/// Writes and syncs the content under a temporary name, `path` followed by `.new`, and renames that file to `path`. The
+/// caller must sync the directory afterwards, so that the new name outlives a power cut. After an error the old file is
+/// unchanged.
 pub fn replace_file(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<(), DiskError> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(TEMPORARY_SUFFIX);
@@ -22,7 +23,7 @@ pub fn replace_file(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<(), 
     };
     let written = write();
     if written.is_err() {
-        // Frees the file's room.
+        // Frees the disk space of the incomplete file.
         let _ = disk.remove(&temporary);
     }
     written

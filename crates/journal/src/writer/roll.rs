@@ -119,7 +119,7 @@ impl Journal {
             disk.sync_dir(&self.shared.dir).map_err(DiskError::of("sync", &self.shared.dir))
         });
         if made.is_err() {
-            // Frees the file's room. The next start removes leftovers.
+            // Frees the disk space of the file. The next start removes leftovers.
             let _ = disk.remove(&temporary);
         }
         made.map(|()| current)

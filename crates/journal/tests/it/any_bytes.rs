@@ -75,7 +75,7 @@ fn file(identity: u64, seq: u64, body: &[u8]) -> Vec<u8> {
 fn seal_blocks(out: &mut [u8], identity: u64) {
     let mut at = HEADER_BYTES;
     while at + BLOCK_BYTES <= out.len() {
-        // Kinds and lengths that random bytes would rarely hit.
+        // Sets kinds and lengths that random bytes would rarely have.
         let (kind, epoch) = (out[at + 8] % 7, out[at + 12] % 3);
         let note = if kind == 1 { out[at + 9] % 3 } else { 0 };
         out[at + 8..at + 12].copy_from_slice(&[kind, note, 0, 0]);

@@ -14,7 +14,7 @@ pub fn dir() -> PathBuf {
     PathBuf::from("/data/orders")
 }
 
-/// Small files and small steps ahead, so that a few records behave like a large log.
+/// Small files and little preallocation, so that a few records behave like a large log.
 pub fn small() -> JournalConfig {
     JournalConfig { file_bytes: 8 << 10, ahead_bytes: 2 << 10, ..JournalConfig::default() }
 }

@@ -88,7 +88,7 @@ fn log_truncated_after_a_clean_close_survives_a_crash() {
     assert!(verify(&disk, &dir()).unwrap().is_sound(true));
 }
 
-/// Seed 2940 of the crash test found this case.
+/// After the failed sync, the disk may hold the name of the removed file.
 #[test]
 fn removed_file_does_not_return_after_a_failed_directory_sync() {
     for seed in 0..32 {

@@ -62,7 +62,7 @@ fn fields_are_at_their_documented_offsets() {
     assert_eq!((u32_at(32), u32_at(36), u64_at(40)), (7, 6, 1));
     assert_eq!((u64_at(48), &content[64..70]), (time_of(7, 1), &b"orders"[..]));
     let block = FILE_HEADER_BYTES;
-    // 8 of head, 8 of append time, 12 + 10 of payload: 38, padded to 40.
+    // Bytes of the frame: 8 of head, 8 of append time and 22 (12 + 10) of payload are 38, padded to 40.
     assert_eq!((u32_at(block + 4), u32_at(block + 8), u32_at(block + 12)), (3 * 40, 1, 7));
     assert_eq!((u64_at(block + 16), u32_at(block + 24), u32_at(block + 28)), (1, 3, 64));
     assert_eq!((u64_at(block + 32), u64_at(block + 40)), (time_of(7, 1), time_of(7, 3)));

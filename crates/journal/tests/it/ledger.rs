@@ -1,4 +1,4 @@
-//! The expected log: what a test appended and what was acknowledged as synced.
+//! The expected log: the records that a test appended, and the last one acknowledged as synced.
 
 use std::collections::BTreeMap;
 

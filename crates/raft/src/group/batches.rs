@@ -94,7 +94,7 @@ pub(super) async fn propose(
         if together.is_empty() && (!is_told_time || level == SpaceLevel::Out) {
             continue;
         }
-        // Read after the wait, so that a lease granted by this entry does not begin too early.
+        // The time is read after the wait, so that a lease granted by this entry does not begin too early.
         let (now_ms, _) = clock.look(&raft, &machines);
         let Some((joined, together)) = join(now_ms, together).await else { return };
         let (raft, commits) = (raft.clone(), commits.clone());
@@ -133,7 +133,7 @@ fn refuse(
     left
 }
 
-/// Writes an entry. openraft refuses a leader that is unsure of its followers, because their disks are slow,
+/// Writes an entry. If a leader is unsure of its followers, because their disks are slow, openraft refuses the entry
 /// before it writes anything. The leader then retries.
 async fn write(
     raft: &OurRaft,
@@ -239,7 +239,7 @@ impl Clock {
         }
         let look = |machine: &dyn StateMachine| (machine.now_ms(), machine.next_due_ms());
         let (machine_ms, due_ms) = match self.running {
-            // While the machine applies a large entry, the count continues.
+            // While the machine applies a large entry, the clock continues from its own count.
             Some((led, counted_ms, _)) if led == term => {
                 machines.try_with(look).unwrap_or((counted_ms, None))
             }

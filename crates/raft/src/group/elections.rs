@@ -28,7 +28,7 @@ impl Elections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches until the node ends.
+    /// Records elections until the node ends.
     pub(super) async fn watch(self, raft: OurRaft) {
         let mut changes = raft.server_metrics();
         let mut stood_at = None;

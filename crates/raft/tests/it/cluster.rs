@@ -115,7 +115,7 @@ impl Transport for TestTransport {
             let node = ways.read().unwrap().nodes.get(&to).and_then(Weak::upgrade);
             let node = node.ok_or(io::ErrorKind::ConnectionRefused)?;
             let answer = node.receive(request).await;
-            // Otherwise the last reference would end on the node's own thread.
+            // Drops the node on another thread, because its own threads must not drop the last reference.
             tokio::task::spawn_blocking(move || drop(node));
             if is_cut(&ways, (to, from)) { Err(io::ErrorKind::TimedOut.into()) } else { answer }
         })
@@ -146,7 +146,7 @@ impl TestCluster {
         stage
     }
 
-    /// A stage without nodes.
+    /// A test cluster without nodes.
     pub fn empty(limits: RaftLimits) -> TestCluster {
         let acknowledged = Mutex::default();
         let (ways, disks, nodes) = Default::default();

@@ -90,8 +90,8 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     stage.agrees().await;
 }
 
-/// Entries wait while the other nodes cannot be reached. The latency of commands proposed in between does not
-/// include the time before that wait.
+/// Entries wait while the other nodes cannot be reached. The delay that a command requests must not start before the
+/// command is proposed.
 #[tokio::test(flavor = "multi_thread")]
 async fn command_delay_starts_no_earlier_than_its_proposal() {
     let stage = TestCluster::of(2, LIMITS).await;

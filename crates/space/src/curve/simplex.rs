@@ -12,7 +12,7 @@
 
 use crate::world::{GRID_BITS, GridPoint};
 
-/// Orders of axes by type, with x as 0. The first two, cut short, are those of triangles.
+/// Orders of axes by type of tetrahedron, with x as 0. `FLAT_ORDERS` has the orders of triangles.
 const ORDERS: [[usize; 3]; 6] = [[0, 2, 1], [0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0], [2, 0, 1]];
 const FLAT_ORDERS: [[usize; 2]; 2] = [[0, 1], [1, 0]];
 

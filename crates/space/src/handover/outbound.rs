@@ -136,7 +136,7 @@ impl Handover {
         }
     }
 
-    /// Commits once the target is prepared and the own standby knows the offer.
+    /// Commits once the target is prepared and this region's standby knows the offer.
     fn try_commit(&mut self, to: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let resend_at = self.now + self.timing.resend_ns;
         let Some(out) = self.outbound(to, transfer) else { return };

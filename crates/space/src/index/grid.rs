@@ -16,8 +16,8 @@ use crate::world::{Point, WorldBox};
 /// Most cells of a grid.
 pub const CELLS_MAX: usize = 1 << 22;
 
-/// Most cells of a grid for sight, reached by longer cells along the first axis. With more cells than points,
-/// walking through the cells takes most of the time.
+/// Most cells of a grid for sight. With more, cells become longer along the first axis, because walking through more
+/// cells than points would take most of the time.
 const SIGHT_CELLS_MAX: usize = 1 << 19;
 
 /// Factor from the radius that one item needed to the first radius tried for the next item.
@@ -225,7 +225,7 @@ impl<const D: usize> Grid<D> {
         Aabb { min: at.map(|along| along - reach), max: at.map(|along| along + reach) }
     }
 
-    /// Fills `found` with the nearest of each item, at the item's place; returns `false` if some item has
+    /// Fills `found` with the nearest other items of each item, at that item's place; returns `false` if some item has
     /// fewer.
     ///
     /// Goes through the cells: items of one cell have the same neighbouring cells, and need about the same
@@ -294,7 +294,8 @@ impl<const D: usize> Grid<D> {
                     nearest.offer(distance_sq(at, &self.slot(slot)), self.items[slot]);
                 }
             });
-            // An item outside the box is at least as far as the box's nearest face, rounded alike.
+            // An item outside the box is at least as far away as the box's nearest face, because both distances are
+            // rounded in the same way.
             let bounds = Grid::box_around(at, reach);
             let known = (0..D).fold(f32::INFINITY, |known, axis| {
                 known.min(bounds.max[axis] - at[axis]).min(at[axis] - bounds.min[axis])
@@ -335,7 +336,7 @@ impl<const D: usize> Iterator for RowsAround<'_, D> {
             let beside = grid.apart(1, row, bounds);
             let left_sq = self.reach * self.reach - (beyond * beyond + beside * beside);
             if left_sq >= 0.0 {
-                // The rounding error is less than what was added to the reach.
+                // The rounding error is less than the amount that was added to the reach.
                 let half = left_sq.sqrt();
                 let (low, high) = (grid.along(0, bounds.min[0] - half), grid.along(0, bounds.max[0] + half));
                 let start = (layer * if D == 3 { grid.counts[1] } else { 0 } + row) * grid.counts[0];

@@ -164,7 +164,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         if count == 0 {
             return;
         }
-        // Both closures would borrow the items found. The walk is therefore inlined.
+        // Both closures would borrow the items found. The walk is therefore written out here.
         let mut next = 0;
         while let Some(node) = self.nodes.get(next) {
             if node.bounds.distance_sq(at) > nearest.reach().min(reach) {

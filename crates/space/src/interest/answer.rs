@@ -1,4 +1,4 @@
-//! Responses of a world's process to [requests](super::Ask).
+//! Responses of a world's process to [requests](super::WorldRequest).
 //!
 //! ```text
 //!  version u8, kind u8

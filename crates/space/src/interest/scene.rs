@@ -66,7 +66,7 @@ impl<const D: usize> Scene<D> {
         if sight.epoch < *known {
             return Ok(());
         }
-        // Entities known before this region restarted that have not entered again yet.
+        // Entities that were known before this region restarted, and that have not entered again yet.
         let mut before: HashSet<EntityId> = HashSet::new();
         if std::mem::replace(known, sight.epoch) < sight.epoch {
             before = self.of(sight.region).collect();

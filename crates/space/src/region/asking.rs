@@ -56,7 +56,7 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
     fn by_some_rows(&mut self, progress: &mut TickProgress) {
         let len = self.mover.rows.ids.len();
         while progress.next < len {
-            // On a panic of the behaviour, execution ends here.
+            // If the behaviour panics, `progress` still names this row.
             let row = progress.next;
             match self.mover.own_lanes(row).filter(|_| !progress.alone) {
                 Some(own) => {
@@ -75,7 +75,7 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
         }
     }
 
-    /// One entity after another in the source; the compiler vectorises behaviours without branches.
+    /// The source moves one entity after another; the compiler vectorises behaviours without branches.
     #[inline(always)]
     fn step_each(&self, own: &OwnEntityLanes<D>) -> OwnEntityLanes<D> {
         let mut next = *own;
@@ -155,7 +155,7 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
     #[inline(always)]
     fn ask(&mut self, view: &VisibleEntities<D>, asked: &mut LaneSlots, progress: &mut TickProgress) {
         let Some(first) = asked.slots().first() else { return };
-        // On a panic of the behaviour, execution ends here.
+        // If the behaviour panics, `progress` names the failed slot.
         progress.next = *first as usize;
         let own = asked.own(view, self.mover.rows.ids);
         let around = LanesInSight { view, asked, position: own.position };

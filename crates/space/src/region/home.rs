@@ -14,8 +14,9 @@ use crate::world::{CELL_BITS, GRID_BITS, Point, WorldBox};
 pub(super) struct InteriorCells<const D: usize> {
     world: WorldBox<D>,
     cells: Vec<u8>,
-    /// Boxes within the own cells, and within the cells that no neighbour sees, where those cells form a box.
+    /// A box within the region's own cells. Empty unless these cells form a box.
     core: Aabb<D>,
+    /// The part of `core` that no neighbour sees; it may be empty.
     inside: Aabb<D>,
 }
 
@@ -76,8 +77,8 @@ impl<const D: usize> InteriorCells<D> {
         self.cells.iter_mut().zip(inside).filter(|(_, own)| *own == OWN).for_each(|(cell, _)| *cell = INSIDE);
     }
 
-    /// Box within the own cells, a little smaller; empty if the cells form no box, or one within the rounding
-    /// error.
+    /// A box a little smaller than the region's own cells. Empty if these cells form no box, or only one within the
+    /// rounding error.
     fn own_box(&self) -> Aabb<D> {
         let last = (1_usize << Self::LEVEL) - 1;
         let along = |cell: usize, axis: usize| (cell >> (axis as u32 * Self::LEVEL)) & last;
@@ -117,13 +118,13 @@ impl<const D: usize> InteriorCells<D> {
         inside
     }
 
-    /// Points within this box are [held](Home::holds); the box may be empty.
+    /// Points within this box are [held](InteriorCells::holds); the box may be empty.
     #[inline(always)]
     pub(super) fn core(&self) -> Aabb<D> {
         self.core
     }
 
-    /// Skips rows from this one on, in groups, while all are hidden. Returns the first row that may not be.
+    /// Skips rows from this one on, in groups, while all are hidden. Returns the first row that a neighbour may see.
     #[inline(always)]
     pub(super) fn first_near(&self, columns: &Columns<'_, D>, from: usize) -> usize {
         let len = columns.first().map_or(0, |column| column.len());

@@ -51,7 +51,7 @@ pub enum RegionReport {
         /// The lost entities.
         ids: Vec<EntityId>,
     },
-    /// Another region had an entity with this id when this one was spawned; the new one was removed.
+    /// A new entity had the id of an entity in another region. The new entity was removed.
     Duplicate {
         /// Id of the entity.
         id: EntityId,

@@ -10,13 +10,13 @@ use crate::entity::EntityId;
 use crate::handover::{Handover, HandoverEffect, HandoverEntry, Parcel};
 use crate::store::{Entity, EntityStore, StoreError};
 
-/// Records on trial.
+/// Records that are being checked.
 pub(crate) struct RecordTrial<'a, const D: usize> {
     state: &'a RegionState<D>,
     handover: Option<Handover>,
     come: HashSet<EntityId>,
     gone: HashSet<EntityId>,
-    /// Whether a record was tried.
+    /// Whether a record was checked.
     any: bool,
     /// Whether a record replaces everything.
     anew: bool,

@@ -1,4 +1,4 @@
-//! Sorts rows into the Morton order, of equal cells by id, in parts.
+//! Sorts rows into the Morton order, and rows in the same cell by id. The sort is done in parts.
 //!
 //! Sorting all rows of a large region takes longer than a tick may. Every tick therefore sorts one
 //! [`SortWindow`] of rows among themselves; a sweep consists of windows of about equal size. Sweeps

@@ -111,7 +111,7 @@ fn unanswered_handover_is_released_at_its_deadline() {
     assert_eq!((target.under_way(), target.counts().admitted), ((0, 0), 0));
 }
 
-/// In the reference system, a token that was used once blocks the same handover for ever.
+/// The tokens of an earlier handover must not block the same handover for ever.
 #[test]
 fn entity_can_repeat_the_same_handover() {
     let (mut source, mut target) = pair(StandbyMode::None);

@@ -164,7 +164,7 @@ fn nan_points_are_not_found_and_affect_no_other_point() {
     assert_eq!(found(&built(Tetree::new(world), &points), &ball), found(&scan, &ball));
 }
 
-/// A query must not return the results of another query nearby, as it did in the reference system.
+/// A query must not return the results of another query nearby.
 #[test]
 fn neighbouring_queries_get_their_own_results() {
     let mut dice = Dice(7);

@@ -155,7 +155,7 @@ fn standby_that_reads_the_records_equals_its_owner() {
             twin.follow(&record).unwrap();
         }
         for (region, twin) in stage.regions().zip(&twins) {
-            // Row by row, not only as a set.
+            // The ids are equal row by row, not only as a set.
             assert_eq!(region.store().ids(), twin.store().ids());
             assert_eq!(region.store().ledger(), twin.store().ledger());
             assert_eq!(region.tick_number(), twin.tick());

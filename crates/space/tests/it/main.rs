@@ -35,7 +35,7 @@ impl Dice {
     }
 }
 
-/// The same behaviour with sight: it runs on another path, which does not depend on rows.
+/// Adds sight to a behaviour, which then runs on another path of the code. That path does not depend on rows.
 #[derive(Clone, Copy)]
 struct Sees<B>(B);
 

@@ -174,7 +174,7 @@ fn region_weighs_strayed_entities_separately() {
     let mut region = Region::new(setup, walk, Partition::even(2, &ids(2)), authority);
     let mut out = Outputs::default();
     for nth in 0..3_000_u64 {
-        // Two thirds are in the first half of the curve, in the curve's order.
+        // Two thirds of the entities are in the first half of the curve, in the curve's order.
         let high = if nth < 2_000 { 25.0 } else { 75.0 };
         let at = [(nth % 97) as f32, high];
         region.spawn(&Entity::at(nth, at), &mut out).unwrap();

@@ -136,7 +136,7 @@ fn invalid_records_are_refused_and_change_nothing() {
     let (spoken_of, held) = (rows + 1, rows);
     let refused = format!("the record is for {spoken_of} entities, but the region has {held}");
     assert_eq!(apply(&mut reducer, &beyond).unwrap_err(), refused);
-    // The same for rows to be sorted, and for a step of zero.
+    // Records that sort rows which do not exist, and a record with a step of zero.
     let sort = |numbers: [u32; 3]| [&[10][..], &numbers.map(u32::to_le_bytes).concat()].concat();
     assert_eq!(apply(&mut reducer, &sort([1, 1, rows])).unwrap_err(), refused);
     assert!(apply(&mut reducer, &sort([0, 0, 2])).unwrap_err().contains("step of rows 0"));

@@ -359,11 +359,11 @@ fn handover_waits_for_cool_down_and_hysteresis() {
     assert_eq!(run(0, 2.0), 0, "it never strays so far");
 }
 
-/// Includes the region's index, its view and its ghosts.
+/// The memory includes the region's index, its view and its ghosts.
 #[test]
 fn flock_member_takes_at_most_128_bytes() {
     const COUNT: u64 = 5_000;
-    // 30 neighbours on average.
+    // An entity has 30 neighbours on average.
     let sight = (100.0_f32.powi(3) / COUNT as f32 * 31.0 * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let flock = dunlin_space::behaviour::Flock { sight, ..Default::default() };
     let (mut region, mut out) = lone(flock, |setup| setup.sort_every = 4);

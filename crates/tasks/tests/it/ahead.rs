@@ -151,7 +151,7 @@ fn unpredictable_worker_gets_no_task_before_it_finishes() {
     let began_ms = steady(&mut scene, 1);
     scene.plain();
     let start = scene.one_start();
-    // Long after the predicted end.
+    // This is long after the predicted end.
     scene.advance(began_ms + 3 * TASK_MS);
     assert_eq!(given(&mut scene), None, "the end of a late task is unknown");
     scene.complete(&start, 3 * TASK_MS * 1_000).unwrap();

@@ -104,7 +104,7 @@ fn higher_priorities_run_first_and_ageing_prevents_starving() {
         order.push(start.task);
         scene.complete(&start, 1_000).unwrap();
     }
-    // Ranks, since − priority × 1 s: −8,500, −4,500, −2,000, −1,000.
+    // The ranks (time since which the task is ready − priority × 1 s, in ms) are −8,500, −4,500, −2,000 and −1,000.
     assert_eq!(order, [high, usual, low, late]);
 }
 
@@ -126,7 +126,7 @@ fn unused_shares_go_to_other_tenants() {
     assert_eq!(fair_shares(&[10.0, 100.0, 100.0], &[1.0, 1.0, 2.0], 100.0), [10.0, 30.0, 60.0]);
     assert_eq!(jain_index(&[1.0, 1.0, 1.0, 1.0]), 1.0);
     assert_eq!(jain_index(&[4.0, 0.0, 0.0, 0.0]), 0.25);
-    // Use and quota of the reference document's tenants.
+    // Processor use and quota of four tenants.
     let (cpu, quota) = ([185.0, 148.0, 98.0, 49.0], [200.0, 150.0, 100.0, 50.0]);
     assert!(jain(&cpu, &quota, &quota) > 0.999);
     assert!((jain_index(&cpu) - 0.845).abs() < 0.001);

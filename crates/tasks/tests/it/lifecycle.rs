@@ -78,7 +78,7 @@ fn restored_scheduler_issues_much_higher_fencing_tokens() {
 #[test]
 fn restore_gives_no_task_or_worker_id_again() {
     let mut scene = Scene::new();
-    // Ids of tasks and of workers are numbered apart.
+    // Ids of tasks and of workers are numbered separately.
     let (mut given, mut workers) = (BTreeSet::new(), BTreeSet::from([scene.join(1)]));
     for round in 0..4 {
         let dead_letter = |scene: &mut Scene| {
@@ -90,7 +90,7 @@ fn restore_gives_no_task_or_worker_id_again() {
         assert!(given.insert(dead_letter(&mut scene)));
         let backup = blocks(&scene.state);
         for _ in 0..5 {
-            // Frees the slot of a task that the backup has, and then those of later ones.
+            // Frees the slot of a task that the backup has, and then the slots of later tasks.
             scene.done(TaskCommand::Discard { tenant: b"a", count: 0 });
             let task = dead_letter(&mut scene);
             assert!(given.insert(task), "{task:x} in round {round}");

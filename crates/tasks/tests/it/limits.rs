@@ -92,7 +92,7 @@ fn burst_lasts_as_long_as_its_saved_quota() {
             last_burst_ms = now_ms;
         }
     }
-    // 2 beyond the quota for about 20 s, and a little more for the steps below.
+    // The saved burst allows 2 tasks beyond the quota for about 20 s after the first 10 s.
     assert!((28_000..36_000).contains(&last_burst_ms), "{last_burst_ms}");
 }
 

@@ -112,7 +112,7 @@ fn tenant_bound_worker_takes_no_other_tenants_tasks() {
         scene.why(left),
         "waiting: all workers that could run it (1) serve only other tenants; 3 ahead of it"
     );
-    // A tenant that was created after the worker joined.
+    // This tenant is created after the worker has joined.
     scene.tenant(TenantSettings::new(b"later"));
     scene.submit_all("later", vec![work()]);
     assert_eq!(scene.one_start().worker, worker);

@@ -353,7 +353,7 @@ fn fits(start: &TaskStart, state: &SchedulerState) {
     );
 }
 
-/// In any time that ends with the last start, there are at most a burst and the tokens of that time.
+/// In each period that ends with the last start, at most a full bucket and the period's new tokens are used.
 fn keeps_rate(starts: &[u64], rate: &Rate) {
     let last_ms = starts[starts.len() - 1];
     for (at, since_ms) in starts.iter().enumerate() {

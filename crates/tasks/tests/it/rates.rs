@@ -13,7 +13,8 @@ fn limited(scene: &mut Scene, rate: Rate) {
     });
 }
 
-/// Starts in order, with each task completed at once, and the time advanced to each timer.
+/// Runs the scheduler: each task is completed at once, and the time advances to each timer. Returns the starts in
+/// order.
 fn starts_until(scene: &mut Scene, end_ms: u64) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     loop {
@@ -135,8 +136,7 @@ fn task_starts_only_if_all_limits_of_its_keys_allow_it() {
     join_for_long(&mut scene, 20);
     let starts = starts_until(&mut scene, 20_000);
     let until = |ms: u64| starts.iter().filter(|start| start.0 <= ms).count();
-    // Five start in the first moment, three at a time; eight in the first minute, and one each 7.5 s from
-    // then on.
+    // Three tasks run at a time. Five start at once, eight within 600 ms, and one each 7.5 s from then on.
     assert_eq!((until(0), until(600), until(7_499), until(7_500), until(15_000)), (5, 8, 8, 9, 10));
 }
 
@@ -183,7 +183,8 @@ fn snapshot_with_an_impossible_rate_bucket_is_refused() {
     }
 }
 
-/// Tokens of one value, in ms × count, counted up, while the state counts what is missing.
+/// The tokens of one value, in ms × count. This model counts the tokens themselves, while the state counts the missing
+/// ones.
 struct Reference {
     rate: Rate,
     level: u64,

@@ -10,8 +10,8 @@ fn worker() -> NewWorker<'static> {
     NewWorker { kinds: vec![b"work"], credit: 8, cpu_milli: 4_000, ttl_ms: 600_000, ..NewWorker::default() }
 }
 
-/// Endless small tasks on `workers` workers, and a large one of tenant `b`. Each takes 4 s; one ends each
-/// second on each worker. Returns when the large one was given, in seconds.
+/// Runs endless small tasks, and a large one of tenant `b`. Each takes 4 s; one ends each second on each worker.
+/// Returns the large task, the second at which it was given, and the number of completed tasks.
 fn flood(scene: &mut Scene, seconds: u64) -> (u64, Option<u64>, u64) {
     let large = scene.submit_all("b", vec![need(4_000)])[0];
     let mut held: Vec<TaskStart> = scene.starts();
@@ -61,7 +61,7 @@ fn reservation_keeps_all_other_workers_busy() {
     let mut scene = two_tenants(8);
     let (_, given, done) = flood(&mut scene, 60);
     assert!(given.is_some());
-    // One worker takes no new task for some seconds, and then the large one for one second.
+    // One worker takes no new task for some seconds, and then takes the large task instead of small ones.
     assert!(done >= 60 * 8 - 16, "{done}");
 }
 

@@ -244,7 +244,7 @@ impl Cluster {
     }
 }
 
-/// Saturated tenants, several of each weight; returns the fairness index of their times.
+/// Runs saturated tenants, several of each weight; returns the fairness index of their times.
 fn fairness(shards: u8, workers: u32, slots: u32, runs_ms: u64, ms: u64) -> f64 {
     let mut cluster = Cluster::new(shards, workers, slots, 0);
     let tenants: Vec<(String, u32)> = (0..24).map(|n| (format!("tenant-{n}"), 1 + n % 3)).collect();

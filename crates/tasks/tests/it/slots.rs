@@ -25,7 +25,7 @@ fn reserved_slots_belong_to_their_tenants_shard() {
     assert_eq!(due(&[vec![kept], vec![want(MANY, 1), want(MANY, 1)]], 100), [30.0, 70.0]);
     let busy = TenantDemand { demand: MANY, weight: 1, kept: 10 };
     assert_eq!(due(&[vec![busy], vec![want(MANY, 1)]], 100), [50.0, 50.0]);
-    // More is reserved than exists.
+    // More slots are reserved than exist.
     let much = TenantDemand { demand: 0, weight: 1, kept: 300 };
     assert_eq!(due(&[vec![much], vec![TenantDemand { kept: 100, ..much }]], 100), [75.0, 25.0]);
 }
@@ -73,7 +73,7 @@ proptest! {
         let is_kept = shards.iter().flatten().any(|want| want.kept > 0);
         for (wants, due) in shards.iter().zip(&due) {
             let can_use: u64 = wants.iter().map(|want| want.demand.max(want.kept)).sum();
-            // Reserved slots may be all that exist.
+            // All slots may be reserved.
             prop_assert!(is_kept || can_use == 0 || *due > 0.0);
         }
     }
@@ -121,7 +121,7 @@ proptest! {
             if has == dealt {
                 return Ok(());
             }
-            // Now and then also the longest tasks end.
+            // In every 50th turn, the longest tasks end, too.
             if turn % 50 == 49 {
                 seats.iter_mut().for_each(|seat| seat.held.clone_from(&seat.allotted));
             }

@@ -67,7 +67,8 @@ impl ShareGroup {
         self.returned.make_contiguous().sort_unstable();
     }
 
-    /// The records from `first` on that members have received, as ascending ranges; of a group without members.
+    /// The records from `first` on that members have received, as ascending ranges. Valid only for a group without
+    /// members.
     pub fn handed_out(&self, first: u64) -> Vec<(u64, u64)> {
         let mut handed = Vec::new();
         let mut next = first;

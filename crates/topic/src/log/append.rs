@@ -234,7 +234,7 @@ impl Log {
     }
 }
 
-/// The store makes the records visible.
+/// Ends an append to a durable log: its store makes the records visible later.
 #[cold]
 fn publish_stored(
     mut state: LogGuard<'_, LogContents>,

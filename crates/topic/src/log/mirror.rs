@@ -85,7 +85,7 @@ impl Log {
         (state.shut_at_ns, state.shut_clock) = (0, clock);
     }
 
-    /// Hands the log over to another node. Its records stay readable, and it continues with its feed. `next_epoch`
+    /// Hands the log over to another node. Its records stay readable, and the log continues as a mirror. `next_epoch`
     /// ends the present epoch here, if the next owner first copies everything and then begins that epoch.
     pub fn hand_over(&self, owner_is_durable: bool, next_epoch: Option<u32>) {
         let armed = self.hand_over_inside(owner_is_durable, next_epoch);
@@ -124,8 +124,8 @@ impl Log {
         }
     }
 
-    /// Takes the log over, in this epoch. `whole` if nothing of the previous epoch is missing here. Does nothing if
-    /// the feed has brought a later epoch, which has another owner.
+    /// Takes the log over, in this epoch. `whole` states that nothing of the previous epoch is missing here. Does
+    /// nothing if the feed has brought a later epoch, which has another owner.
     pub fn take_over(&self, epoch: u32, whole: bool) {
         let now_ns = self.clock.now_ns();
         let armed = {
@@ -365,7 +365,7 @@ impl LogContents {
         mirror.skips.push_back(skip);
     }
 
-    /// Begins an epoch. `whole` if nothing of the old one is missing here.
+    /// Begins an epoch. `whole` states that nothing of the old epoch is missing here.
     fn begin_epoch(&mut self, first: Position, whole: bool) {
         self.seal();
         let (epoch, next_seq) = (self.epoch, self.next_seq);

@@ -23,7 +23,7 @@ use crate::segment::{Commit, SegmentWriter};
 use crate::subject::Pattern;
 use crate::wake::Waiter;
 
-/// The position at which such a cursor continues: the first record that may be for it, [`ASLEEP`] or
+/// The position at which a cursor of the index continues: the first record that may be for it, [`ASLEEP`] or
 /// [`ANYWHERE`].
 pub(crate) type ResumeSeq = Arc<AtomicU64>;
 

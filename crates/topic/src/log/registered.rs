@@ -120,7 +120,7 @@ impl Log {
             {
                 StartPoint { owed: Some(CatchUpRequest::Since(asked)), ..newest }
             }
-            // A sequence in a past epoch may be any number.
+            // The sequence of a past epoch may be any number, even the largest.
             Start::After(asked) => at(Position { seq: asked.seq.saturating_add(1), ..asked }),
             Start::Time(ns) if state.stored().is_some() => {
                 StartPoint { appended_from_ns: ns, ..at(self.stored_since(state, ns)) }
@@ -274,7 +274,7 @@ impl Log {
         next.into_iter().flatten().for_each(|armed| self.wake(armed));
     }
 
-    /// Like [`pass_wake_on`](Log::pass_wake_on), but for callers to whom wake-ups are cheap: wakes up to `wakes`
+    /// Like [`pass_wake_on`](Log::pass_wake_on), but for callers for which wake-ups are cheap: wakes up to `wakes`
     /// sleepers.
     pub(crate) fn pass_wake_on_many(&self, wakes: usize) {
         let next: Vec<SleepingCursor> = {

@@ -165,9 +165,9 @@ impl DiskProgress {
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
-    /// The last record of the epoch in which `next` lies, where that record is known for certain, and `begin`
-    /// follows it. A subscriber that has read further than `last` proves that the files are older than its
-    /// position: they lack records.
+    /// The last record of the epoch in which `next` lies, and which ends before `begin`; `None` if it is not known for
+    /// certain. A subscriber that has read further than `last` proves that the files are older than its position: they
+    /// lack records.
     pub(super) fn known_through(next: Position, last: u64, begin: &EpochStart) -> Option<u64> {
         (!begin.after_loss && next.seq <= last + 1).then_some(last)
     }

@@ -125,7 +125,7 @@ fn attempt() -> impl Strategy<Value = Attempt> {
     )
 }
 
-/// The verdict of a complete list of all appends.
+/// A complete list of all appends, which gives the expected result of each attempt.
 #[derive(Default)]
 struct Naive {
     appended: Vec<(u64, u32, u64, u64)>,

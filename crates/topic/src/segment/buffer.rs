@@ -101,7 +101,7 @@ struct Raw {
     bytes: usize,
 }
 
-// SAFETY: `Raw` owns its memory, and only through `&mut` or a `Buffer` does anyone reach it.
+// SAFETY: `Raw` owns its memory, which can be reached only through `&mut` or a `Buffer`.
 unsafe impl Send for Raw {}
 
 impl Raw {
@@ -120,7 +120,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: allocated by `allocate` with the same layout, and owned.
+        // SAFETY: `allocate` allocated the memory with the same layout, and `Raw` owns it.
         unsafe { alloc::dealloc(self.base.as_ptr(), Raw::layout(self.bytes)) };
     }
 }

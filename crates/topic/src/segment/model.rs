@@ -149,7 +149,7 @@ fn reader_crosses_from_a_sealed_segment_to_the_next_segment() {
         push(&mut first, 1);
         first.commit();
         {
-            // Like the log: seal, create the next segment, write, commit, all inside the lock.
+            // The log does the same inside its lock: it seals a segment, creates the next one, writes and commits.
             let mut chain = log.lock().unwrap();
             first.seal();
             let mut second = segment(&budget, 2);

@@ -15,7 +15,7 @@ impl Pattern {
     /// topics: see [`Pattern::check_new`].
     pub fn parse(text: &str) -> Result<Pattern, SubjectError> {
         check_tokens(text, is_wildcard_at, forbidden)?;
-        // At most SUBJECT_BYTES_MAX, which fits into a byte.
+        // The length is at most SUBJECT_BYTES_MAX, which fits into a byte.
         Ok(Pattern { text: text.into(), literal_bytes: literal_prefix(text).len() as u8 })
     }
 

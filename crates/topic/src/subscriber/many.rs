@@ -19,7 +19,7 @@ const TURN_LOOKS: u32 = 64;
 pub struct NewLogs {
     waiter: Arc<Waiter>,
     arrived: Mutex<VecDeque<(Arc<Log>, Option<Filter>)>>,
-    /// Where to enter this number when logs have joined.
+    /// The list that receives this subscription's number when logs have joined, and that number.
     listed: Option<(Arc<NewLogArrivals>, u32)>,
     is_for_node: bool,
 }

@@ -91,7 +91,7 @@ fn dropped_woken_subscribers_still_wake_the_others() {
     Ledger::of(&crowd.topic).publish(1, 8);
     let mut read = 0;
     let ran = crowd.run(|reader, index| {
-        // Every second of the first tasks, on which all others depend, leaves; of the others every third.
+        // Of the first 100 tasks, on which all others depend, every second one leaves, and of all tasks every third.
         if (index < 100 && index % 2 == 0) || index % 3 == 0 {
             *reader = None;
         } else {

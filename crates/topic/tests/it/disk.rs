@@ -87,7 +87,7 @@ impl Disk {
         recovered
     }
 
-    /// Writes what is staged, without syncing it.
+    /// Writes the staged records, without syncing them.
     pub fn write(&self, log: &Log) -> Option<StagedRecords> {
         let staged = log.stage()?;
         let mut blocks = self.blocks.lock().unwrap();
@@ -106,7 +106,7 @@ impl Disk {
         Some(staged)
     }
 
-    /// Stores what is staged, if there is anything.
+    /// Stores the staged records, if there are any.
     pub fn sync(&self, log: &Log) -> bool {
         let staged = self.write(log);
         staged.map(|staged| log.synced(staged, PLENTY)).is_some()

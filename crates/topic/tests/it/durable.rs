@@ -299,12 +299,12 @@ fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
     assert_eq!(witness.next, 101);
     assert_eq!(witness.epochs, [known(1, 50, Some(50), (2, 51)), known(2, 80, Some(80), (5, 81))]);
 
-    // A subscriber with later records than the disk has: records are gone, and their number is unknown.
+    // The subscriber has later records than the disk: an unknown number of records is lost.
     let mut witness = Witness::from_seq(93);
     witness.drain(&mut subscriber(&topic, &at(2, 92)));
     assert_eq!(witness.epochs, [known(2, 92, None, (5, 81))]);
 
-    // Dropped in two epochs: one gap in each.
+    // Records of two epochs are dropped: the subscriber receives a gap for each epoch.
     disk.give_up_before(&topic.logs()[0], 51);
     let mut witness = Witness::from_seq(1);
     witness.drain(&mut subscriber(&topic, &at(1, 0)));

@@ -88,7 +88,7 @@ impl Ledger {
         Ledger { publisher: topic.publisher("t"), published: 0 }
     }
 
-    /// `count` more records of at least 8 bytes.
+    /// Publishes `count` more records of at least 8 bytes.
     pub fn publish(&mut self, count: u64, payload_bytes: usize) {
         let mut payload = vec![0; payload_bytes.max(8)];
         for _ in 0..count {

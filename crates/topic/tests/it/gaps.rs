@@ -17,7 +17,7 @@ fn overrun_subscriber_receives_exact_gaps() {
     let mut reader = subscriber(&topic, &earliest());
     let mut witness = Witness::from_seq(1);
     for round in 0..50 {
-        // Publishes from a part of the history to several times as much.
+        // Publishes between a part of the history and several times the history.
         ledger.publish(20 + round * 30, 100);
         reader.drain(1 + round as usize * 11, |event| witness.saw(event)).unwrap();
     }
@@ -158,7 +158,7 @@ fn log_moved_to_a_later_position_gives_no_false_warning() {
     assert_eq!(events, 50);
 }
 
-/// A publisher on another thread with its subscribers, in any timing.
+/// A publisher and its subscribers run on different threads, with any timing.
 #[test]
 fn first_gap_is_always_preceded_by_a_warning() {
     let topic = small_topic();
@@ -181,7 +181,7 @@ fn first_gap_is_always_preceded_by_a_warning() {
                     Event::Notice(Notice::Gap(_)) => lost = true,
                     _ => {}
                 };
-                // One event at a time, because only the first gap matters.
+                // Reads one event at a time, because only the first gap matters.
                 if reader.drain(1, look).is_err() || lost {
                     break;
                 }

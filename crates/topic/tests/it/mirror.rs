@@ -16,7 +16,7 @@ struct Owner {
     until_ns: AtomicU64,
     tickets: AtomicU64,
     outcomes: Mutex<HashMap<u64, StoredState>>,
-    /// The test's upstream starts no feed by itself.
+    /// Whether the owner provides no private mirrors.
     is_full: AtomicBool,
 }
 
@@ -219,7 +219,7 @@ fn epoch_of_a_dead_owner_ends_without_a_known_last_record() {
     mirror.logs()[0].take_over(5, false);
     publish(&mirror, &["3"]);
     assert_eq!(told(&mut reader), ["1-1 1", "1-2 2", "1 after 2 of None becomes 5-3", "5-3 3"]);
-    // A subscriber that had read further in the old epoch at another node.
+    // This subscriber has read further in the old epoch at another node.
     let ahead = from(Start::After(Position { epoch: 1, seq: 9 }));
     assert_eq!(told(&mut subscriber(&mirror, &ahead)), ["1 after 9 of None becomes 5-3", "5-3 3"]);
 }
@@ -256,7 +256,7 @@ fn epoch_that_begins_before_the_last_read_record_hides_no_gap() {
     let name = Arc::clone(log.name());
     let new_first = Position { epoch: 5, seq: 2 };
     log.feed_epoch(&EpochChanged { log: name, old: 1, last_seen: 3, known_through: None, new_first });
-    // It has dropped records 2 and 3 of its own epoch.
+    // The owner has dropped records 2 and 3 of its own epoch.
     log.feed_gap(Position { epoch: 5, seq: 3 });
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
     log.take_over(5, false);

@@ -87,7 +87,7 @@ fn every_read_method_yields_the_same_records() {
     ledger.publish(1_000, 100);
     let mut drained = Witness::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());
-    // A few at a time, so that drains end inside segments.
+    // Reads a few records at a time, so that drains end inside segments.
     while reader.drain(7, |event| drained.saw(event)).unwrap() > 0 {}
     let mut taken = Witness::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());

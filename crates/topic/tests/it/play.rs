@@ -1,9 +1,8 @@
 //! Plays operations in any order on a topic and on a plain list.
 //!
-//! The list keeps every record. A subscriber must receive the list's records in order, except records that
-//! are reported lost, which must have left the history. A producer's retry must get the response of a
-//! complete memory. Every record of a group must end in exactly one way. The random tests here and the fuzz
-//! target `topic` use it.
+//! The list keeps every record. A subscriber must receive the list's records in order, except records that are reported
+//! lost, which must have left the history. A producer's retry must get the response that a log without limits would
+//! give. Every record of a group must end in exactly one way. The random tests here and the fuzz target `topic` use it.
 
 mod group;
 mod producers;

@@ -12,7 +12,7 @@ fn retained(topic: &Topic) -> u64 {
     info.next_seq - info.oldest_seq
 }
 
-/// The records that a subscriber from the earliest record receives.
+/// The number of records that a subscriber from the earliest record receives.
 fn readable(topic: &Topic) -> u64 {
     let oldest = topic.logs()[0].info().oldest_seq;
     let mut witness = Witness::from_seq(oldest);
@@ -113,7 +113,7 @@ fn age_counts_from_each_records_own_append() {
     let mut ledger = Ledger::of(&topic);
     ledger.publish(3, 1_000);
     pass(Duration::from_secs(9));
-    // Needs a segment of its own, because the segment of the first three is sealed.
+    // This record needs a segment of its own, because the segment of the first three is sealed.
     ledger.publish(1, 5_000);
     pass(Duration::from_secs(5));
     topic.expire(MANUAL.now_ns());
@@ -167,7 +167,7 @@ fn payloads_by_reference_count_as_history() {
     let mut publisher = topic.publisher("t");
     for _ in 0..500 {
         publisher.publish(Bytes::from(vec![1; 50_000])).unwrap();
-        // The budget may exceed the history by one segment and one payload.
+        // The charged memory may exceed the history by one segment and one payload.
         assert!(budget.used() <= bytes + bytes / 8 + (50_000 + 4_096) * 2, "{}", budget.used());
     }
     assert!(retained(&topic) >= 10);

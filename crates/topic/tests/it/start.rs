@@ -77,7 +77,7 @@ fn start_by_time_selects_the_first_record_not_older() {
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
     let began_ns = MANUAL.now_ns();
-    // Over several segments, one record a second.
+    // The records fill several segments, one record a second.
     for _ in 0..200 {
         ledger.publish(1, 1_000);
         pass(Duration::from_secs(1));

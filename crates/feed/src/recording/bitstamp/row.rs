@@ -11,8 +11,8 @@ use crate::side::Side;
 pub(super) const PRICE_DECIMALS: u8 = 1;
 pub(super) const SIZE_DECIMALS: u8 = 8;
 
-/// Price that the venue writes for a market order to buy; for one to sell, it writes 0. A bid at 0 is a bid
-/// below five cents.
+/// The price that the exchange writes for a market order to buy. A market order to sell has price 0. A bid at price 0
+/// is a limit order below five cents.
 const MARKET_BUY: i64 = 9_999_999_990;
 /// Most columns of a heading.
 const COLUMNS_MAX: usize = 32;

@@ -80,7 +80,7 @@ async fn purge_waits_until_its_own_entries_are_written() {
     let mut log = open(&disk, 0);
     disk.set_room(disk.used() + (300 << 10));
     let (waits, written) = fill(&log);
-    // The same happens after a snapshot of another node, which includes entries that were never written here.
+    // A snapshot of another node causes such a purge: it includes entries that were never written here.
     log.purge(id(waits)).await.unwrap();
     assert!(written.recv_timeout(Duration::from_millis(300)).is_err(), "there is no room");
     disk.set_room(u64::MAX);

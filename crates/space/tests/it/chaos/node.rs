@@ -84,7 +84,7 @@ impl AdmissionCheck for Holding {
 }
 
 impl Node {
-    /// Carries out one effect; returns what leaves the process.
+    /// Carries out one effect; returns the message or item that leaves the process, if any.
     pub fn carry_out(&mut self, effect: HandoverEffect) -> Result<Option<Out>, String> {
         let region = self.region.0;
         match effect {

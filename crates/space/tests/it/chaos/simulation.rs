@@ -86,7 +86,7 @@ pub struct Simulation {
     cuts: BTreeMap<(RegionId, RegionId), u64>,
     /// Arrival time of the last item to a standby; streams keep their order.
     streams: BTreeMap<(usize, usize), u64>,
-    /// Effects until the next kill.
+    /// Number of effects until the next kill.
     countdown: u64,
     pub ledger: Ledger,
     pub told: RunCounters,

@@ -114,7 +114,7 @@ fn records_before_the_groups_first_are_given_once() {
     share.add_earlier(8, 10);
     assert!(share.has_returned());
     assert_eq!([(); 3].map(|()| share.take(a, &mut source)), [8, 9, 10].map(|seq| Ok(Some(seq))));
-    // Received after 11.
+    // Record 9 was received after record 11.
     share.confirm(a, 9).unwrap();
     assert_eq!(share.take(a, &mut source), Ok(Some(12)));
     share.give_back(a).unwrap();

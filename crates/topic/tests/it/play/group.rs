@@ -56,7 +56,7 @@ impl Feed {
         }
     }
 
-    /// Ends a call of the group, which pins no segment between two calls.
+    /// Ends a call of the group, so that no segment is pinned between two calls.
     pub(super) fn rest(&mut self) {
         self.cursor.release();
     }

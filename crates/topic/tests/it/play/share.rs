@@ -82,7 +82,7 @@ impl Sharers {
         self.feed.rest();
     }
 
-    /// Confirms the member's records, except the last few of all records.
+    /// Confirms the member's records up to `back` records before the last one that the group has read.
     pub(super) fn confirm(&mut self, member: usize, back: u64) {
         let Some(member) = self.told.pick(member) else { return };
         let through = self.feed.next.saturating_sub(1 + back);

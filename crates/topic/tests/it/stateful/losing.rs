@@ -31,7 +31,7 @@ fn resuming_subscriber_gets_records_if_shorter_than_the_state() {
 fn subscriber_lacking_three_records_gets_exactly_those() {
     let topic = stateful(64 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
-    // Many times the state's own bytes, all in the newest segment.
+    // The records take many times the state's own bytes, all in the newest segment.
     setter.set(20_000);
     let mut keeper = BoardReducer::default();
     keeper.drain(&mut subscriber(&topic, &following()));
@@ -91,7 +91,8 @@ fn subscriber_that_goes_back_gets_the_checksum_again() {
     let mut keeper = BoardReducer::default();
     keeper.drain(&mut reader);
     setter.set(50);
-    // As over a connection: everything including the checksum is sent before the subscriber reports its loss.
+    // A connection sends everything including the checksum before the subscriber reports its loss. This test does the
+    // same.
     for _ in 0..2 {
         while reader
             .drain(usize::MAX, |event| {

@@ -119,7 +119,7 @@ fn mirror_read_again_ignores_an_older_cached_snapshot() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(500);
-    // The owner caches this snapshot …
+    // The owner caches this snapshot.
     drop(subscriber(&owned, &following()).try_next().unwrap());
     setter.set(30);
     let mirror = Mirror::new();
@@ -129,7 +129,7 @@ fn mirror_read_again_ignores_an_older_cached_snapshot() {
     let read_through = mirror.log().last().seq;
     mirror.log().starve();
     setter.set(2);
-    // … and delivers it again to resuming followers.
+    // The owner delivers the cached snapshot again to resuming followers.
     let mut feed = mirror.feed_of(&owned);
     let Some(Event::Notice(Notice::Snapshot(stock))) = feed.try_next().unwrap() else { panic!("no state") };
     assert!(stock.position.seq < read_through, "this test needs one that is older");
@@ -242,7 +242,7 @@ fn new_owner_continues_from_the_state_subscribers_have() {
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
     let read = mirror.log().state_info().unwrap().1;
-    // Unread records.
+    // These records stay unread.
     setter.set(5);
     mirror.upstream.0.store(u64::MAX, Ordering::Relaxed);
     mirror.log().take_over(9, false);
@@ -334,7 +334,7 @@ fn publisher_is_refused_if_the_new_owner_lacks_its_record() {
     assert_eq!(of_read.last("t"), Ok(Some(next)));
     let of_before = StateClaim::after(Position { seq: 1, ..read });
     assert_eq!(append(&of_before).map(|at| at.seq), Ok(next.seq + 1));
-    // Another epoch, which begins without records.
+    // Another epoch begins without records.
     let began_anew = Mirror::new();
     began_anew.log().take_over(2, false);
     assert!(began_anew.log().has_lost(Position { epoch: 1, seq: 1 }));

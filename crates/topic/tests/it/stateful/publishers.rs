@@ -5,7 +5,7 @@ use std::thread;
 
 use super::*;
 
-/// The publisher notices available; states and checksums are ignored.
+/// The available notices about publishers. Ignores states and checksums.
 pub(super) fn told(subscriber: &mut Subscriber) -> Vec<Publishers> {
     let mut told = Vec::new();
     while let Some(event) = subscriber.try_next().unwrap() {
