@@ -88,7 +88,7 @@ fn gap_message_is_extended_to_earlier_missing_records() {
 }
 
 #[test]
-fn heartbeat_reveals_a_lost_tail() {
+fn heartbeat_reveals_lost_last_records() {
     let told = told(|link| {
         link.run(2, 10, 11, &["a"]);
         let channels = [ChannelPosition { channel: 1, position: at(2, 11) }];

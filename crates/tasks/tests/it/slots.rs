@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn slots_converge_without_exceeding_any_workers_tasks(
+    fn allotted_slots_converge_within_each_workers_task_limit(
         (mut seats, parts) in (2..6usize).prop_flat_map(|shards| (seats(shards), prop::collection::vec(1..100u32, shards))),
         ends in prop::collection::vec(any::<u8>(), 64),
     ) {

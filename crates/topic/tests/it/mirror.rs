@@ -472,7 +472,7 @@ fn owner_without_the_start_of_an_epoch_reports_it_missing() {
 }
 
 #[test]
-fn mirror_refilled_from_earlier_reports_no_missing_record() {
+fn mirror_emptied_and_refilled_from_a_position_has_no_gap() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let log = &mirror.logs()[0];

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn size_of_a_phantom_order_leaves_the_book_for_good() {
+    fn later_rows_of_a_phantom_order_add_nothing_to_the_book() {
         let mut oracle = Oracle::of(RecordingFormat::Bitstamp);
         let line = |oracle: &mut Oracle, row: &str| oracle.line(row.as_bytes()).unwrap();
         line(&mut oracle, "9,1,2,100.5,0.5,created,bid");

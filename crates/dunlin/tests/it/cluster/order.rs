@@ -72,7 +72,7 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
 /// A past bug: the relay to a deleted topic also refused records for the next topic of the name, as long as publishers
 /// kept it busy, because each record joined the flight of those before it.
 #[test]
-fn records_after_a_closed_topic_wait_for_a_new_flight() {
+fn records_sent_after_a_topic_closes_use_a_new_relay() {
     let stage = TestCluster::of(2);
     stage.topic_at(2, "t");
     let node = stage.node(1);

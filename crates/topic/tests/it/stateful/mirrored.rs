@@ -115,7 +115,7 @@ pub(super) fn owner(epoch: u32) -> Arc<Topic> {
 }
 
 #[test]
-fn mirror_read_again_ignores_an_older_cached_snapshot() {
+fn resumed_mirror_ignores_an_older_cached_snapshot() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(500);
