@@ -15,7 +15,7 @@ use crate::node::Node;
 /// The first token of every inbox.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 
-/// The subjects of one session's replies. Their topic exists from the first use to the last inbox of its name.
+/// The subjects for one session's replies. Inboxes of the same name share a topic, which ends with the last of them.
 #[derive(Debug)]
 pub struct Inbox {
     node: Node,

@@ -97,7 +97,7 @@ layout! {
 }
 
 layout! {
-    /// The first block of a snapshot: its header, and the number of entries of later versions.
+    /// The header of a snapshot, extended by the number of entries of kinds that later versions added.
     #[derive(Debug, Clone)]
     pub struct HeadAhead {
         pub head: SnapshotHeader,
@@ -112,7 +112,7 @@ layout! {
 }
 
 layout! {
-    /// The head of a state that was restored from a backup.
+    /// The header of a snapshot of a restored state, extended by the lowest generations of new ids.
     #[derive(Debug, Clone)]
     pub struct HeadRestored {
         pub head: WithLaterFields<HeadAhead>,

@@ -111,7 +111,7 @@ impl SubscribeOptions {
     }
 }
 
-/// Where a subscriber continues that found an error in its copy of a state.
+/// The point at which a subscriber continues after it found an error in its copy of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {
     /// After this position, up to which the subscriber has everything.
