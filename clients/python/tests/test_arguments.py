@@ -142,7 +142,7 @@ TOPIC_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "text"), TOPIC_OPTIONS)
-def test_topic_options_are_checked_before_the_call(
+def test_invalid_topic_options_create_no_topic(
     url: str, topic: str, options: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
     both(url, options, lambda client, given: client.create_topic(topic, **given), kind, text)
@@ -150,7 +150,7 @@ def test_topic_options_are_checked_before_the_call(
         client.describe(topic)
 
 
-def test_options_of_a_work_group_are_checked(url: str, topic: str) -> None:
+def test_invalid_work_group_options_are_refused(url: str, topic: str) -> None:
     async def begin(client: dunlin.aio.AsyncClient, **options: Any) -> None:
         await client.work(topic, "g", **options)
 
@@ -206,7 +206,7 @@ TASKS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "text"), TASKS)
-def test_task_options_are_refused_by_name(
+def test_invalid_task_options_are_refused_by_name(
     client: dunlin.Client, options: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
     refused(options, lambda: client.tasks.submit("t", **{"kind": "k", **options}), kind, text)
@@ -285,7 +285,7 @@ WORKERS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "text"), WORKERS)
-def test_worker_options_are_refused_when_it_is_made(options: dict[str, Any], kind: type[Exception], text: str) -> None:
+def test_invalid_worker_options_are_refused_at_construction(options: dict[str, Any], kind: type[Exception], text: str) -> None:
     refused(options, lambda: dunlin.Worker(**options), kind, text)
     assert SLOTS_MAX == 10_000
 

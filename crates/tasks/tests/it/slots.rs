@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn repeated_rounds_give_each_shard_its_due_slots(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
+    fn each_shard_gets_its_due_slots_within_a_bounded_error(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
         let shards = rounds[0].0.len();
         let (mut dealer, mut owed) = (SlotApportioner::default(), vec![0.0; shards]);
         for (wants, slots) in rounds.iter().filter(|(wants, _)| wants.len() == shards) {

@@ -445,7 +445,7 @@ fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
 }
 
 #[test]
-fn subscriber_of_an_older_epoch_does_not_count_as_ahead() {
+fn resuming_an_older_epoch_gives_all_records_or_a_gap() {
     let (owner, mirror, mut newest) = fed_from_the_middle();
     let ninth_of_the_first = from(Start::After(Position { epoch: 1, seq: 9 }));
     let all = ["1 after 9 of None becomes 8-1", "8-1 a", "8-2 b", "8-3 c"];
