@@ -63,7 +63,7 @@ KEY_CALLS: list[tuple[str, Call]] = [
 
 
 @pytest.mark.parametrize(("name", "call"), KEY_CALLS)
-def test_keys_and_values_other_than_text_and_bytes_are_type_errors(url: str, name: str, call: Call) -> None:
+def test_keys_and_values_must_be_text_or_bytes(url: str, name: str, call: Call) -> None:
     for given in NOT_BYTES:
         expected = f"{name}={given!r}: expected str, bytes, bytearray or memoryview, not {type(given).__name__}"
         both(url, given, call, TypeError, expected)

@@ -15,7 +15,7 @@ struct Owner {
     topic: Arc<Topic>,
     until_ns: AtomicU64,
     tickets: AtomicU64,
-    outcomes: Mutex<HashMap<u64, StoredState>>,
+    outcomes: Mutex<HashMap<u64, AckProgress>>,
     /// The test's upstream starts no feed by itself.
     is_full: AtomicBool,
 }
@@ -47,15 +47,15 @@ impl Upstream for Owner {
         let append =
             BatchAppend { run, partition, mark, expect_last, claim: None, evict: false, relayed: true };
         let outcome = match self.topic.append_run(MANUAL.now_ns(), append) {
-            Ok(receipt) => StoredState::Answered(receipt),
-            Err(refused) => StoredState::Failed(refused),
+            Ok(receipt) => AckProgress::Answered(receipt),
+            Err(refused) => AckProgress::Failed(refused),
         };
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         self.outcomes.lock().unwrap().insert(ticket, outcome);
         Ok(ticket)
     }
 
-    fn outcome(&self, ticket: u64, _waiter: &Arc<Waiter>, _token: u32) -> StoredState {
+    fn outcome(&self, ticket: u64, _waiter: &Arc<Waiter>, _token: u32) -> AckProgress {
         self.outcomes.lock().unwrap().remove(&ticket).unwrap()
     }
 

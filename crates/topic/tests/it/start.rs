@@ -93,7 +93,7 @@ fn start_by_time_selects_the_first_record_not_older() {
 }
 
 #[test]
-fn resumed_older_epoch_reports_no_invented_last_record() {
+fn resuming_an_older_epoch_reports_its_last_record_as_unknown() {
     let topic = std::sync::Arc::new(
         Topic::new("t", std::sync::Arc::new(config(64 << 10)), &budget(), MANUAL, 7).unwrap(),
     );

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_rows_do_not_change_the_book() {
+    fn rows_that_close_a_recording_do_not_change_the_book() {
         let mut oracle = Oracle::of(RecordingFormat::Bitstamp);
         for row in
             ["9,1,2,100.5,0.5,created,bid", "8,1,2,100.5,0.25,created,bid", "9,3,3,100.5,0.5,deleted,bid"]

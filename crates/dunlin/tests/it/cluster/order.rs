@@ -1,7 +1,7 @@
 //! Order of one publisher's records while their topic moves: an earlier record stays first, even if it was on its way
 //! to the previous owner.
 
-use dunlin::topic::{AckLevel, Draft, Meta, Payload, Receipt, StoredState};
+use dunlin::topic::{AckLevel, AckProgress, Draft, Meta, Payload, Receipt};
 
 use super::*;
 
@@ -48,9 +48,9 @@ fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String>
     for receipt in receipts.iter().filter(|receipt| receipt.acknowledged == AckLevel::ByOwner) {
         until("the outcome arrives", || {
             match log.await_stored(receipt.position, AckLevel::ByOwner, &waiter, 0) {
-                StoredState::Waiting => false,
+                AckProgress::Waiting => false,
                 outcome => {
-                    assert!(matches!(outcome, StoredState::Answered(_)), "{outcome:?}");
+                    assert!(matches!(outcome, AckProgress::Answered(_)), "{outcome:?}");
                     true
                 }
             }

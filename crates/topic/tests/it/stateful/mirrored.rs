@@ -22,8 +22,8 @@ impl Upstream for Elsewhere {
         Err(PublishError::OwnerAway("nothing is handed on".to_owned()))
     }
 
-    fn outcome(&self, _: u64, _: &Arc<Waiter>, _: u32) -> StoredState {
-        StoredState::Failed(PublishError::Closed)
+    fn outcome(&self, _: u64, _: &Arc<Waiter>, _: u32) -> AckProgress {
+        AckProgress::Failed(PublishError::Closed)
     }
 
     fn leave(&self, _: &Arc<Waiter>) {}
