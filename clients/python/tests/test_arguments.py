@@ -285,7 +285,9 @@ WORKERS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "text"), WORKERS)
-def test_invalid_worker_options_are_refused_at_construction(options: dict[str, Any], kind: type[Exception], text: str) -> None:
+def test_invalid_worker_options_are_refused_at_construction(
+    options: dict[str, Any], kind: type[Exception], text: str
+) -> None:
     refused(options, lambda: dunlin.Worker(**options), kind, text)
     assert SLOTS_MAX == 10_000
 
