@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_belongs_to_the_folder_it_lies_in() {
+    fn changed_file_counts_only_for_the_folder_that_contains_it() {
         assert!(holds_any("crates/topic", &["README.md", "crates/topic/src/log.rs"]));
         assert!(!holds_any("crates/topic", &["crates/topics/src/log.rs", "crates/topic"]));
     }

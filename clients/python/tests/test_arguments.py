@@ -63,14 +63,14 @@ KEY_CALLS: list[tuple[str, Call]] = [
 
 
 @pytest.mark.parametrize(("name", "call"), KEY_CALLS)
-def test_keys_and_values_other_than_text_and_bytes_are_type_errors(url: str, name: str, call: Call) -> None:
+def test_keys_and_values_must_be_text_or_bytes(url: str, name: str, call: Call) -> None:
     for given in NOT_BYTES:
         expected = f"{name}={given!r}: expected str, bytes, bytearray or memoryview, not {type(given).__name__}"
         both(url, given, call, TypeError, expected)
     both(url, "\ud800", call, ValueError, f"{name}='\\ud800': UTF-8 cannot encode")
 
 
-def test_refused_values_store_nothing_and_buffers_are_stored(client: dunlin.Client, topic: str) -> None:
+def test_kv_put_stores_text_and_buffers_but_no_refused_value(client: dunlin.Client, topic: str) -> None:
     with pytest.raises(TypeError):
         client.kv.put(topic, 100)  # type: ignore[arg-type]
     assert client.kv.get(topic) is None
@@ -80,7 +80,7 @@ def test_refused_values_store_nothing_and_buffers_are_stored(client: dunlin.Clie
         assert entry is not None and entry.value == "é".encode()
 
 
-def test_other_byte_arguments_than_those_of_keys_are_type_errors(client: dunlin.Client, url: str, topic: str) -> None:
+def test_invalid_record_keys_and_credentials_are_type_errors(client: dunlin.Client, url: str, topic: str) -> None:
     client.create_topic(topic, reducer="last")
     client.publish(topic, b"value", key=b"\1\2\3")
     with client.table(topic) as table:
@@ -111,7 +111,7 @@ KEY_VALUES: list[tuple[Any, Call, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("given", "call", "kind", "text"), KEY_VALUES)
-def test_numbers_and_steps_of_key_calls_are_checked(
+def test_invalid_arguments_of_key_calls_are_refused(
     url: str, given: Any, call: Call, kind: type[Exception], text: str
 ) -> None:
     both(url, given, call, kind, text)
@@ -142,7 +142,7 @@ TOPIC_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "text"), TOPIC_OPTIONS)
-def test_topic_options_are_checked_before_the_call(
+def test_invalid_topic_options_create_no_topic(
     url: str, topic: str, options: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
     both(url, options, lambda client, given: client.create_topic(topic, **given), kind, text)
@@ -150,7 +150,7 @@ def test_topic_options_are_checked_before_the_call(
         client.describe(topic)
 
 
-def test_options_of_a_work_group_are_checked(url: str, topic: str) -> None:
+def test_invalid_work_group_options_are_refused(url: str, topic: str) -> None:
     async def begin(client: dunlin.aio.AsyncClient, **options: Any) -> None:
         await client.work(topic, "g", **options)
 
@@ -178,7 +178,7 @@ TIMEOUTS: list[Call] = [
 
 
 @pytest.mark.parametrize("call", TIMEOUTS)
-def test_timeouts_of_no_length_are_value_errors(client: dunlin.Client, call: Call) -> None:
+def test_infinite_nan_or_too_long_timeouts_are_refused(client: dunlin.Client, call: Call) -> None:
     client.create_topic("feed", reducer="book", exist_ok=True)
     for given in (NAN, INF, 1e308, 2**2000):
         refused(given, lambda given=given: call(client, given), ValueError, " is not up to 8,589,934,592 seconds")  # type: ignore[misc]
@@ -206,7 +206,7 @@ TASKS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "text"), TASKS)
-def test_task_options_are_refused_by_name(
+def test_invalid_task_options_are_refused_by_name(
     client: dunlin.Client, options: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
     refused(options, lambda: client.tasks.submit("t", **{"kind": "k", **options}), kind, text)
@@ -227,7 +227,7 @@ def test_wrong_ids_tasks_and_counts_are_refused_by_name(client: dunlin.Client) -
     refused(-1, lambda: client.world("w").command(-1, kind=1), ValueError, "entity=-1 is not a whole number")
 
 
-def test_limits_that_limit_nothing_or_everything_are_value_errors(client: dunlin.Client) -> None:
+def test_empty_zero_or_duplicate_limits_are_refused(client: dunlin.Client) -> None:
     refused(0, lambda: Limit("kind", running=0), ValueError, "running=0 is not a whole number from 1")
     refused(None, lambda: Limit("kind"), ValueError, "Limit('kind') limits nothing")
     for rate in ((0, 1.0, 1), (1, 0.0, 1), (1, NAN, 1), (1, INF, 1), (1, 1.0, 0)):
@@ -285,12 +285,14 @@ WORKERS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "kind", "text"), WORKERS)
-def test_worker_options_are_refused_when_it_is_made(options: dict[str, Any], kind: type[Exception], text: str) -> None:
+def test_invalid_worker_options_are_refused_at_construction(
+    options: dict[str, Any], kind: type[Exception], text: str
+) -> None:
     refused(options, lambda: dunlin.Worker(**options), kind, text)
     assert SLOTS_MAX == 10_000
 
 
-def test_worker_without_enough_threads_ends_those_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_that_lacks_threads_ends_the_started_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[threading.Thread] = []
     start = threading.Thread.start
 

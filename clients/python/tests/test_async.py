@@ -185,7 +185,7 @@ def test_async_errors_equal_those_of_the_blocking_client(url: str) -> None:
     run(program())
 
 
-def test_pending_requests_do_not_block_replies_of_the_same_client(url: str, topic: str) -> None:
+def test_pending_requests_do_not_block_replies_of_the_client(url: str, topic: str) -> None:
     async def echo_by_itself() -> None:
         async with dunlin.aio.connect(url) as client, client.subscribe(topic) as requests:
 

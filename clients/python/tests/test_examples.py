@@ -79,7 +79,7 @@ class AwayClient:
         return self.inner.publish(record, **options)  # type: ignore[arg-type]
 
 
-def test_feed_handler_publishes_the_whole_book_once_the_owner_is_back(client: dunlin.Client, topic: str) -> None:
+def test_feed_handler_republishes_its_book_after_an_owner_outage(client: dunlin.Client, topic: str) -> None:
     (program,) = re.findall(r"^```python\n(.*?)^```", FEEDS.read_text(), re.M | re.S)
     names: dict[str, Any] = {}
     exec(program, names)

@@ -142,7 +142,7 @@ def test_watch_reports_that_revisions_restarted(brittle_node: Node) -> None:
                 break
 
 
-def test_client_renews_a_lease_whose_end_removes_its_keys(client: dunlin.Client, topic: str) -> None:
+def test_lease_is_renewed_and_its_keys_end_with_it(client: dunlin.Client, topic: str) -> None:
     with client.kv.lease(1.0) as lease:
         client.kv.put(topic, "here", lease=lease)
         # Several times the time to live.

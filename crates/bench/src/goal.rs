@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn expected_small_message_rate_ignores_faster_raw_sockets() {
+    fn peer_with_a_fixed_expected_rate_is_fair_on_fast_sockets() {
         let small = PeerFigure { rises_with_the_floor: false, ..KNOWN };
         for (known, unfair) in [(KNOWN, true), (small, false)] {
             let mut rows = rows(&[(OURS, 9e6), (PEER, 4.4e6), (FLOOR, 12e9)]);

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn known_case_prints_one_line_per_point() {
+    fn case_with_a_layout_prints_one_line_per_point() {
         let tables = tables(SPOT, &rows("throughput"));
         assert_eq!(tables.len(), 1);
         let text = tables[0].text(false);

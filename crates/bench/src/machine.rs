@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_cores_and_memory() {
+    fn machine_description_has_cores_memory_and_kernel() {
         let machine = MachineDescription::current();
         assert!(machine.cores >= 1);
         assert!(machine.memory_bytes > 1 << 20);

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn pattern_fits_a_row_with_more_parameters() {
+    fn row_pattern_ignores_parameters_that_it_does_not_name() {
         let pattern = RowPattern {
             target: "dunlin",
             case: "throughput",

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn each_known_spot_figure_has_one_peer_and_one_baseline() {
+    fn each_known_spot_figure_matches_one_peer_and_baseline_row() {
         for known in reference::KNOWN {
             assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
             assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_and_a_pipe_gets_no_colour() {
+    fn table_columns_are_aligned_without_colour_in_a_pipe() {
         let text = table().text(false);
         assert_eq!(
             text,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn terminal_gets_colour() {
+    fn table_in_a_terminal_has_colour() {
         assert!(table().text(true).contains("\x1b[32mdunlin"));
     }
 

@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_batch_keeps_its_number_until_the_log_refuses_it() {
+    fn batch_of_unknown_outcome_keeps_its_number_until_refused() {
         let mut lane = PublishLane::new(0);
         let sent = send(&mut lane, &[b"a"]);
         lane.refused(1, BatchOutcome::Unknown, None);

@@ -91,7 +91,7 @@ layout! {
 }
 
 layout! {
-    /// The tenant for which a lease counts.
+    /// The tenant for which a lease counts, in a snapshot.
     pub struct LeaseTenantEntry {
         pub lease: u64,
         pub tenant: Value,

@@ -15,7 +15,7 @@ use crate::node::Node;
 /// The first token of every inbox.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 
-/// The subjects of one session's replies. Their topic exists from the first use to the last inbox of its name.
+/// The subjects for one session's replies. Inboxes of the same name share a topic, which ends with the last of them.
 #[derive(Debug)]
 pub struct Inbox {
     node: Node,
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inbox_with_custom_prefix_needs_two_tokens_before_the_last() {
+    fn reply_subject_with_two_leading_tokens_can_be_an_inbox() {
         assert_eq!(Inbox::patterns_of("acme.reply.1").unwrap(), ["acme.reply.*", "acme.reply.1"]);
         for other in ["orders.eu", "orders", "$SRV.a.b", "_INBOX.a.b"] {
             assert!(Inbox::patterns_of(other).is_none(), "{other}");

@@ -445,7 +445,7 @@ mod tests {
     use crate::node::Node;
 
     #[test]
-    fn only_lists_that_a_new_log_joins_are_entered() {
+    fn new_log_is_announced_only_to_lists_with_a_matching_pattern() {
         let node = Node::start(Config::default()).unwrap();
         let arrivals = Arc::new(NewLogArrivals::default());
         let listed = |text: &str, number: u32| {

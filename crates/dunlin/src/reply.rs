@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use dunlin_topic::frame::Frame;
 use dunlin_topic::{
-    BatchAppend, Budget, Charge, CheckedBatch, Clock, ForwardedBatch, Log, LogName, Pattern, PublishError,
-    Start, StoredState, Subject, Topic, Upstream, Waiter,
+    AckProgress, BatchAppend, Budget, Charge, CheckedBatch, Clock, ForwardedBatch, Log, LogName, Pattern,
+    PublishError, Start, Subject, Topic, Upstream, Waiter,
 };
 
 use crate::clock::{CLOCK, STEADY, now_ns, steady_ns};
@@ -332,7 +332,7 @@ impl Upstream for ReplyTopic {
         }
     }
 
-    fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
+    fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
         match &self.place {
             ReplyTarget::Here(_) => self.tickets.outcome(ticket, waiter, token),
             ReplyTarget::Elsewhere(inbox) => inbox.upstream.outcome(ticket, waiter, token),

@@ -1,7 +1,8 @@
 //! Bounds of this crate's states.
 
-/// Limits of one state: an order book, or the last value of each key. An append that exceeds a limit is refused
-/// as a whole.
+/// Limits of one state: an order book, or the last value of each key.
+///
+/// An append that exceeds a limit is refused as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedLimits {
     /// Maximum number of price levels on one side of a book.

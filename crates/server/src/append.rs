@@ -9,8 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use dunlin::topic::{
-    AckLevel, BatchAppend, CheckedBatch, Log, OnFull, Position, ProducerMark, PublishError, Receipt,
-    StateClaim, StoredState, Topic, Waiter,
+    AckLevel, AckProgress, BatchAppend, CheckedBatch, Log, OnFull, Position, ProducerMark, PublishError,
+    Receipt, StateClaim, Topic, Waiter,
 };
 use dunlin::{Node, now_ns};
 
@@ -117,10 +117,10 @@ pub(crate) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Resul
     let reached = async {
         loop {
             match log.await_stored(receipt.position, receipt.acknowledged, &waiting.waiter, STORED) {
-                StoredState::Reached => return Ok(*receipt),
-                StoredState::Answered(receipt) => return Ok(receipt),
-                StoredState::Failed(error) => return Err(error),
-                StoredState::Waiting => notified(&waiting.waiter).await,
+                AckProgress::Reached => return Ok(*receipt),
+                AckProgress::Answered(receipt) => return Ok(receipt),
+                AckProgress::Failed(error) => return Err(error),
+                AckProgress::Waiting => notified(&waiting.waiter).await,
             }
         }
     };

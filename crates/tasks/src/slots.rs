@@ -84,7 +84,7 @@ impl SlotApportioner {
     }
 }
 
-/// The slots of a worker, divided among shards. For a worker of a single shard, all its slots count as one.
+/// The slots of a worker, and their division among the shards of the task scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerSlots {
     /// Number of slots.

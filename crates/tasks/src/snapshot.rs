@@ -97,9 +97,9 @@ layout! {
 }
 
 layout! {
-    /// The first block of a snapshot: its header, and the number of entries of later versions.
+    /// The header of a snapshot, extended by the number of entries of kinds that later versions added.
     #[derive(Debug, Clone)]
-    pub struct HeadAhead {
+    pub struct ExtendedSnapshotHeader {
         pub head: SnapshotHeader,
         /// Workers that may hold tasks ahead.
         pub ahead: u32,
@@ -112,10 +112,10 @@ layout! {
 }
 
 layout! {
-    /// The head of a state that was restored from a backup.
+    /// The header of a snapshot of a restored state, extended by the lowest generations of new ids.
     #[derive(Debug, Clone)]
-    pub struct HeadRestored {
-        pub head: WithLaterFields<HeadAhead>,
+    pub struct RestoredSnapshotHeader {
+        pub head: WithLaterFields<ExtendedSnapshotHeader>,
         /// Lowest generations of new tasks and workers.
         pub generations_min: [u32; 2],
     }
@@ -170,11 +170,12 @@ impl Frozen {
     pub fn write<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
         let (needs, traits) = (needs(state).count() as u32, traits(state).count() as u32);
-        let head = HeadAhead { head: self.head(), ahead: state.ahead.len() as u32, needs, traits };
+        let head =
+            ExtendedSnapshotHeader { head: self.head(), ahead: state.ahead.len() as u32, needs, traits };
         let generations_min = [state.tasks.generation_min(), state.workers.generation_min()];
         match (head.has_later_fields(), head.ahead) {
             _ if generations_min != [0; 2] => {
-                let head = HeadRestored { head: WithLaterFields(head), generations_min };
+                let head = RestoredSnapshotHeader { head: WithLaterFields(head), generations_min };
                 write_all(HEAD_AHEAD, std::iter::once(head), &mut take)?;
             }
             (true, _) => write_all(HEAD_AHEAD, std::iter::once(WithLaterFields(head)), &mut take)?,

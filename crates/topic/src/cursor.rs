@@ -50,7 +50,7 @@ enum Hint {
     MergedRecord(Box<MergedRecord>),
 }
 
-/// When a registered subscriber has consumed a record: on reading the next, or on an explicit call.
+/// Whether a registered subscriber consumes a record by reading the next one, or by an explicit call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsumeMode {
     /// Reading a record consumes all records before it.

@@ -58,8 +58,8 @@ pub use limits::LogLimits;
 #[cfg(not(loom))]
 pub use lock::{ShortGuard, ShortLock};
 pub use log::{
-    BATCH_BYTES_MAX, FeedError, Log, LogInfo, LossCounters, ProducerMark, StagedBatch, StagedProducer,
-    StagedRecords, StateInfo, StoredInfo, StoredState,
+    AckProgress, BATCH_BYTES_MAX, FeedError, Log, LogInfo, LossCounters, ProducerMark, StagedBatch,
+    StagedProducer, StagedRecords, StateInfo, StoredInfo,
 };
 pub use memory::{Budget, BudgetSpent, Charge};
 pub use pattern_index::PatternIndex;

@@ -58,7 +58,7 @@ use stateful::ReducerState;
 pub use stateful::StateInfo;
 pub(crate) use stateful::{CatchUp, CatchUpRequest, MergedRecord, Visibility};
 use stored::DiskProgress;
-pub use stored::{StoredInfo, StoredState};
+pub use stored::{AckProgress, StoredInfo};
 
 /// Number of logs that this process has created.
 static LOGS: AtomicU64 = AtomicU64::new(0);

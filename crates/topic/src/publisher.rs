@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::claim::StateClaim;
 use crate::config::{OnFull, saturating_ns};
-use crate::log::{AppendOptions, AppendOutcome, Log, ProducerMark, StoredState};
+use crate::log::{AckProgress, AppendOptions, AppendOutcome, Log, ProducerMark};
 use crate::publish::{AckLevel, Draft, Publish, PublishError, Receipt};
 use crate::spinning::SPIN_US_DEFAULT;
 use crate::topic::{PublisherRegistration, Topic};
@@ -355,13 +355,13 @@ impl Publisher {
         log.help_store();
         loop {
             match log.await_stored(at, level, waiter, Waiter::ROOM) {
-                StoredState::Reached => {
+                AckProgress::Reached => {
                     self.claims.get(usize::from(partition)).inspect(|claim| claim.acknowledged(at));
                     return Ok(receipt);
                 }
-                StoredState::Answered(receipt) => return Ok(receipt),
-                StoredState::Failed(error) => return Err(self.refused(usize::from(partition), error)),
-                StoredState::Waiting => {}
+                AckProgress::Answered(receipt) => return Ok(receipt),
+                AckProgress::Failed(error) => return Err(self.refused(usize::from(partition), error)),
+                AckProgress::Waiting => {}
             }
             let now_ns = log.clock.now_ns();
             if now_ns >= deadline_ns {
@@ -380,16 +380,16 @@ impl Publisher {
         let waiter = self.waiter.get_or_insert_with(Waiter::new);
         loop {
             match log.await_stored(at, level, waiter, Waiter::ROOM) {
-                StoredState::Reached => {
+                AckProgress::Reached => {
                     self.claims.get(usize::from(partition)).inspect(|claim| claim.acknowledged(at));
                     return Poll::Ready(Ok(receipt));
                 }
-                StoredState::Answered(receipt) => return Poll::Ready(Ok(receipt)),
-                StoredState::Failed(error) => {
+                AckProgress::Answered(receipt) => return Poll::Ready(Ok(receipt)),
+                AckProgress::Failed(error) => {
                     return Poll::Ready(Err(self.refused(usize::from(partition), error)));
                 }
-                StoredState::Waiting if waiter.set_waker(waker) => return Poll::Pending,
-                StoredState::Waiting => drop(waiter.take_ready(|_| ())),
+                AckProgress::Waiting if waiter.set_waker(waker) => return Poll::Pending,
+                AckProgress::Waiting => drop(waiter.take_ready(|_| ())),
             }
         }
     }

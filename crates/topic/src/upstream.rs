@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::claim::StateClaim;
 use crate::config::Clock;
-use crate::log::{Log, ProducerMark, StoredState};
+use crate::log::{AckProgress, Log, ProducerMark};
 use crate::publish::PublishError;
 use crate::subscribe::Start;
 use crate::wake::Waiter;
@@ -31,9 +31,9 @@ pub trait Upstream: Send + Sync + Debug {
     /// [`PublishError::OwnerBehind`] if too many bytes have no response yet.
     fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError>;
 
-    /// The outcome of a batch: [`StoredState::Answered`] once, then the ticket is forgotten. Until then, notifies
+    /// The outcome of a batch: [`AckProgress::Answered`] once, then the ticket is forgotten. Until then, notifies
     /// `waiter` of `token` when another call is worthwhile.
-    fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState;
+    fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress;
 
     /// Forgets a waiter for outcomes and room.
     fn leave(&self, waiter: &Arc<Waiter>);

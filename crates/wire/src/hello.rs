@@ -47,7 +47,7 @@ layout! {
 }
 
 layout! {
-    /// Messages PING and PONG: a number, and its repetition in the reply.
+    /// Messages PING and PONG: PING contains a number, and PONG repeats it.
     pub struct Ping {
         /// The number to repeat.
         pub token: u64,

@@ -36,7 +36,7 @@ layout! {
 }
 
 layout! {
-    /// Message EXPECT_TOPIC: what a publisher that opens again expects of its topic. Since version 4.
+    /// Message EXPECT_TOPIC: the records that a topic must still have when a publisher opens again. Since version 4.
     /// EXPECT_TOPIC precedes OPEN_PUBLISHER of a reused number. A node that forwards a batch sends EXPECT_TOPIC before
     /// PUBLISH of an open number, for the batch's publisher.
     pub struct ExpectTopic<'a> {

@@ -46,7 +46,7 @@ layout! {
 }
 
 layout! {
-    /// Message CHECKSUM: a state's checksum after a record, up to which the subscriber received everything.
+    /// Message CHECKSUM: the checksum that a subscriber's state must have after a given record.
     pub struct Checksum {
         /// The channel.
         pub channel: u32,

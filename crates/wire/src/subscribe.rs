@@ -155,7 +155,7 @@ layout! {
 }
 
 layout! {
-    /// Message SUBSCRIBED: all logs of a subscription that exist were announced.
+    /// Message SUBSCRIBED: a subscription has begun, and its existing logs were announced by LOG messages.
     pub struct Subscribed {
         /// The subscription.
         pub subscription: u32,
@@ -217,7 +217,7 @@ layout! {
 }
 
 layout! {
-    /// Message ADVANCE: no record up to a position is for this subscriber.
+    /// Message ADVANCE: the log has no record for this subscriber up to a position.
     pub struct Advance {
         /// The channel.
         pub channel: u32,
@@ -237,7 +237,7 @@ layout! {
 }
 
 layout! {
-    /// Message HEARTBEAT: the positions that the subscriber has reached, because messages arrive in order.
+    /// Message HEARTBEAT: the positions up to which the node has sent records, so that a subscriber detects lost ones.
     pub struct Heartbeat<'a> {
         /// The last sent position of each channel with RUN, GAP or ADVANCE since the last heartbeat.
         pub channels: List<'a, ChannelPosition>,

@@ -77,23 +77,23 @@ fn await_readers(client: &Client, readers: u64) {
 }
 
 #[test]
-fn crowd_of_a_killed_node_is_in_sync_within_ten_seconds() {
+fn clients_of_a_killed_node_are_in_sync_within_ten_seconds() {
     kill_the_node_of_a_crowd(200);
 }
 
 #[test]
-fn crowd_with_reset_connections_leaves_no_dead_sessions() {
+fn clients_with_reset_connections_leave_no_dead_sessions() {
     reset_the_connections_of_a_crowd(100);
 }
 
 mod long {
     #[test]
-    fn crowd_of_a_killed_node_is_in_sync_within_ten_seconds() {
+    fn clients_of_a_killed_node_are_in_sync_within_ten_seconds() {
         super::kill_the_node_of_a_crowd(1_000);
     }
 
     #[test]
-    fn crowd_with_reset_connections_leaves_no_dead_sessions() {
+    fn clients_with_reset_connections_leave_no_dead_sessions() {
         super::reset_the_connections_of_a_crowd(500);
     }
 }

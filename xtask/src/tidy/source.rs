@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn names_used_in_test_code_are_not_listed() {
         let source = "#[cfg(test)] mod model;\n#[cfg(all(test, loom))]\n#[allow(x)]\nmod a { use std::fs; }\n\
-                      #[test] fn file_is_read() { std::fs::read() }\n#[cfg(not(test))] fn product() {}";
+                      #[test] fn deleted_file_cannot_be_read() { std::fs::read() }\n#[cfg(not(test))] fn product() {}";
         let names = names(source).unwrap();
         assert_eq!(names.test_modules, ["model"]);
         let fs = names.used.iter().find(|(_, path)| path.contains("fs"));

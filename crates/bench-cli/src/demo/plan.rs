@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn demo_plans_read_every_topic_and_the_short_one_slowly() {
+    fn demo_plans_cover_every_topic_and_include_a_slow_reader() {
         let all = ["market.a", SHORT_OF, SHORT_TOPIC];
         let readers = |topic: &str| {
             PLANS.iter().filter(|plan| plan.topics(all.into_iter()).iter().any(|t| t == topic)).count()

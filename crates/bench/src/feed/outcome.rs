@@ -8,7 +8,7 @@ use crate::feed::source::SourceTotals;
 use crate::feed::tally::DeliveryTally;
 use crate::point::RunSample;
 
-/// The results of one run of suite `feed`: what subscribers received, and what was due.
+/// The results of one run of suite `feed`: the updates that subscribers received, and the updates that were due.
 #[derive(Clone, Debug)]
 pub struct FeedFigures {
     /// Totals of all subscribers.

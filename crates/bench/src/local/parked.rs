@@ -91,7 +91,7 @@ async fn read(mut sleeper: Subscriber, records: u64, seen: Arc<AtomicU64>) -> Re
 #[cfg(test)]
 mod tests {
     #[test]
-    fn all_sleepers_read_all_records() {
+    fn parked_subscribers_all_read_all_records() {
         assert!(super::measure(20, 10).unwrap().get("p99_ns").unwrap() > 0.0);
     }
 }

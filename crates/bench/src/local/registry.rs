@@ -23,7 +23,7 @@ pub fn measure(topics: usize, lookups: usize) -> Result<RunSample> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_topic_is_found() {
+    fn topic_lookups_are_measured() {
         assert!(super::measure(100, 1_000).unwrap().get("lookup_ns").unwrap() > 0.0);
     }
 }

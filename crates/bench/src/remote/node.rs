@@ -79,7 +79,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process: one that this program starts, or, for [`NodeTask::Serve`], the one of `--url`.
+/// A node in another process: this program started it, or it is the running node of `--url`.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,

@@ -64,6 +64,7 @@ pub struct PlanArguments {
     pub prices: Option<PathBuf>,
 }
 
+/// Arguments of `dunlin scale recommend`, which recommends machines and a number of workers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn publisher_that_is_gone_is_named_with_the_age_of_the_state() {
+    fn publisher_status_text_has_the_age_of_the_newest_record() {
         let log = Arc::new(LogName { topic: "md".into(), subject_prefix: "md".into(), partition: 0 });
         let (since_ns, last_append_ns) = (7_000_000_000, Some(5_500_000_000));
         let gone = Publishers { log, connected: false, since_ns, last_append_ns };

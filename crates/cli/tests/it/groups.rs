@@ -66,7 +66,7 @@ fn subscription_list_counts_a_group_as_one() {
 }
 
 #[test]
-fn member_with_a_count_leaves_other_records_to_the_group() {
+fn member_takes_no_more_records_than_its_count_option() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one", "two", "three", "four"]).done();
     let take = |count: &str| {
@@ -151,7 +151,7 @@ fn ctrl_c_ends_a_sleeping_member_without_counting_an_attempt() {
 }
 
 #[test]
-fn group_has_one_topic_and_one_kind() {
+fn group_of_several_topics_or_another_kind_is_refused() {
     let node = Node::start();
     let wild = node.run(&["sub", "jobs.*", "--group", "crew"]);
     assert_eq!(wild.code, Some(1));

@@ -50,7 +50,7 @@ fn records_come_in_order_with_position_and_subject() {
 }
 
 #[test]
-fn unannounced_hole_is_a_gap() {
+fn missing_sequence_numbers_without_a_notice_are_a_gap() {
     let told = told(|link| {
         link.run(2, 10, 11, &["a"]);
         link.run(2, 15, 16, &["end"]);
@@ -88,7 +88,7 @@ fn gap_message_is_extended_to_earlier_missing_records() {
 }
 
 #[test]
-fn heartbeat_reveals_a_lost_tail() {
+fn heartbeat_reveals_lost_last_records() {
     let told = told(|link| {
         link.run(2, 10, 11, &["a"]);
         let channels = [ChannelPosition { channel: 1, position: at(2, 11) }];
@@ -129,7 +129,7 @@ fn replaced_owner_is_ignored_after_an_epoch_change() {
 }
 
 #[test]
-fn unannounced_epoch_change_is_delivered() {
+fn new_epoch_without_a_notice_is_reported_to_the_subscriber() {
     let told = told(|link| link.run(5, 0, 1, &["end"]));
     assert_eq!(told, ["epoch 2-10 None 5-1", "5-1 end"]);
 }

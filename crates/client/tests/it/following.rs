@@ -36,7 +36,7 @@ fn expect_follow(link: &mut Link) {
 }
 
 #[test]
-fn merged_record_covers_the_whole_gap_before_it() {
+fn merged_record_after_a_gap_starts_at_the_last_read_record() {
     let (client, node) = Peer::serve(|_, mut link| {
         expect_follow(&mut link);
         link.accept_subscription(at(2, 10));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 use dunlin_topic::{
-    BatchAppend, CheckedBatch, Position, ProducerMark, PublishError, Receipt, StateClaim, StoredState, Topic,
+    AckProgress, BatchAppend, CheckedBatch, Position, ProducerMark, PublishError, Receipt, StateClaim, Topic,
     Waiter,
 };
 
@@ -253,17 +253,17 @@ impl Tickets {
         room.into_iter().for_each(|waiter| waiter.notify(Waiter::ROOM));
     }
 
-    pub(crate) fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
+    pub(crate) fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
         let mut state = self.state();
         if let Some(outcome) = state.settled.remove(&ticket) {
-            return outcome.map_or_else(StoredState::Failed, StoredState::Answered);
+            return outcome.map_or_else(AckProgress::Failed, AckProgress::Answered);
         }
         match state.open.get_mut(&ticket) {
             Some(asking) => {
                 *asking = Some(OutcomeWaiter { waiter: Arc::clone(waiter), token });
-                StoredState::Waiting
+                AckProgress::Waiting
             }
-            None => StoredState::Failed(PublishError::Unknown(
+            None => AckProgress::Failed(PublishError::Unknown(
                 "the connection ended before the outcome was known".to_owned(),
             )),
         }

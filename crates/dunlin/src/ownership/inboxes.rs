@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use dunlin_topic::{Clock, ForwardedBatch, Log, PublishError, Start, StoredState, Topic, Upstream, Waiter};
+use dunlin_topic::{AckProgress, Clock, ForwardedBatch, Log, PublishError, Start, Topic, Upstream, Waiter};
 
 use super::forwarded::{InFlightBatch, Sender, begin_flight};
 use super::housekeeper::PAUSE;
@@ -395,10 +395,10 @@ impl Upstream for InboxRoute {
         Ok(ticket)
     }
 
-    fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
+    fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
         match self.ownership.upgrade() {
             Some(ownership) => ownership.tickets.outcome(ticket, waiter, token),
-            None => StoredState::Failed(PublishError::Closed),
+            None => AckProgress::Failed(PublishError::Closed),
         }
     }
 

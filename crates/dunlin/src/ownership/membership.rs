@@ -393,7 +393,7 @@ mod tests {
 
     /// An owner that answers while the topic moves names the epoch of the next owner.
     #[test]
-    fn group_member_does_not_resume_after_the_next_owners_epoch() {
+    fn member_resumes_after_its_owners_epoch_not_the_next_owners() {
         let member = membership();
         assert!(member.begin_asking(5));
         member.stands(9);
@@ -439,7 +439,7 @@ mod tests {
 
     /// All records of the next owner's epoch are newer than the membership.
     #[test]
-    fn unaccepted_member_starts_after_the_epoch_in_which_it_began() {
+    fn retried_join_starts_after_the_epoch_of_its_first_request() {
         let member = membership();
         assert!(member.begin_asking(3));
         assert_eq!(member.start(), Start::Latest, "the epoch may have older records");

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use dunlin_control::{ControlCommand, ControlReply, OwnerRequest, Placement, TopicKind};
 use dunlin_topic::{
-    Clock, ForwardedBatch, Log, Position, PublishError, Start, StoredState, SubscribeOptions, SubscriberInfo,
+    AckProgress, Clock, ForwardedBatch, Log, Position, PublishError, Start, SubscribeOptions, SubscriberInfo,
     Topic, TopicConfig, Upstream, Waiter,
 };
 
@@ -391,10 +391,10 @@ impl Upstream for Route {
         self.send(run)
     }
 
-    fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
+    fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
         match self.ownership.upgrade() {
             Some(ownership) => ownership.tickets.outcome(ticket, waiter, token),
-            None => StoredState::Failed(PublishError::Closed),
+            None => AckProgress::Failed(PublishError::Closed),
         }
     }
 

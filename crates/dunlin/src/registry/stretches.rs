@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn list_visits_only_names_that_may_match() {
+    fn topic_list_visits_only_names_that_its_patterns_may_match() {
         for (patterns, names) in [
             (">", "a a-b a.b a.b.c a.c ab b.a b.b"),
             ("*.b", "a a-b a.b a.b.c a.c ab b.a b.b"),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_match_both_pattern_lists_are_visited() {
+    fn intersected_pattern_lists_visit_names_that_match_both() {
         for (one, other, names) in
             [(">", "a.>", "a.b a.b.c a.c"), ("a.b.> b.>", "a.> b.b", "a.b.c b.b"), ("a.>", "b.>", "")]
         {

@@ -73,7 +73,7 @@ pub enum HostError {
     },
 }
 
-/// The records and messages that a [`Host`] produces. Send them in this order, records first.
+/// The records and messages that a [`Host`] produces. Send the records before the messages.
 #[derive(Debug, Default)]
 pub struct HostOutput {
     /// Changes of regions that have a standby.

@@ -474,7 +474,7 @@ fn next_numbers(node: &Node) -> [u64; 4] {
 }
 
 #[test]
-fn restored_node_gives_no_lease_token_revision_or_task_again() {
+fn restored_node_reuses_no_lease_token_revision_or_task_id() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, _) = open(&dir);

@@ -133,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn views_are_in_price_order_and_add_up() {
+fn book_levels_are_in_price_order_and_sizes_add_up() {
     let book = book_of(&[
         set(Side::Bid, 100, 1),
         set(Side::Bid, 99, 2),

@@ -126,7 +126,7 @@ fn bitstamp_orders_match_the_counts_of_another_program() {
 /// Later events contradict two orders of the opening. Without these orders, the book is never crossed or
 /// locked at the end of a millisecond; with them, it mostly is.
 #[test]
-fn phantoms_explain_all_crossing_of_the_bitstamp_recording() {
+fn bitstamp_book_without_phantom_orders_is_never_crossed() {
     for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {
         let options = RecordingOptions { evict_phantoms, ..RecordingOptions::default() };
         let (mut orders, mut seq, mut last_ns) = (Orders::new(Default::default()), 0, 0);

@@ -58,7 +58,7 @@ fn schedule_advises_to_sleep_then_spin_then_emit() {
 }
 
 #[test]
-fn dense_schedule_advises_one_short_sleep_of_fixed_length() {
+fn dense_schedule_advises_a_short_sleep_unless_it_spins() {
     let mut schedule = FeedSchedule::new(0, [50_000; 2]).spinning(30_000);
     let mut dense = FeedSchedule::new(0, [50_000; 2]).spinning(u64::MAX);
     for now in (0..10_000_000).step_by(10_000) {

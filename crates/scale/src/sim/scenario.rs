@@ -35,7 +35,7 @@ pub struct SimulationScenario {
     pub warm_up_ms: u64,
 }
 
-/// The run times of simulated tasks, evenly distributed around a mean.
+/// The service time of simulated tasks: how long each runs, evenly distributed around a mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Service {
     /// The mean, µs.

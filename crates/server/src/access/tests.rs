@@ -63,7 +63,7 @@ fn ana(digest: &str, permissions: &str) -> String {
 const NOBODY: &str = "# nobody\n";
 
 #[test]
-fn login_overtaken_by_a_reload_is_refused() {
+fn login_checked_before_a_credential_change_is_refused() {
     let stage = AccessFixture::new("publish = [\">\"]");
     let pending = stage.pending();
     stage.rewrite(&ana(&new_token().unwrap().1, "publish = [\">\"]"));

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn known_user_waits_for_its_own_failures_only() {
+    fn known_user_is_delayed_only_by_its_own_failed_logins() {
         let mut throttle = Throttle::default();
         let from = address("10.0.0.1");
         throttle.succeeded(from, "ana", 0);

@@ -493,7 +493,7 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
 }
 
 #[test]
-fn many_operations_of_one_client_leave_others_their_turns() {
+fn many_operations_of_one_client_do_not_block_others() {
     const SUBSCRIPTIONS: usize = 20_000;
     // All connections share one thread. The watchdog ends the process if the thread stalls for a second.
     let (_node, server) = serve_nats(|_| {});

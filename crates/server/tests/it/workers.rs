@@ -155,7 +155,7 @@ fn warm_worker_process_attaches_after_it_is_called() {
 }
 
 #[test]
-fn warm_pool_drops_dead_unprepared_and_uncalled_workers() {
+fn warm_pool_drops_dead_slow_and_prematurely_attached_workers() {
     let warm =
         |instance| ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: true };
     let failed = |instance| ProviderEvent::Failed { instance, is_capacity: false };

@@ -436,7 +436,7 @@ fn one_of_two_spawns_of_one_id_at_once_is_refused() {
 
 /// The number of a region's entities is unknown while the region has no owner.
 #[test]
-fn spawn_waits_for_regions_without_an_owner() {
+fn spawn_is_refused_while_a_region_has_no_owner() {
     let keys = serve();
     let kv = connect(&keys.1).kv();
     let scene = scene("away", 2, StandbyMode::None);

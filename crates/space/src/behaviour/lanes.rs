@@ -39,8 +39,9 @@ pub struct OtherEntityLanes<const D: usize> {
     pub seen: Lanes,
 }
 
-/// The entities near those that a behaviour moves together. Some of them may be out of sight; see
-/// [`OtherEntityLanes::seen`].
+/// The entities near those that a behaviour moves together.
+///
+/// Some of them may be out of sight; see [`OtherEntityLanes::seen`].
 pub trait NearbyEntityLanes<const D: usize> {
     /// Yields each entity once. For each lane, the entities within sight come in the order of
     /// [`NearbyEntities::each`](super::NearbyEntities::each).

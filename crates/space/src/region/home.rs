@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_rows_are_hidden_and_core_rows_are_owned() {
+    fn core_points_are_held_and_no_neighbour_sees_skipped_rows() {
         for (regions, region) in [(1, 1), (2, 1), (2, 2), (4, 3)] {
             let of = [passed_over::<3>(regions, region), passed_over::<2>(regions, region)];
             let least = 20_000 / regions as usize;
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn held_points_are_owned_and_hidden_points_far_from_borders() {
+    fn held_points_are_own_and_no_neighbour_sees_hidden_points() {
         let (space, plane) = (WorldBox::<3>::cube(100.0).unwrap(), WorldBox::<2>::cube(100.0).unwrap());
         for region in 1..=5 {
             let (held, hidden) = Trial::new(space, 5, region, 1.0).look_at((0..20_000).map(anywhere));

@@ -78,7 +78,7 @@ fn handover_without_standbys_takes_two_messages_each_way() {
 }
 
 #[test]
-fn handover_commits_only_after_both_standbys_know() {
+fn handover_commits_only_after_both_standbys_have_it() {
     let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
     let staged = hear(&mut target, sent(&prepare), &Takes(None), 0);
@@ -163,7 +163,7 @@ fn handover_messages_of_a_replaced_owner_are_ignored() {
 
 /// After the new owner of the source asked, messages of its predecessor come too late.
 #[test]
-fn entity_reported_as_not_taken_is_never_taken() {
+fn late_commit_of_a_transfer_reported_as_not_taken_is_ignored() {
     let (mut source, mut target) = pair(StandbyMode::Required);
     let prepare = offer(&mut source, &[7], 0);
     let (mut heir, _) = source.standby_starts();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{
-    AHEAD, AheadEntry, BUCKETS, BucketEntry, CLASSES, ClassEntry, ENLISTED, EnlistedEntry, HEAD, HEAD_AHEAD,
-    HeadAhead, LANES, NAMES, NEEDS, NeedsEntry, POLICIES, POOLS, PoolEntry, RESERVED, ReservedEntry,
-    SCHEDULES, SnapshotHeader, TASKS, TENANTS, TRAITS, TraitsEntry, WORKERS, counts,
+    AHEAD, AheadEntry, BUCKETS, BucketEntry, CLASSES, ClassEntry, ENLISTED, EnlistedEntry,
+    ExtendedSnapshotHeader, HEAD, HEAD_AHEAD, LANES, NAMES, NEEDS, NeedsEntry, POLICIES, POOLS, PoolEntry,
+    RESERVED, ReservedEntry, SCHEDULES, SnapshotHeader, TASKS, TENANTS, TRAITS, TraitsEntry, WORKERS, counts,
 };
 use crate::error::TaskDecodeError;
 use crate::group::TaskGroup;
@@ -23,7 +23,7 @@ use crate::worker::{ServedSet, Worker, WorkerPool};
 /// Restores the state of the task scheduler from the blocks of a snapshot.
 #[derive(Debug, Default)]
 pub struct StateRestore {
-    head: Option<HeadAhead>,
+    head: Option<ExtendedSnapshotHeader>,
     last: u8,
     state: SchedulerState,
 }
@@ -62,10 +62,10 @@ impl StateRestore {
             }
             HEAD => {
                 let head = SnapshotHeader::read(fields)?;
-                self.head = Some(HeadAhead { head, ahead: 0, needs: 0, traits: 0 });
+                self.head = Some(ExtendedSnapshotHeader { head, ahead: 0, needs: 0, traits: 0 });
             }
             HEAD_AHEAD => {
-                let head = self.head.insert(HeadAhead::read(fields)?);
+                let head = self.head.insert(ExtendedSnapshotHeader::read(fields)?);
                 if !fields.rest.is_empty() {
                     head.read_more(fields)?;
                 }
@@ -143,7 +143,8 @@ impl StateRestore {
 
     /// Returns the state, if it is complete.
     pub fn end(self) -> Result<SchedulerState, TaskDecodeError> {
-        let HeadAhead { head, ahead, needs, traits } = self.head.ok_or(TaskDecodeError::Short)?;
+        let ExtendedSnapshotHeader { head, ahead, needs, traits } =
+            self.head.ok_or(TaskDecodeError::Short)?;
         let mut state = self.state;
         let is_all = state.demands == needs && super::traits(&state).count() == traits as usize;
         if counts(&state) != head.counts || state.ahead.len() != ahead as usize || !is_all {

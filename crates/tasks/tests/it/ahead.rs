@@ -38,7 +38,7 @@ fn tasks_are_prefetched_only_if_more_wait_than_workers_exist() {
 }
 
 #[test]
-fn prefetched_task_uses_credit_that_a_result_returns() {
+fn worker_prefetches_tasks_as_its_results_return_credit() {
     let mut scene = Scene::new();
     let worker = worker(&mut scene, 2, 3);
     plain(&mut scene, 12);
@@ -58,7 +58,7 @@ fn prefetched_task_uses_credit_that_a_result_returns() {
 }
 
 #[test]
-fn repeated_slots_command_sets_the_same_number_of_tasks() {
+fn slots_command_sets_how_many_tasks_a_worker_may_hold() {
     let mut scene = Scene::new();
     let worker = worker(&mut scene, 1, 2);
     plain(&mut scene, 9);

@@ -73,7 +73,7 @@ fn reused_idle_lanes_count_toward_the_lane_limit() {
 }
 
 #[test]
-fn classes_without_tasks_are_freed_for_other_tenants() {
+fn task_classes_without_tasks_are_freed_for_other_tenants() {
     let mut scene = small(SchedulerLimits { classes_max: 4, ..SchedulerLimits::default() });
     let kinds: Vec<&[u8]> = vec![b"b-0", b"b-9"];
     scene.join_with(NewWorker { kinds, credit: 100, ttl_ms: 10_000, ..NewWorker::default() });
@@ -99,7 +99,7 @@ fn classes_without_tasks_are_freed_for_other_tenants() {
 }
 
 #[test]
-fn classes_with_needed_labels_are_freed() {
+fn task_classes_with_needed_labels_are_freed() {
     let mut scene = small(SchedulerLimits { lanes_max: 10_000, ..SchedulerLimits::default() });
     for number in 0..3_000_u32 {
         let value = number.to_le_bytes();

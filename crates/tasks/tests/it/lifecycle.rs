@@ -76,7 +76,7 @@ fn restored_scheduler_issues_much_higher_fencing_tokens() {
 
 /// Each round continues a backup, and gives ids to tasks and a worker that the backup does not know.
 #[test]
-fn restore_gives_no_task_or_worker_id_again() {
+fn restored_state_reuses_no_task_or_worker_id() {
     let mut scene = Scene::new();
     // Ids of tasks and of workers are numbered separately.
     let (mut given, mut workers) = (BTreeSet::new(), BTreeSet::from([scene.join(1)]));

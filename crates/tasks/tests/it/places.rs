@@ -26,7 +26,7 @@ fn one_of_ann() -> Scene {
 }
 
 #[test]
-fn unservable_task_yields_its_limit_to_a_runnable_task() {
+fn task_that_no_worker_fits_yields_its_limit_to_another() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     let (gpu, plain) = (scene.submit(needing_gpu()), scene.submit(of_ann(work())));
@@ -53,7 +53,7 @@ fn unservable_task_yields_its_limit_to_a_runnable_task() {
 
 /// The time advances over the moments at which the token and the delayed task are due.
 #[test]
-fn delayed_unservable_task_overtakes_no_runnable_task() {
+fn delayed_task_that_no_worker_fits_overtakes_no_other() {
     let mut scene = Scene::default();
     let limit =
         KeyLimit { rate: Some(Rate { count: 1, per_ms: 100, burst: 1 }), ..KeyLimit::running(b"user", 1) };
@@ -73,7 +73,7 @@ fn delayed_unservable_task_overtakes_no_runnable_task() {
 }
 
 #[test]
-fn limit_goes_to_another_task_when_no_worker_fits_its_holder() {
+fn limit_passes_on_when_the_last_fitting_worker_leaves() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     let (first, last) = (scene.join_with(doing(b"rare", 0)), scene.join_with(doing(b"rare", 0)));
@@ -90,7 +90,7 @@ fn limit_goes_to_another_task_when_no_worker_fits_its_holder() {
 }
 
 #[test]
-fn limit_moves_from_an_unservable_task_when_a_worker_joins() {
+fn limit_moves_to_the_task_that_a_new_worker_can_run() {
     let mut scene = one_of_ann();
     let (held, waiting) = (scene.submit(rare()), scene.submit(of_ann(work())));
     assert_eq!(scene.stage(held), TaskStage::Ready, "no worker could run either: first come, first served");
@@ -118,7 +118,7 @@ fn task_of_a_tenant_without_workers_blocks_no_limit() {
 }
 
 #[test]
-fn unservable_task_takes_no_token_of_a_rate() {
+fn task_that_no_worker_fits_takes_no_rate_token() {
     let mut scene = Scene::default();
     let rate = Rate { count: 1, per_ms: 1_000, burst: 1 };
     scene.tenant(TenantSettings {

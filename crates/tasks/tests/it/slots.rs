@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn repeated_rounds_give_each_shard_its_due_slots(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
+    fn each_shard_gets_its_due_slots_within_a_bounded_error(rounds in prop::collection::vec((wants(), 1..40u64), 1..60)) {
         let shards = rounds[0].0.len();
         let (mut dealer, mut owed) = (SlotApportioner::default(), vec![0.0; shards]);
         for (wants, slots) in rounds.iter().filter(|(wants, _)| wants.len() == shards) {
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn slots_converge_without_exceeding_any_workers_tasks(
+    fn allotted_slots_converge_within_each_workers_task_limit(
         (mut seats, parts) in (2..6usize).prop_flat_map(|shards| (seats(shards), prop::collection::vec(1..100u32, shards))),
         ends in prop::collection::vec(any::<u8>(), 64),
     ) {

@@ -66,7 +66,7 @@ struct Waiting {
 
 /// Whether an appended record has reached the required acknowledgement level.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoredState {
+pub enum AckProgress {
     /// The record has reached the level.
     Reached,
     /// The record has not reached the level; the log notifies the waiter when another call is worthwhile.
@@ -429,7 +429,7 @@ impl Log {
         level: AckLevel,
         waiter: &Arc<Waiter>,
         token: u32,
-    ) -> StoredState {
+    ) -> AckProgress {
         if level == AckLevel::ByOwner
             && let Some(upstream) = self.upstream.get()
         {
@@ -437,12 +437,12 @@ impl Log {
         }
         let mut state = self.lock();
         let epoch = state.epoch;
-        let Some(stored) = state.stored_mut() else { return StoredState::Reached };
+        let Some(stored) = state.stored_mut() else { return AckProgress::Reached };
         if at.epoch != epoch || at.seq <= stored.reached(level) {
-            return StoredState::Reached;
+            return AckProgress::Reached;
         }
         if let Some(why) = &stored.failed {
-            return StoredState::Failed(PublishError::DiskFailed(why.to_string()));
+            return AckProgress::Failed(PublishError::DiskFailed(why.to_string()));
         }
         let same = |w: &&mut Waiting| w.token == token && w.level == level && Arc::ptr_eq(&w.waiter, waiter);
         match stored.waiting.iter_mut().find(same) {
@@ -452,7 +452,7 @@ impl Log {
                 stored.waiting.push(Waiting { waiter, token, seq: at.seq, level });
             }
         }
-        StoredState::Waiting
+        AckProgress::Waiting
     }
 
     /// Lets the waiting caller store staged records.

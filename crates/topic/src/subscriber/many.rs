@@ -24,7 +24,7 @@ pub struct NewLogs {
     is_for_node: bool,
 }
 
-/// The numbers of [`NewLogs`] that logs have joined, for a session with many of them.
+/// Tells a session with many subscriptions which of their [`NewLogs`] have received new logs, by their numbers.
 #[derive(Debug, Default)]
 pub struct NewLogArrivals(Mutex<Vec<u32>>);
 

@@ -171,7 +171,7 @@ impl Drop for Echo {
 }
 
 #[test]
-fn code_of_a_payload_owner_runs_outside_the_logs_lock() {
+fn dropping_a_shared_payload_may_publish_to_its_topic() {
     let topic = small_topic();
     let mut publisher = topic.publisher("t");
     for _ in 0..100 {

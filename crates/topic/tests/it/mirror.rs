@@ -15,8 +15,13 @@ struct Owner {
     topic: Arc<Topic>,
     until_ns: AtomicU64,
     tickets: AtomicU64,
+<<<<<<< HEAD
     outcomes: Mutex<HashMap<u64, StoredState>>,
     /// Whether the owner provides no private mirrors.
+=======
+    outcomes: Mutex<HashMap<u64, AckProgress>>,
+    /// The test's upstream starts no feed by itself.
+>>>>>>> h-tt
     is_full: AtomicBool,
 }
 
@@ -47,15 +52,15 @@ impl Upstream for Owner {
         let append =
             BatchAppend { run, partition, mark, expect_last, claim: None, evict: false, relayed: true };
         let outcome = match self.topic.append_run(MANUAL.now_ns(), append) {
-            Ok(receipt) => StoredState::Answered(receipt),
-            Err(refused) => StoredState::Failed(refused),
+            Ok(receipt) => AckProgress::Answered(receipt),
+            Err(refused) => AckProgress::Failed(refused),
         };
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         self.outcomes.lock().unwrap().insert(ticket, outcome);
         Ok(ticket)
     }
 
-    fn outcome(&self, ticket: u64, _waiter: &Arc<Waiter>, _token: u32) -> StoredState {
+    fn outcome(&self, ticket: u64, _waiter: &Arc<Waiter>, _token: u32) -> AckProgress {
         self.outcomes.lock().unwrap().remove(&ticket).unwrap()
     }
 
@@ -445,7 +450,7 @@ fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
 }
 
 #[test]
-fn subscriber_of_an_older_epoch_does_not_count_as_ahead() {
+fn resuming_an_older_epoch_gives_all_records_or_a_gap() {
     let (owner, mirror, mut newest) = fed_from_the_middle();
     let ninth_of_the_first = from(Start::After(Position { epoch: 1, seq: 9 }));
     let all = ["1 after 9 of None becomes 8-1", "8-1 a", "8-2 b", "8-3 c"];
@@ -472,7 +477,7 @@ fn owner_without_the_start_of_an_epoch_reports_it_missing() {
 }
 
 #[test]
-fn mirror_refilled_from_earlier_reports_no_missing_record() {
+fn mirror_emptied_and_refilled_from_a_position_has_no_gap() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     let log = &mirror.logs()[0];

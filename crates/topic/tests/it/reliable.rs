@@ -188,7 +188,7 @@ fn record_limit_keeps_the_records_of_a_registered_reader() {
 }
 
 #[test]
-fn reader_resuming_an_older_epoch_has_consumed_nothing() {
+fn registered_reader_of_an_older_epoch_loses_no_new_record() {
     let topic = Arc::new(
         Topic::new("t", Arc::new(reliable(Duration::ZERO, OnFull::Refuse)), &budget(), MANUAL, 2).unwrap(),
     );

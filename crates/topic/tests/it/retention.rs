@@ -147,7 +147,7 @@ fn readable_numbers(topic: &Topic) -> Vec<u64> {
 }
 
 #[test]
-fn record_reported_as_ready_is_delivered_after_its_expiry() {
+fn record_that_expires_after_ready_is_still_delivered() {
     let topic = large_topic(MANUAL);
     let mut draft = Draft::from(b"short-lived");
     draft.meta.expires_ns = Some(MANUAL.now_ns() + 5);

@@ -93,7 +93,7 @@ fn start_by_time_selects_the_first_record_not_older() {
 }
 
 #[test]
-fn resumed_older_epoch_reports_no_invented_last_record() {
+fn resuming_an_older_epoch_reports_its_last_record_as_unknown() {
     let topic = std::sync::Arc::new(
         Topic::new("t", std::sync::Arc::new(config(64 << 10)), &budget(), MANUAL, 7).unwrap(),
     );
@@ -111,7 +111,7 @@ fn resumed_older_epoch_reports_no_invented_last_record() {
 }
 
 #[test]
-fn every_start_reads_an_empty_topic_from_its_first_record() {
+fn every_start_option_on_an_empty_topic_reads_all_records() {
     for start in [Start::Earliest, Start::Latest, Start::After(Position { epoch: 1, seq: 0 }), Start::Time(0)]
     {
         let topic = large_topic(MANUAL);
@@ -161,7 +161,7 @@ fn even_digits(payload: &[u8]) -> Option<std::borrow::Cow<'_, [u8]>> {
 }
 
 #[test]
-fn view_transforms_each_record_and_skips_those_it_hides() {
+fn payload_view_reduces_records_and_skips_hidden_ones() {
     let topic = large_topic(MANUAL);
     let mut publisher = topic.publisher("t");
     for n in 1..=2_000 {

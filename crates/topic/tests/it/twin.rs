@@ -128,11 +128,11 @@ fn work_on_both(retention_bytes: u64) -> u64 {
 }
 
 #[test]
-fn topic_and_twin_hold_the_same_records_in_the_same_order() {
+fn topic_holds_the_same_records_in_order_as_a_locked_list() {
     assert_eq!(work_on_both(64 << 20), 0, "a history that holds all loses nothing");
 }
 
 #[test]
-fn gaps_are_exactly_the_records_that_only_the_twin_topic_has() {
+fn records_missing_from_a_subscriber_are_exactly_its_gaps() {
     assert!(work_on_both(64 << 10) > 0, "the test is about gaps");
 }

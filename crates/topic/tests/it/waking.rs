@@ -143,7 +143,7 @@ fn parked_spinning_and_async_subscribers_miss_no_record() {
 }
 
 #[test]
-fn timed_out_subscriber_keeps_no_other_asleep() {
+fn publish_wakes_the_sleeper_despite_timed_out_subscribers() {
     let topic = large_topic(RUNNING);
     let mut away = subscriber(&topic, &earliest());
     assert_eq!(away.wait(Some(Duration::from_millis(1))), Ok(false));
@@ -163,7 +163,7 @@ fn timed_out_subscriber_keeps_no_other_asleep() {
 }
 
 #[test]
-fn unpolled_woken_task_delays_others_until_housekeeping() {
+fn housekeeping_wakes_subscribers_behind_an_unpolled_task() {
     let topic = large_topic(MANUAL);
     let mut abandoned = subscriber(&topic, &earliest());
     let mut sleeping = subscriber(&topic, &earliest());

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_that_an_event_cannot_carry_is_not_plain_text() {
+    fn payload_with_carriage_return_or_bad_utf8_is_no_plain_text() {
         for bytes in [b"a\r\nb".as_slice(), b"\r", b"\xff", b"a\xc3"] {
             assert_eq!(plain_text(bytes), None, "{bytes:?}");
         }

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_decoded_in_order_and_names_may_repeat() {
+    fn query_pairs_are_decoded_in_order_and_names_may_repeat() {
         let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
         };

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn names_values_and_the_status_are_read_in_order() {
+    fn nats_header_names_values_and_status_are_read_in_order() {
         let pairs = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect::<Vec<_>>()
         };
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn record_contents_add_no_line_and_no_header() {
+    fn line_breaks_in_a_record_add_no_nats_header() {
         let mut block = Vec::new();
         let headers: [(&str, &[u8]); 4] =
             [("a", b"1\r\nInjected: x"), ("b:c", b"2"), ("d\r\ne", b"3"), ("", b"4")];

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_are_read_in_any_case_and_with_any_blanks() {
+    fn nats_verbs_are_read_in_any_case_and_with_any_blanks() {
         assert_eq!(whole("PUB a.b 5\r\nhello\r\n"), published("a.b", None, "", "hello"));
         assert_eq!(whole("pub\ta.b  r.1 0\r\n\r\n"), published("a.b", Some("r.1"), "", ""));
         assert_eq!(whole("HPUB a 4 6\r\nheadhi\r\n"), published("a", None, "head", "hi"));

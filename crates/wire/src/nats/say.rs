@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_with_all_their_digits() {
+    fn written_decimal_equals_the_standard_formatting() {
         for number in [0, 9, 10, 65_536, u64::MAX] {
             assert_eq!(said(|out| put_decimal(out, number)), number.to_string());
         }

@@ -58,7 +58,7 @@ fn disjoint_version_range_is_refused_with_the_nodes_range() {
 }
 
 #[test]
-fn preamble_is_judged_by_the_first_differing_byte() {
+fn invalid_preamble_is_refused_at_its_first_wrong_byte() {
     assert_eq!(Preamble::parse(b""), Ok(None));
     assert_eq!(Preamble::parse(b"DUNLIN\x01"), Ok(None));
     assert_eq!(Preamble::parse(b"DUNLIN\x01\x01etc"), Ok(Some(Preamble::chosen(1))));

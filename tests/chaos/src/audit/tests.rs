@@ -78,7 +78,7 @@ fn watch_with_missing_or_different_changes_is_found() {
 }
 
 #[test]
-fn fault_counts_the_operations_in_progress() {
+fn operations_in_progress_at_a_fault_are_counted() {
     let fault = vec![(5, "a fault".to_owned())];
     assert_eq!(struck(&[put(0, 4, 1), put(4, 6, 2), put(6, 7, 3)], &fault), 1);
     let lost = Operation { answered: None, ..put(1, 2, 1) };

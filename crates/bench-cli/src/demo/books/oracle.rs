@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn size_of_a_phantom_order_leaves_the_book_for_good() {
+    fn later_rows_of_a_phantom_order_add_nothing_to_the_book() {
         let mut oracle = Oracle::of(RecordingFormat::Bitstamp);
         let line = |oracle: &mut Oracle, row: &str| oracle.line(row.as_bytes()).unwrap();
         line(&mut oracle, "9,1,2,100.5,0.5,created,bid");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_rows_do_not_change_the_book() {
+    fn rows_that_close_a_recording_do_not_change_the_book() {
         let mut oracle = Oracle::of(RecordingFormat::Bitstamp);
         for row in
             ["9,1,2,100.5,0.5,created,bid", "8,1,2,100.5,0.25,created,bid", "9,3,3,100.5,0.5,deleted,bid"]

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_record_restores_a_state_of_any_kind() {
+    fn recorded_whole_state_restores_an_equal_state() {
         let mut levels = Vec::new();
         BookEntry::Set { side: Side::Bid, price: 7, size: 2 }.encode(&mut levels);
         let mut orders = Vec::new();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_distinguish_states_and_checksums() {
+    fn recording_frames_of_states_and_checksums_are_recognized() {
         let reducer =
             ReducerConfig { kind: BOOK.to_owned(), options: [("tick".to_owned(), "5".to_owned())].into() };
         let bytes = frame((STATE, &text_of(&reducer)), b"x");

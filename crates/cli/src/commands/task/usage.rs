@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn process_fields_parse_after_any_process_name() {
+    fn process_usage_is_parsed_despite_blanks_in_the_name() {
         let stat = "7 (a b) c) S 1 7 7 0 -1 0 0 0 0 0 3 4 5 6 20 0 1 0";
         assert_eq!(ticks(stat), Some(18));
         assert_eq!(peak("VmPeak:  9 kB\nVmHWM:\t   12 kB\n"), Some(12 * 1_024));

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn waiter_notices_a_takeover_just_before_it_waits() {
+    fn takeover_between_check_and_wait_ends_the_wait() {
         let node = Node::start(Config::default()).unwrap();
         let limits =
             OwnershipLimits { mirror_wait_max: Duration::from_secs(60), ..OwnershipLimits::default() };

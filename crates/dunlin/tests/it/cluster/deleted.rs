@@ -43,7 +43,7 @@ fn unconfirmed_record_of_a_deleted_topic_has_unknown_outcome() {
 }
 
 #[test]
-fn late_deletion_notice_does_not_delete_the_next_topic() {
+fn late_deletion_notice_does_not_delete_a_recreated_topic() {
     let stage = TestCluster::of(1);
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     stage.enter(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);

@@ -1,7 +1,7 @@
 //! Order of one publisher's records while their topic moves: an earlier record stays first, even if it was on its way
 //! to the previous owner.
 
-use dunlin::topic::{AckLevel, Draft, Meta, Payload, Receipt, StoredState};
+use dunlin::topic::{AckLevel, AckProgress, Draft, Meta, Payload, Receipt};
 
 use super::*;
 
@@ -48,9 +48,9 @@ fn moved_behind_records_on_their_way(to: u64, has_producer: bool) -> Vec<String>
     for receipt in receipts.iter().filter(|receipt| receipt.acknowledged == AckLevel::ByOwner) {
         until("the outcome arrives", || {
             match log.await_stored(receipt.position, AckLevel::ByOwner, &waiter, 0) {
-                StoredState::Waiting => false,
+                AckProgress::Waiting => false,
                 outcome => {
-                    assert!(matches!(outcome, StoredState::Answered(_)), "{outcome:?}");
+                    assert!(matches!(outcome, AckProgress::Answered(_)), "{outcome:?}");
                     true
                 }
             }
@@ -72,7 +72,7 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
 /// A past bug: the relay to a deleted topic also refused records for the next topic of the name, as long as publishers
 /// kept it busy, because each record joined the flight of those before it.
 #[test]
-fn records_after_a_closed_topic_wait_for_a_new_flight() {
+fn records_sent_after_a_topic_closes_use_a_new_relay() {
     let stage = TestCluster::of(2);
     stage.topic_at(2, "t");
     let node = stage.node(1);

@@ -68,7 +68,7 @@ fn unconfirmed_records_of_a_dead_member_are_reported_as_lost() {
 }
 
 #[test]
-fn group_continues_after_the_records_of_a_leaving_member() {
+fn next_member_continues_after_the_last_members_records() {
     let node = node();
     publish(&node, "jobs", 1..=3);
     let mut leaves = node.join_share("jobs", "g", &sharing()).unwrap();

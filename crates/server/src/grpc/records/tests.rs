@@ -165,7 +165,7 @@ fn payload_by_reference_is_encoded_like_an_inline_one() {
 }
 
 #[test]
-fn lengths_of_varints_are_known_before_they_are_written() {
+fn computed_varint_length_equals_the_written_length() {
     for bits in 0..64 {
         for number in [1u64 << bits, (1 << bits) - 1, (1 << bits) + 1] {
             let mut bytes = Vec::new();

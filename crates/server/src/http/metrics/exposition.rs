@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_cannot_break_out_of_their_quotes() {
+    fn metric_labels_escape_quotes_backslashes_and_newlines() {
         let mut out = Exposition::default();
         out.family(MetricKind::Counter, "a_total", "Help.", [([("topic", "a\"b\\c\nd".to_owned())], 3)]);
         out.one(MetricKind::Gauge, "b", "Help.", 0.5);

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dunlin::topic::{AckLevel, Log, PublishError, Receipt, StoredState, Waiter};
+use dunlin::topic::{AckLevel, AckProgress, Log, PublishError, Receipt, Waiter};
 
 use super::Session;
 use super::inboxes::is_inbox;
@@ -32,9 +32,9 @@ impl ForwardedBatches {
     fn refused(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, PublishError)> {
         while let Some(first) = self.0.front() {
             match first.log.await_stored(first.receipt.position, AckLevel::ByOwner, waiter, OWNER_RESPONDED) {
-                StoredState::Waiting => return None,
-                StoredState::Reached | StoredState::Answered(_) => drop(self.0.pop_front()),
-                StoredState::Failed(error) => return self.0.pop_front().map(|first| (first, error)),
+                AckProgress::Waiting => return None,
+                AckProgress::Reached | AckProgress::Answered(_) => drop(self.0.pop_front()),
+                AckProgress::Failed(error) => return self.0.pop_front().map(|first| (first, error)),
             }
         }
         None

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn records_lost_with_their_owner_are_not_a_client_loss() {
+    fn epoch_change_without_unread_records_is_no_loss() {
         assert!(!is_loss(&epoch_changed(7, None, 8)), "another node goes on with the numbers");
         assert!(!is_loss(&epoch_changed(7, None, 1)), "another node begins again");
         assert!(!is_loss(&epoch_changed(7, Some(7), 8)));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_records_that_other_nodes_still_have_are_a_loss() {
+    fn epoch_change_that_skips_unread_records_is_a_loss() {
         assert!(is_loss(&epoch_changed(7, Some(9), 10)), "the old epoch had two more");
         assert!(is_loss(&epoch_changed(7, Some(7), 9)), "one of the new epoch was given up");
     }

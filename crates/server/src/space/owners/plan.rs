@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn standby_is_named_before_it_begins_and_valid_afterwards() {
+    fn standby_is_valid_only_after_its_copy_has_begun() {
         let key = |process, before| RegionAction::Name(R, StandbyKey { process, before, epoch: EPOCH });
         assert_eq!(plan(&seen(&[1, 2, 3], Some(1), None), &own(1)), [key(2, Some(0))]);
         let named = seen(&[1, 2, 3], Some(1), Some((2, Some(0))));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn region_without_a_standby_runs_alone_and_voids_old_copies() {
+    fn region_without_a_standby_runs_and_invalidates_old_copies() {
         let alone = seen(&[1], Some(1), Some((2, None)));
         assert_eq!(plan(&alone, &own(1)), [RegionAction::Name(R, StandbyKey::nobody(EPOCH))]);
         assert_eq!(

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin::Refused;
-use dunlin::topic::{AckLevel, Log, Position, Receipt, StateClaim, StoredState, Waiter};
+use dunlin::topic::{AckLevel, AckProgress, Log, Position, Receipt, StateClaim, Waiter};
 use dunlin::wire::{FromNode, PublishHeader, Published};
 
 use super::Session;
@@ -88,25 +88,25 @@ impl AckQueue {
         let mut outcome = AckOutcome::default();
         while let Some(first) = self.waiting.front() {
             match self.log.await_stored(first.at, first.level, waiter, STORED) {
-                StoredState::Reached => {
+                AckProgress::Reached => {
                     let first = self.waiting.pop_front();
                     let claimed = first.iter().filter_map(|first| Some((first.claim.as_ref()?, first.at)));
                     claimed.for_each(|(claim, at)| claim.acknowledged(at));
                     outcome.stored.extend(first.map(|first| first.published));
                 }
-                StoredState::Answered(receipt) => {
+                AckProgress::Answered(receipt) => {
                     let loud = self.waiting.pop_front().filter(|first| !first.is_quiet);
                     outcome.stored.extend(loud.map(|first| first.answered(&receipt)));
                 }
-                StoredState::Waiting => break,
-                StoredState::Failed(error) if first.level == AckLevel::ByOwner => {
+                AckProgress::Waiting => break,
+                AckProgress::Failed(error) if first.level == AckLevel::ByOwner => {
                     // Each later forwarded batch has a result of its own, which comes later.
                     let lost = self.waiting.pop_front().map(|answer| answer.header);
                     outcome.refused = Some((Refused::from(&error), lost.into_iter().collect()));
                     outcome.more = true;
                     break;
                 }
-                StoredState::Failed(error) => {
+                AckProgress::Failed(error) => {
                     let lost = self.waiting.drain(..).map(|answer| answer.header).collect();
                     outcome.refused = Some((Refused::from(&error), lost));
                 }

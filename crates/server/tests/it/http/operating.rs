@@ -134,7 +134,7 @@ fn node_that_has_not_joined_its_cluster_is_not_ready() {
 }
 
 #[test]
-fn names_of_refused_topics_are_hidden_from_strangers() {
+fn unauthenticated_readyz_hides_names_of_refused_topics() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("users.toml");
     let password = dunlin_server::access::hash_password(b"correct horse").unwrap();

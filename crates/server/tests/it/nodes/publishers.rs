@@ -228,7 +228,7 @@ fn batch_of_a_replaced_connection_is_not_appended() {
 }
 
 #[test]
-fn record_stays_behind_an_older_returned_record() {
+fn record_returned_by_a_node_keeps_its_place_in_the_order() {
     let hall = TestCluster::patient(3);
     hall.topic_at(3, "t", TopicConfig::default());
     let mut reader = hall.node(3).subscribe("t", &from(Start::Latest)).unwrap();

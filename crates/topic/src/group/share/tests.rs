@@ -35,7 +35,7 @@ fn each_record_goes_to_one_member() {
 }
 
 #[test]
-fn member_without_confirmations_gets_no_more_than_its_share() {
+fn member_gets_no_record_beyond_its_unconfirmed_limit() {
     let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=100);
     let a = share.join().unwrap();
@@ -106,7 +106,7 @@ fn returned_records_dropped_by_the_log_are_lost() {
 }
 
 #[test]
-fn records_before_the_groups_first_are_given_once() {
+fn records_added_before_the_groups_start_are_given_once() {
     let mut share = ShareGroup::new(&limits(), 10);
     let mut source = records(11..=14);
     let a = share.join().unwrap();

@@ -22,8 +22,8 @@ impl Upstream for Elsewhere {
         Err(PublishError::OwnerAway("nothing is handed on".to_owned()))
     }
 
-    fn outcome(&self, _: u64, _: &Arc<Waiter>, _: u32) -> StoredState {
-        StoredState::Failed(PublishError::Closed)
+    fn outcome(&self, _: u64, _: &Arc<Waiter>, _: u32) -> AckProgress {
+        AckProgress::Failed(PublishError::Closed)
     }
 
     fn leave(&self, _: &Arc<Waiter>) {}
@@ -115,7 +115,7 @@ pub(super) fn owner(epoch: u32) -> Arc<Topic> {
 }
 
 #[test]
-fn mirror_read_again_ignores_an_older_cached_snapshot() {
+fn resumed_mirror_ignores_an_older_cached_snapshot() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(500);

@@ -52,7 +52,7 @@ impl<'a> NarratorVoice<'a> {
     }
 }
 
-/// The result of one part of the demo: its name, whether it passed, and a sentence that says so.
+/// The result of one part of the demo: its name, whether it passed, and a sentence about the result.
 pub type PartResult = (&'static str, (bool, String));
 
 /// Collects the final tables and results of all parts of the demo, to print them together at the end.
