@@ -111,11 +111,7 @@ impl SubscribeOptions {
     }
 }
 
-<<<<<<< HEAD
 /// Where a subscriber continues after it has found an error in its copy of a state.
-=======
-/// The point at which a subscriber continues after it found an error in its copy of a state.
->>>>>>> h-tt
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {
     /// After this position: the subscriber has everything up to it.

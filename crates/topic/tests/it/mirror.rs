@@ -15,13 +15,8 @@ struct Owner {
     topic: Arc<Topic>,
     until_ns: AtomicU64,
     tickets: AtomicU64,
-<<<<<<< HEAD
-    outcomes: Mutex<HashMap<u64, StoredState>>,
-    /// Whether the owner provides no private mirrors.
-=======
     outcomes: Mutex<HashMap<u64, AckProgress>>,
-    /// The test's upstream starts no feed by itself.
->>>>>>> h-tt
+    /// Whether the owner provides no private mirrors.
     is_full: AtomicBool,
 }
 
