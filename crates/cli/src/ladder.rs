@@ -5,7 +5,7 @@ use dunlin_topic::Position;
 
 use crate::console::TextPainter;
 
-/// The widest number in a wide terminal.
+/// The width of a number in a wide terminal, in characters.
 const WIDTH_MAX: usize = 14;
 const WIDTH_MIN: usize = 6;
 /// Blanks between the four numbers of a line.

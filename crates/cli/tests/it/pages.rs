@@ -176,7 +176,7 @@ fn commands_in_the_docs_run_as_shown() {
     };
     let all: Vec<_> = pages.iter().flat_map(of_page).collect();
     assert!(all.len() > 4, "the pages have blocks to run: {}", all.len());
-    // Each block has its own node, and each command has seconds.
+    // Blocks run at the same time: each has its own node, and a command may take several seconds.
     let next = Mutex::new(all.iter());
     std::thread::scope(|scope| {
         for _ in 0..BLOCKS_AT_ONCE {

@@ -137,8 +137,8 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// A member joins that was in the group until `epoch`, at this owner or an earlier one: the group has all records
-    /// of the present epoch, also if a newer member came first.
+    /// Called when a member joins that was in the group until `epoch`, at this owner or an earlier one. The group then
+    /// has all records of the present epoch, even if a newer member has joined first.
     pub(super) fn begin_after(&self, node: &Node, epoch: u32) {
         self.with(node, |state, _| state.parts.iter_mut().for_each(|part| part.begin_after(epoch)));
     }
