@@ -143,14 +143,15 @@ impl<M: GroupMachine> Group<M> {
         self.with(node, |state, _| state.parts.iter_mut().for_each(|part| part.begin_after(epoch)));
     }
 
-    /// Sets what earlier groups of this name have handed out.
+    /// Sets the records that earlier groups of this name have handed out.
     pub(super) fn follow(&self, node: &Node, handed: Vec<HandedOut>) {
         self.with(node, |state, _| {
             state.parts.iter_mut().zip(handed).for_each(|(part, handed)| part.handed_before = handed);
         });
     }
 
-    /// What the group and earlier groups of this name have handed out in each log. The group has no members.
+    /// The records that the group and earlier groups of this name have handed out in each log. The group must have no
+    /// members.
     pub(super) fn handed_out(&self, node: &Node) -> Vec<HandedOut> {
         self.with(node, |state, _| state.parts.iter().map(GroupPartition::handed_out).collect())
     }

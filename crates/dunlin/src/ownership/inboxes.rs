@@ -382,7 +382,7 @@ impl Upstream for InboxRoute {
     fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if run.relayed || ownership.others().is_empty() {
-            // The node that relays tries the next node.
+            // The node that sent the record receives this error and tries the next node.
             return Err(self.nobody());
         }
         let _one_place = lock(&self.sending);

@@ -69,8 +69,8 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
     }
 }
 
-/// A past bug: the relay to a deleted topic also refused records for the next topic of the name, as long as publishers
-/// kept it busy, because each record joined the flight of those before it.
+/// The relay to a deleted topic must not also refuse the records for the next topic of the name. This happened while
+/// publishers kept the relay busy: each record joined the flight of the records before it.
 #[test]
 fn records_after_a_closed_topic_wait_for_a_new_flight() {
     let stage = TestCluster::of(2);
