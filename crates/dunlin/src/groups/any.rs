@@ -1,4 +1,4 @@
-//! A group of either kind.
+//! A group of either kind: `share` or `work`.
 
 use std::sync::Arc;
 

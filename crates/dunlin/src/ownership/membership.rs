@@ -451,7 +451,8 @@ mod tests {
         assert_eq!(member.start(), after(3));
     }
 
-    /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the same.
+    /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the
+    /// same.
     #[test]
     fn group_member_resumes_after_the_last_epoch_of_its_owner() {
         let member = membership();

@@ -62,7 +62,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long `--once` waits if, according to the world's keys, no entity moves.
 const PATIENCE_IN_TROUBLE: Duration = Duration::from_secs(3);
-/// How long a map is delayed if entities of the one before are missing: longer than a handover takes.
+/// How long a map is delayed if entities of the previous map are missing: longer than a handover takes.
 const PUT_OFF: Duration = Duration::from_millis(500);
 /// How many times `--once` updates all regions at most, until no entity is missing.
 const LOOKS_MAX: u32 = 5;

@@ -86,7 +86,7 @@ fn records_after_a_closed_topic_wait_for_a_new_flight() {
     let number = first.flight;
     assert_eq!(second.flight, number);
     first.answer(Err(PublishError::Closed));
-    // The second record keeps the flight open. A record leaves at once, or not before the flight has ended.
+    // The second record keeps the flight open. A new record either leaves at once or waits until the flight has ended.
     send(&node, "3", None);
     assert!(caught().is_empty(), "the relay would refuse the record");
     second.answer(Err(PublishError::Closed));
