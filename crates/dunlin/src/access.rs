@@ -213,7 +213,7 @@ impl Node {
             return self.may(Action::Subscribe, pattern).map(drop);
         }
         if !text.starts_with('$') {
-            // Listeners check whose inbox it is.
+            // Listeners check that the inbox belongs to the client.
             return Ok(());
         }
         let (topic, subject_prefix) = match text {

@@ -17,7 +17,7 @@ use crate::dunlin::{Node, dunlin, run_with};
 /// After this number of seconds, a command that continues is ended. `READ` is for commands whose output the page shows.
 const LOOK: u32 = 3;
 const READ: u32 = 10;
-/// Blocks that run at the same time.
+/// The number of blocks that run at the same time.
 const BLOCKS_AT_ONCE: usize = 8;
 /// Runs a command, and repeats it while background programs are starting. Its output is that of the last
 /// attempt.

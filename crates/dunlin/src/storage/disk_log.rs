@@ -20,13 +20,13 @@ use super::worker::StoreQueue;
 use super::{Begun, StorageContext, catalogue, lock};
 use crate::clock::now_ns;
 
-/// Bytes loaded at once, if blocks are smaller.
+/// The number of bytes that are loaded at once, if blocks are smaller.
 const LOAD_BYTES: usize = 256 << 10;
 /// Approximate number of files of a topic's history, so that retention can remove them one by one.
 const FILES_PER_HISTORY: u64 = 8;
 const FILE_BYTES_MIN: u64 = 64 << 10;
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Minimum room claimed ahead of a log, bytes.
+/// The minimum disk space that is reserved ahead of a log's end, in bytes.
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
 /// Upper bound of an append besides its records, bytes.
 const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;

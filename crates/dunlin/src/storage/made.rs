@@ -16,7 +16,7 @@ const FIRST_LINE: &str = "dunlin part 1";
 const LAST_LINE: &str = "end";
 /// Upper bound of the file, bytes.
 const BYTES_MAX: u64 = 64 << 10;
-/// Directories of a part's journals.
+/// The directories of a part's journals.
 const LOGS: [&str; 2] = ["log", "snapshots"];
 
 /// Whether the files of a part are as this node left them; `false` if they were restored from a copy. `of`
