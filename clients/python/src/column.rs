@@ -127,7 +127,7 @@ impl Column {
             ));
         }
         let rows = column.shape[0];
-        // At most one past the end, for an empty column.
+        // An empty column may start at the end of the bytes.
         let start = column.owner.bytes()[column.start..].as_ptr();
         // SAFETY: `view` is not null, and the caller lets this function fill it in. The pointers lead into
         // `slf`, which is frozen and which the view holds by `obj`, or into the bytes that `slf` holds and no

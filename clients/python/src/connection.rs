@@ -224,7 +224,7 @@ impl Connection {
             let config = reducer.ok_or_else(|| Failure::Value(format!("topic {topic:?} keeps no state")))?;
             State::of(&config)?;
             let of = config.clone();
-            // The same configuration was valid before.
+            // This cannot fail: the call above has accepted the same configuration.
             let make = move |_: &_| State::of(&of).unwrap_or_else(|_| State::Last(Default::default()));
             Ok((Replica::new(client.subscribe(topic, options)?, make), config, append_ns))
         })?;

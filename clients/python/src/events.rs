@@ -31,7 +31,7 @@ pub struct BufferedSubscriber {
 #[derive(Default)]
 struct EventBuffer {
     pieces: VecDeque<Piece>,
-    /// Returned records of the first piece.
+    /// The number of records of the first piece that were returned to Python.
     given: usize,
 }
 

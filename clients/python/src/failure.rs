@@ -42,9 +42,9 @@ pub enum Failure {
 /// Set when the interpreter is about to end. A thread that enters it afterwards would hang or panic.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Threads between the end of a wait and their last use of the interpreter.
+/// The number of threads that have ended a wait and still use the interpreter.
 static RETURNING: AtomicUsize = AtomicUsize::new(0);
-/// How long the interpreter's end waits for such threads.
+/// How long the end of the interpreter waits for the threads that `RETURNING` counts.
 const RETURNING_MAX: Duration = Duration::from_secs(2);
 
 /// Announces the interpreter's end, from the thread that ends it. Waiting threads continue to wait and end

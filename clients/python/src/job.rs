@@ -11,11 +11,11 @@ use crate::handle::SharedHandle;
 use crate::position::PyPosition;
 use crate::record::PyRecord;
 
-/// A record that a group delivered. In a `work` group, any thread must acknowledge or return it.
+/// A record that a group delivered. A record of a `work` group has to be acknowledged or returned, by any thread.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Job {
     pub record: Py<PyRecord>,
-    /// 0 in a `share` group.
+    /// The token that settles the claim; 0 in a `share` group.
     pub token: u64,
     pub attempt: u32,
     pub claim: Duration,

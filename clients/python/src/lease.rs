@@ -45,7 +45,7 @@ impl RawLease {
         self.ttl.as_secs_f64()
     }
 
-    /// Fails unless the lease is sure to live.
+    /// Fails if the lease may have ended.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.handle.look(py, |handle| Ok(handle.check().map(drop)?))
     }

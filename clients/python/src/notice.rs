@@ -83,9 +83,9 @@ notices! {
     }
     /// Whether a state has connected publishers.
     PyPublishers "Publishers" {
-        /// Whether at least one is connected.
+        /// Whether at least one publisher is connected.
         connected: bool,
-        /// Time since which `connected` has had its value, in ns since the Unix epoch.
+        /// The time at which `connected` last changed, in ns since the Unix epoch.
         since_ns: u64,
         /// The time of the last append; `None` if there is no record.
         last_append_ns: Option<u64>,

@@ -54,7 +54,8 @@ impl PyReceipt {
     }
 }
 
-/// Publishes records to one subject, or to the subjects of a topic. Threads may share a publisher, one at a time.
+/// Publishes records to one subject, or to the subjects of a topic. Several threads may share a publisher; their calls
+/// run one after the other.
 #[pyclass(frozen, name = "Publisher", module = "dunlin")]
 pub struct PyPublisher {
     pub subject: String,

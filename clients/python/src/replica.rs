@@ -161,7 +161,7 @@ impl PyReplica {
         if told.is_empty() {
             let take = |following: &mut FollowedReplica| loop {
                 let mut told = VecDeque::new();
-                // Applies one change at a time, so that the state is that of the returned change.
+                // Applies one change at a time, so that the state does not go beyond the returned change.
                 while told.is_empty() && following.drain(1, &mut told)? > 0 {}
                 let left = until.map(|until| until.saturating_duration_since(Instant::now()));
                 if !told.is_empty() || left.is_some_and(|left| left.is_zero()) {
@@ -299,7 +299,7 @@ impl PyReplica {
         })
     }
 
-    /// The state's position; with several partitions, that of the first.
+    /// The state's position; with several partitions, the position in the first.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<Option<PyPosition>> {
         let at = self.look(py, |states| states.iter().min_by_key(|state| state.0).map(|state| state.1))?;

@@ -21,7 +21,7 @@ fn handle() -> Result<Handle, Failure> {
     {
         return Ok(runtime.handle().clone());
     }
-    // A forked runtime has no threads; dropping it would wait for them.
+    // After a fork the runtime has no threads. Dropping it would wait for them forever.
     std::mem::forget(runtime.take());
     let made = Builder::new_multi_thread().worker_threads(1).thread_name("dunlin").enable_all().build();
     let made = made.map_err(|error| Failure::Value(format!("cannot start a thread: {error}")))?;

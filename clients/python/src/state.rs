@@ -1,4 +1,4 @@
-//! A state topic's state of any kind.
+//! The state of a state topic, of any kind.
 
 use std::sync::Arc;
 

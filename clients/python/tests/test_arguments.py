@@ -237,7 +237,7 @@ def test_empty_zero_or_duplicate_limits_are_refused(client: dunlin.Client) -> No
     twice = [Limit("kind", running=1), Limit("kind", running=2)]
     refused(twice, lambda: set_tenant("t", limits=twice), ValueError, "limits: two limits of running for key 'kind'")
     refused("kind", lambda: set_tenant("t", limits="kind"), TypeError, "limits: expected Limit, not 'k'")
-    # One limit of each sort is one of the tasks at the same time, and one of their starts.
+    # One key may have two limits: one on the number of running tasks, and one on the rate of starts.
     set_tenant("t", limits=[Limit("kind", running=1), Limit("kind", rate=(1, 1.0, 1))])
 
 
@@ -314,7 +314,7 @@ def test_worker_that_lacks_threads_ends_the_started_ones(monkeypatch: pytest.Mon
 def test_encode_refuses_lone_surrogates_wherever_they_are() -> None:
     for given in ("\ud800", {"a": "\ud800"}, {"\udfff": 1}, ["x", ["\udc00\ud800"]]):
         refused(given, lambda given=given: encode(given), ValueError, "UTF-8 cannot encode the lone surrogate")  # type: ignore[misc]
-    # Text with a backslash, characters beyond 16 bits, and both halves of one are no lone surrogates.
+    # These texts contain no lone surrogate: an escaped backslash, a character beyond 16 bits, and a pair of surrogates.
     assert encode({"a": "\\ud800"}) == b'{"a":"\\\\ud800"}'
     assert encode(["\U0001f426", "\ud83d\udc26"]) == b'["\\ud83d\\udc26","\\ud83d\\udc26"]'
     assert encode({"a": "é"}) == b'{"a":"\\u00e9"}'

@@ -102,7 +102,7 @@ pub fn prefer_command_line(matches: &mut ArgMatches) {
     let instead_of_url = is_given(deepest, "listen");
     let instead_of_token = is_given(matches, "user") || is_given(matches, "password_file");
     if instead_of_url && !is_given(matches, "url") {
-        // The command may not have this argument.
+        // Some commands do not have this argument.
         let _ = matches.try_remove_one::<String>("url");
     }
     if instead_of_token && !is_given(matches, "token_file") {

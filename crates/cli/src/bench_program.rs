@@ -28,7 +28,7 @@ pub fn exec(command: &str) -> Result<()> {
     Err(error).with_context(|| format!("cannot run {}", program.display()))
 }
 
-/// Finds the program in `folder`, where this one is, or in PATH.
+/// Finds `dunlin-bench` in `folder`, the directory of this program, or in PATH.
 fn find(folder: &Path) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = [folder.to_owned()].into_iter().chain(env::split_paths(&path));

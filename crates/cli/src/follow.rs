@@ -42,7 +42,7 @@ pub struct FollowOutput<W> {
 
 /// Interval at which an idle subscriber checks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// Events written before others may write.
+/// The number of events that a subscriber writes before other subscribers may write.
 const TURN_EVENTS: u32 = 1024;
 
 /// The number of events of one round.

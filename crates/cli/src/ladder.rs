@@ -5,10 +5,10 @@ use dunlin_topic::Position;
 
 use crate::console::TextPainter;
 
-/// The widest number in a wide terminal.
+/// The width of a number in a wide terminal, in characters.
 const WIDTH_MAX: usize = 14;
 const WIDTH_MIN: usize = 6;
-/// Blanks between the four numbers of a line.
+/// The number of spaces between the four numbers of a line.
 const GAPS: usize = 5;
 
 /// The lines of a table: a title, a heading, and `depth` levels, some of them empty. Columns are narrower on

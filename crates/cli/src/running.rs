@@ -18,7 +18,7 @@ use crate::signals::StopFlag;
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
 
-/// Activities of a node that is opening.
+/// The activities of a node that is opening.
 const READING: &str = "its topics, keys and tasks are being read from its data directory";
 const JOINING: &str = "it is joining its cluster";
 

@@ -54,7 +54,7 @@ impl StopFlag {
     pub fn on_signal() -> Result<StopFlag> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // In this order, a second signal finds the flag of the first.
+            // The order matters: the second signal finds the flag that the first has set, and ends the process.
             flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))
                 .and_then(|_| flag::register(signal, Arc::clone(&stop)))
                 .context("cannot listen for signals")?;

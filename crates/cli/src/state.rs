@@ -1,4 +1,4 @@
-//! A state topic's state of any kind, as a subscriber keeps it.
+//! The state of a state topic, of any kind, as a subscriber keeps it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ pub struct WorkersConfig {
     pub season: Option<Duration>,
 }
 
-/// Waiting processes use memory.
+/// The largest `scale_warm`: waiting processes use memory.
 const WARM_MAX: u32 = 1_000;
 const SEASON: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(31 * 24 * 60 * 60);

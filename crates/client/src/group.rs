@@ -49,7 +49,8 @@ pub struct GroupOptions {
     /// For `share` groups that a node joins on a client's behalf: records that were not [reported as
     /// consumed](Member::consume) go to other members when this member is dropped.
     pub gives_back: bool,
-    /// For the same groups: the client's user, for whose share a new group counts; empty without users.
+    /// For `share` groups that a node joins on a client's behalf: the client's user; a new group counts towards this
+    /// user's share. Empty without users.
     pub for_user: String,
 }
 

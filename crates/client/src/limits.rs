@@ -9,7 +9,7 @@ pub struct ClientLimits {
     pub in_flight_bytes_max: usize,
     /// The batch size in bytes at which a publisher writes to the socket.
     pub batch_bytes: usize,
-    /// Bytes read from the socket at once.
+    /// The largest number of bytes that are read from the socket at once.
     pub chunk_bytes: usize,
     /// The largest message with records, in bytes.
     pub run_bytes_max: usize,

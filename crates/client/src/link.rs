@@ -28,7 +28,7 @@ use crate::why::DisconnectReason;
 /// How long a closing client waits for the node to close first.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// Looks at the socket between two looks at the clock while spinning.
+/// The number of looks at the socket between two looks at the clock, while the caller spins.
 const SPINS: u32 = 16;
 
 /// The reading half of the connection. The thread that holds it leads.

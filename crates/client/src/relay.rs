@@ -188,7 +188,7 @@ impl RelayShared {
         lost.into_iter().for_each(|sent| (sent.told)(RelayOutcome::Lost));
     }
 
-    /// Handles a new connection: batches sent on the one before are lost.
+    /// Handles a new connection: batches sent on the previous connection are lost.
     pub(crate) fn resume(&self, out: &mut Vec<u8>) {
         self.lose();
         self.state().refused = None;

@@ -37,7 +37,7 @@ pub struct Requester {
 
 /// A prefix for the subjects of one requester, within the inbox that the session's handles share.
 pub(crate) fn within_inbox(session_prefix: &str) -> String {
-    // Unique within the process.
+    // Counts the requesters, so that each has a number that is unique within the process.
     static REQUESTERS: AtomicU64 = AtomicU64::new(1);
     format!("{session_prefix}{}.", REQUESTERS.fetch_add(1, Ordering::Relaxed))
 }

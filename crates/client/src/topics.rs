@@ -15,9 +15,9 @@ use crate::follow::lock;
 use crate::kv::KvError;
 use crate::refusal::RefusedError;
 
-/// Topics per page.
+/// The number of topics on one page of a list.
 const PAGE_TOPICS: u32 = 1_000;
-/// Settings requested before the first response is awaited.
+/// The number of requests for settings that are sent before the client waits for the first response.
 const SETTINGS_AHEAD: usize = 256;
 
 /// The reason why a request about topics failed.

@@ -70,8 +70,8 @@ pub trait Users: std::fmt::Debug + Send + Sync {
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;
 }
 
-/// One tenant may have at most this multiple of what is free of a node's groups, and of its subscriptions that wait
-/// for topics.
+/// One tenant may have at most this many times the number of free groups of a node. The same holds for subscriptions
+/// that wait for topics.
 pub(crate) const TENANT_SHARE: usize = 3;
 
 /// The tenant of tasks without a named tenant, on a node without users.
@@ -213,7 +213,7 @@ impl Node {
             return self.may(Action::Subscribe, pattern).map(drop);
         }
         if !text.starts_with('$') {
-            // Listeners check whose inbox it is.
+            // Listeners check that the inbox belongs to the client.
             return Ok(());
         }
         let (topic, subject_prefix) = match text {

@@ -4,8 +4,8 @@
 //! forwards published records to the owner, and the owner feeds the mirror once for all of its subscribers. A
 //! topic that changes its owner stays the same object.
 //!
-//! The cluster agrees on owners ([`dunlin_control::OwnerRequest`]). A node learns them from responses to its own requests,
-//! and from a watch of the keys of topics and nodes ([`Ownership::settle`], [`Ownership::node`]).
+//! The cluster agrees on owners ([`dunlin_control::OwnerRequest`]). A node learns them from responses to its own
+//! requests, and from a watch of the keys of topics and nodes ([`Ownership::settle`], [`Ownership::node`]).
 //!
 //! Invariants:
 //! - A node appends to a volatile topic only while its lease lasts by its own clock, counted from before the request.
@@ -18,7 +18,8 @@
 //! - A forwarded batch without a response is sent again only with its producer's number. Otherwise the publisher
 //!   receives an unknown outcome.
 //!
-//! Not here: connections between nodes ([`PeerNodes`]), and durable topics of this node, which work as without a cluster.
+//! Not here: connections between nodes ([`PeerNodes`]), and durable topics of this node, which work as without a
+//! cluster.
 
 mod feed;
 mod forwarded;
@@ -119,8 +120,8 @@ pub trait PeerNodes: Send + Sync + Debug {
         commands.iter().map(|command| self.ask(command)).collect()
     }
 
-    /// Sends a batch to a node, after earlier batches of the same topic. Each batch is [answered](InFlightBatch::answer)
-    /// once.
+    /// Sends a batch to a node, after earlier batches of the same topic. Each batch is
+    /// [answered](InFlightBatch::answer) once.
     fn forward_batch(&self, to: u64, run: InFlightBatch);
 
     /// Feeds mirrors from a node until [`MirrorFeed::is_wanted`] returns `false`, or reports why it cannot.

@@ -18,7 +18,7 @@ use dunlin_topic::{
 use crate::node::Node;
 use crate::reply::is_of_reply_inbox;
 
-/// Requests handled before other tasks run.
+/// The number of requests that a responder handles before other tasks run.
 const TURN_REQUESTS: usize = 64;
 
 /// A handler of requests inside the node. Dropping it ends the handling.

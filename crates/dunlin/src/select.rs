@@ -47,8 +47,8 @@ pub struct SelectedLogs {
     pub newcomers: Option<Arc<NewLogs>>,
 }
 
-/// Topic and partition of a position that names neither: those of the subscription's only log. If the topic of its
-/// only subject is gone, a new topic of that name is assumed.
+/// The topic and partition for a position that names neither: the subscription's only log. If the topic of its only
+/// subject is gone, a new topic of that name is assumed.
 pub fn log_of_position(
     patterns: &[Pattern],
     logs: &LogsToRead,

@@ -16,7 +16,8 @@
 //! - Only this module, and the journals that it opens, change the files.
 //! - An epoch that was not closed properly is followed by a new one, because the disk may have lost synced records.
 //!
-//! Limits: [`NodeLimits::unstored_bytes_max`](crate::NodeLimits) and [`NodeLimits::loaded_bytes_max`](crate::NodeLimits).
+//! Limits: [`NodeLimits::unstored_bytes_max`](crate::NodeLimits) and
+//! [`NodeLimits::loaded_bytes_max`](crate::NodeLimits).
 
 mod catalogue;
 mod checksum;

@@ -128,7 +128,7 @@ def encode(value: Any) -> bytes:
         return _utf8(value)
     encoded = json.dumps(value, separators=(",", ":"), allow_nan=False)
     if "\\ud" in encoded:
-        # JSON's escapes of surrogates: a pair is one character, a lone one is none.
+        # In JSON, a pair of escaped surrogates is one character. A lone surrogate is not a character.
         _utf8(json.dumps(json.loads(encoded), ensure_ascii=False))
     return encoded.encode()
 

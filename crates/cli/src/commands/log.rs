@@ -106,7 +106,7 @@ fn writer(console: &Console, client: Option<&Client>) -> EventPrinter {
     }
 }
 
-/// The end of each log at the start. Later records are not printed.
+/// The last sequence number of each log when the command started. Later records are not printed.
 struct LogEnds(BTreeMap<u16, u64>);
 
 impl LogEnds {

@@ -49,8 +49,7 @@ pub struct Arguments {
 
 /// The interval at which the main thread checks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a node may take to end: to detach its workers, hand over what it leads and owns, and store its
-/// data.
+/// How long a node may take to end: to detach its workers, hand over its leadership and topics, and store its data.
 pub const END_WITHIN: Duration = Duration::from_secs(GRACE.as_secs() + 10);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {

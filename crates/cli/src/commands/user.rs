@@ -259,7 +259,7 @@ impl UserPermissions {
     }
 }
 
-/// A user's permissions, one line for each kind, within those of the tenant.
+/// A user's permissions within the tenant's permissions, one line for each kind.
 fn may(permissions: &Permissions) -> Vec<String> {
     let patterns = |patterns: &[Pattern]| {
         patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect::<Vec<_>>().join(" ")

@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # `dunlin config show --config FILE` prints each value and its source.
 ";
 
-/// Columns of a comment.
+/// The width of a comment, in columns.
 const WIDTH: usize = 80;
 
 /// The text of the file.

@@ -16,7 +16,7 @@ use dunlin_topic::{Frame, Record};
 use super::{EventCount, FollowOutput, TURN_EVENTS};
 use crate::program::Program;
 
-/// Records that a member claims ahead if it only writes them.
+/// The number of records that a member claims in advance if it only writes them.
 const AHEAD: u64 = 64;
 /// Claims are renewed after a third of their duration, so that two renewals may fail.
 const RENEWALS: u32 = 3;

@@ -186,8 +186,8 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
     assert!(ended.code == Some(0) && !rest.iter().any(|line| line.contains("cannot reach")), "{rest:?}");
 }
 
-/// A past bug: a member that lost its identity received the advice to begin a cluster. A foundation here would
-/// have made a second cluster beside the first.
+/// A member that lost its identity must not receive the advice to create a cluster: that would make a second cluster
+/// beside the first.
 #[test]
 fn member_without_its_identity_begins_no_second_cluster() {
     let temporary = tempfile::tempdir().unwrap();

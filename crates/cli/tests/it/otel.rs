@@ -80,7 +80,7 @@ fn nats_session(node: &Node) {
         assert!(stream.read_line(&mut line).unwrap() > 0, "the node delivers the message");
     }
     say(&mut stream, "NONSENSE\r\n");
-    // Bytes in flight do not matter.
+    // The remaining bytes and any error do not matter: this only waits until the node has closed the connection.
     let _ = stream.read_to_end(&mut Vec::new());
 }
 

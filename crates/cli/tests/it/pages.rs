@@ -17,7 +17,7 @@ use crate::dunlin::{Node, dunlin, run_with};
 /// After this number of seconds, a command that continues is ended. `READ` is for commands whose output the page shows.
 const LOOK: u32 = 3;
 const READ: u32 = 10;
-/// Blocks that run at the same time.
+/// The number of blocks that run at the same time.
 const BLOCKS_AT_ONCE: usize = 8;
 /// Runs a command, and repeats it while background programs are starting. Its output is that of the last
 /// attempt.
@@ -176,7 +176,7 @@ fn commands_in_the_docs_run_as_shown() {
     };
     let all: Vec<_> = pages.iter().flat_map(of_page).collect();
     assert!(all.len() > 4, "the pages have blocks to run: {}", all.len());
-    // Each block has its own node, and each command has seconds.
+    // Blocks run at the same time: each has its own node, and a command may take several seconds.
     let next = Mutex::new(all.iter());
     std::thread::scope(|scope| {
         for _ in 0..BLOCKS_AT_ONCE {

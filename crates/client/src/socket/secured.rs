@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use crate::follow::lock;
 use crate::tls::{Connector, TlsCodec, explain};
 
-/// Bytes read from the socket at once.
+/// The largest number of bytes that are read from the socket at once.
 const READ_BYTES: usize = 64 << 10;
 /// The possible first bytes of a TLS record during the handshake: an alert, or a handshake message.
 const FIRST_BYTES: [u8; 2] = [0x15, 0x16];

@@ -14,7 +14,7 @@ use crate::space::places::{WorldMap, WorldMapError};
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The time after which a process that does not answer is skipped while others may have the entity.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Rounds over all processes after which the entity does not exist.
+/// The number of rounds over all processes after which the client reports that the entity does not exist.
 const ROUNDS: u32 = 5;
 
 /// The result of a command, spawn or despawn, which the region's owner has applied.

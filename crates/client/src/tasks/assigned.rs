@@ -1,4 +1,4 @@
-//! A task assigned to a worker, and what it used.
+//! A task assigned to a worker, and the time and memory that it used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

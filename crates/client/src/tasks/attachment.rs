@@ -424,7 +424,7 @@ impl AttachmentShared {
     }
 }
 
-/// The cluster keeps this many bytes. Further bytes would be sent in vain.
+/// The cluster keeps this many bytes of a text, so that the worker sends no more.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 fn cut(text: &[u8]) -> &[u8] {

@@ -2,8 +2,8 @@
 //!
 //! The caller reads and writes the socket.
 //!
-//! Limits: decrypted bytes that were not returned are at most one TLS record (16 KiB) and what arrived with
-//! it; unsent bytes are at most [`UNSENT_BYTES_MAX`] and one record; a handshake message is at most 64 KiB.
+//! Limits: a handshake message has at most 64 KiB. Unsent bytes are at most [`UNSENT_BYTES_MAX`] and one TLS record (16
+//! KiB). Decrypted bytes that were not returned are at most one record and the bytes that arrived with it.
 
 use std::io::{self, BufRead, IoSlice, Write};
 use std::sync::Arc;

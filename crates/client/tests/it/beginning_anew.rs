@@ -232,7 +232,7 @@ fn restarts_of_a_durable_state_report_no_fault() {
             assert!(faults.is_empty(), "conflate {conflate}, at {seq}: {faults:?}");
         };
         whole_at(10);
-        // Kill the node while the subscriber is behind, and then without a record in between.
+        // Crash the node three times: once while the subscriber is behind, then twice without records in between.
         let running = running.crash(&disk, |node| publish(node, 11..=15));
         whole_at(15);
         let running = running.crash(&disk, |_| ());

@@ -19,7 +19,7 @@ fn told(subscriber: &mut Subscriber) -> String {
     let deadline = Deadline::new();
     let event = loop {
         match subscriber.next_timeout(PATIENCE) {
-            // A cut connection is retried.
+            // After a cut connection, the client connects again.
             Err(SubscribeError::Connection(_)) if !deadline.is_over() => {}
             other => break other.unwrap().expect("no event in time"),
         }

@@ -161,7 +161,7 @@ fn commands_and_watches_can_be_awaited() {
 fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
     let node = RunningNode::start();
     let kv = node.client().kv();
-    // A lease ends correctly if the machine stops for longer than its time to live.
+    // If the machine stops for longer than the time to live, a lease rightly ends: try longer ones.
     let (kept, left) = [500, 3_000, 15_000, 60_000]
         .into_iter()
         .find_map(|ttl_ms| {

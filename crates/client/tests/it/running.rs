@@ -70,7 +70,7 @@ impl RunningNode {
         self.server = Some(dunlin_wait::find("its address is free", again));
     }
 
-    /// Ends the node without a good-bye, and starts another in its place.
+    /// Ends the node without telling its clients, and starts another in its place.
     pub fn restart(self) -> RunningNode {
         self.restart_with(|_| ())
     }
@@ -99,7 +99,7 @@ impl RunningNode {
         RunningNode::of_at(on_disk(disk), address)
     }
 
-    /// Ends the node without a good-bye. Returns its address.
+    /// Ends the node without telling its clients. Returns its address.
     fn stop(mut self) -> SocketAddr {
         drop(self.server.take());
         self.node.stop();

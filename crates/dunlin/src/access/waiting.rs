@@ -17,7 +17,7 @@ use crate::control::{Control, ControlError, block_on};
 use crate::node::Node;
 use crate::refusal::Refused;
 
-/// Attempts to have the cluster end a wait or lease, each for `answer_ms_max`.
+/// The number of requests to the cluster to end a wait or lease. Each request may take `answer_ms_max`.
 const TRIES: u32 = 12;
 
 impl Node {

@@ -19,7 +19,7 @@ const ID: u64 = 1;
 pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: restore it from a backup; or `dunlin cluster remove` this node \
     on another one, empty the directory, and let it join anew";
 
-/// Maximum log in memory, bytes.
+/// The largest size of a log in memory, in bytes.
 const LOG_BYTES_MAX_IN_MEMORY: usize = 8 << 20;
 
 /// A transport without other nodes.

@@ -22,8 +22,8 @@ use super::{Consistency, Control, ControlError};
 const LEASE_BYTES: u64 = 1 << 10;
 const LEASES_MIN: u64 = 10_000;
 const LEASES_MAX: u64 = 1_000_000;
-/// Number of revisions and leases skipped after a restore: more than were used since the backup. etcd's documentation advises the
-/// same for `etcdutl snapshot restore --bump-revision`.
+/// Number of revisions and leases skipped after a restore: more than were used since the backup. etcd's documentation
+/// advises the same for `etcdutl snapshot restore --bump-revision`.
 const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// Maximum number of leases or lock waits that one log entry ends.
 const TOGETHER_MAX: usize = 1_000;

@@ -16,9 +16,9 @@ pub(super) use past::{PastChanges, is_past};
 /// The topic's name. Its records are decoded by [`dunlin_control::KeyEvents`].
 pub const KV: &str = "$kv";
 
-/// Maximum record, the changes of one revision, bytes.
+/// The largest record, which holds the changes of one revision, in bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
-/// Bytes of restored changes appended at a time.
+/// The number of bytes of restored changes that are appended at a time.
 const TOGETHER_BYTES: usize = 1 << 20;
 /// A change of this size is appended alone and without a copy, because subscribers wait for the log during a
 /// copy.

@@ -8,7 +8,7 @@ use super::{Control, ControlError};
 use crate::node::Node;
 use crate::storage::{Storage, made};
 
-/// Subdirectory of the data directory.
+/// The subdirectory of the data directory with the cluster's keys.
 const DIR: &str = "control";
 /// Pause between starts on a full disk. Requests in between are refused at once.
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use super::ControlError;
 
 /// Maximum time that a start waits for room on its disk, which the group's own purge may make.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(3);
-/// Interval of the checks.
+/// The interval at which the start checks whether there is room.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs `start`. Returns [`ControlError::DiskFull`] if the group's log has waited for room too long.

@@ -1,4 +1,4 @@
-//! A group of either kind.
+//! A group of either kind: `share` or `work`.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl AnyGroup {
         }
     }
 
-    /// What a `share` group has handed out in each log.
+    /// The records that a `share` group has handed out in each log.
     pub(super) fn handed_out(&self, node: &Node) -> Vec<HandedOut> {
         match self {
             AnyGroup::Share(group) => group.handed_out(node),

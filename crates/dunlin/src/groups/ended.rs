@@ -83,7 +83,7 @@ impl EndedGroups {
         self.groups.push_back((name, handed));
     }
 
-    /// Takes what groups of this name have handed out in each log.
+    /// Takes the records that groups of this name have handed out in each log.
     pub(super) fn take(&mut self, name: &Name) -> Vec<HandedOut> {
         let at = self.groups.iter().position(|(other, _)| other == name);
         at.and_then(|at| self.groups.remove(at)).map_or_else(Vec::new, |(_, handed)| handed)

@@ -137,20 +137,21 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// A member joins that was in the group until `epoch`, at this owner or an earlier one: the group has all records
-    /// of the present epoch, also if a newer member came first.
+    /// Called when a member joins that was in the group until `epoch`, at this owner or an earlier one. The group then
+    /// has all records of the present epoch, even if a newer member has joined first.
     pub(super) fn begin_after(&self, node: &Node, epoch: u32) {
         self.with(node, |state, _| state.parts.iter_mut().for_each(|part| part.begin_after(epoch)));
     }
 
-    /// Sets what earlier groups of this name have handed out.
+    /// Sets the records that earlier groups of this name have handed out.
     pub(super) fn follow(&self, node: &Node, handed: Vec<HandedOut>) {
         self.with(node, |state, _| {
             state.parts.iter_mut().zip(handed).for_each(|(part, handed)| part.handed_before = handed);
         });
     }
 
-    /// What the group and earlier groups of this name have handed out in each log. The group has no members.
+    /// The records that the group and earlier groups of this name have handed out in each log. The group must have no
+    /// members.
     pub(super) fn handed_out(&self, node: &Node) -> Vec<HandedOut> {
         self.with(node, |state, _| state.parts.iter().map(GroupPartition::handed_out).collect())
     }

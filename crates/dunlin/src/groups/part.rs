@@ -77,9 +77,9 @@ impl<M: GroupMachine> GroupPartition<M> {
         })
     }
 
-    /// Adds the first records of the present epoch, if the group began after them. A member of the group until
-    /// `epoch` joins: the group's earlier members are owed everything of the epochs that followed. Records of epochs
-    /// between the two may have been delivered at another node.
+    /// Called when a member joins that was in the group until `epoch`: all records of later epochs belong to the group.
+    /// Adds the first records of the present epoch, if the group began after them. Records of epochs between the two
+    /// may have been delivered at another node.
     pub(super) fn begin_after(&mut self, epoch: u32) {
         let start = self.cursor.log().epoch_start();
         if epoch >= start.epoch || self.begun.epoch != start.epoch || self.begun.seq <= start.seq {

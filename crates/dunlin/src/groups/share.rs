@@ -246,7 +246,8 @@ impl Subscribe for ShareMember {
     fn ready(&mut self) -> Result<bool, SubscribeError> {
         let (why, start) = match &mut self.place {
             MemberLocation::Here(here) => match here.ready() {
-                // The owner does not deliver again the epoch that the group has reached.
+                // The next owner delivers no record of the epoch that the group has reached, because the group has
+                // them.
                 Err(why) if is_moved(&why) => (why, Start::After(Position { epoch: here.epoch(), seq: 0 })),
                 other => return other,
             },

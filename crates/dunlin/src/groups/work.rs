@@ -14,7 +14,7 @@ use super::membership::GroupMember;
 use super::state::MembershipState;
 use crate::clock::now_ns;
 
-/// Claims of a member at which expired ones are removed.
+/// The number of a member's claims at which expired claims are removed.
 const OPEN_SWEEP: usize = 1_024;
 
 /// A member of a work group. The member claims each record until a member acknowledges it.

@@ -76,8 +76,8 @@ pub enum FeedStart {
 pub enum FeedOutcome {
     /// The event was applied.
     Whole,
-    /// The private mirror's subscriber has to read first. Offer the same event again when [`MirrorFeed::room`] is notified,
-    /// or a little later.
+    /// The private mirror's subscriber has to read first. Offer the same event again when [`MirrorFeed::room`] is
+    /// notified, or a little later.
     Later,
     /// The feed ends: this node owns the topic, or the mirrors cannot continue.
     Over,
@@ -139,7 +139,7 @@ impl MirrorFeed {
         let Some(route) = self.route.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
             return false;
         };
-        // The former owner has its records from another owner now, or from none.
+        // The former owner itself receives records from another owner now, or from none.
         if self.private.is_some() && route.owner().0 != self.from {
             return false;
         }

@@ -24,8 +24,8 @@ pub fn last_flight() -> u64 {
     FLIGHTS.load(Ordering::Acquire)
 }
 
-/// Begins a flight of batches. A sender calls it when none of its batches is under way, so that whatever comes back is
-/// of an earlier flight.
+/// Begins a flight of batches. A sender calls this when none of its batches is under way: a batch that comes back
+/// afterwards and was sent before belongs to an earlier flight.
 pub(super) fn begin_flight() -> u64 {
     FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1
 }

@@ -8,11 +8,11 @@
 //!
 //! Invariants:
 //! - At most one node takes a record: another node is tried only if the previous one certainly did not take it.
-//! - Records for one inbox leave the node in the order in which they were published. While the inbox's node is unknown, one batch is in
-//!   flight. A batch that came back is sent again before all newer ones, when no batch is in flight.
+//! - Records for one inbox leave the node in the order in which they were published. While the inbox's node is unknown,
+//!   one batch is in flight. A batch that came back is sent again before all newer ones, when no batch is in flight.
 //!
-//! Limits: the node remembers [`INBOXES_MAX`] inboxes and as many reply subjects, each of those for [`REPLY_KNOWN_FOR`]. At a limit it
-//! forgets all of them, and queries again.
+//! Limits: the node remembers [`INBOXES_MAX`] inboxes and as many reply subjects, each of those for
+//! [`REPLY_KNOWN_FOR`]. At a limit it forgets all of them, and queries again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -89,7 +89,8 @@ struct State {
     flight: u64,
     /// The ticket of the last batch that was sent.
     sent_through: u64,
-    /// The last waiting ticket when the search for the inbox began. The search's result holds for all tickets up to this one.
+    /// The last waiting ticket when the search for the inbox began. The search's result holds for all tickets up to
+    /// this one.
     asked_for_through: u64,
     /// Time before which no batch is sent.
     paused_until_ns: u64,
@@ -104,7 +105,8 @@ enum Next {
 }
 
 impl Ownership {
-    /// The topic to publish to for an inbox of another node; `None` if the subject belongs to no inbox, or the cluster has no other node.
+    /// The topic to publish to for an inbox of another node; `None` if the subject belongs to no inbox, or the cluster
+    /// has no other node.
     pub(crate) fn inbox(self: &Arc<Ownership>, subject: &str) -> Option<Arc<Topic>> {
         let (key, name, pattern) = parts(subject)?;
         if self.others().is_empty() {
@@ -199,8 +201,8 @@ impl KnownInboxes {
     }
 }
 
-/// An inbox's subject prefix, and its name and pattern at its node. Subjects of more than two tokens share an inbox if their first two
-/// tokens are equal. A subject of two tokens is its own inbox.
+/// An inbox's subject prefix, and its name and pattern at its node. Subjects of more than two tokens share an inbox if
+/// their first two tokens are equal. A subject of two tokens is its own inbox.
 fn parts(subject: &str) -> Option<(&str, &str, String)> {
     let rest = subject.strip_prefix(FIRST_TOKEN)?.strip_prefix('.')?;
     match rest.find('.') {
@@ -382,7 +384,7 @@ impl Upstream for InboxRoute {
     fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if run.relayed || ownership.others().is_empty() {
-            // The node that relays tries the next node.
+            // The node that sent the record receives this error and tries the next node.
             return Err(self.nobody());
         }
         let _one_place = lock(&self.sending);

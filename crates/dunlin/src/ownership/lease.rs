@@ -11,11 +11,11 @@ use super::route::Route;
 use super::{ClusterCommandError, Ownership, lock};
 use crate::clock::steady_ns;
 
-/// Renewals in each time to live.
+/// The number of renewals in each time to live.
 const PER_LIFE: u32 = 4;
 /// Clocks may drift by one part in this number; an owner stops that much before its lease ends.
 const DRIFT_PART: u32 = 20;
-/// Topics for which one command begins new epochs.
+/// The largest number of topics for which one command begins new epochs.
 const TOGETHER_MAX: usize = 1_024;
 /// Interval of checks whether a change is known here.
 const LOOK: Duration = Duration::from_millis(1);

@@ -408,8 +408,8 @@ mod tests {
         assert_eq!(member.start(), after(5));
     }
 
-    /// Two threads look for members to place: a thread that joins, and the housekeeping thread. Without a
-    /// guard, both asked the owner of a topic that had just moved, which kept two members for one.
+    /// Two threads look for members to place: a thread that joins, and the housekeeping thread. Without a guard, both
+    /// would ask the owner of a topic that has just moved, and the owner would keep two members for one.
     #[test]
     fn only_one_thread_requests_a_group_membership() {
         let member = membership();
@@ -451,7 +451,8 @@ mod tests {
         assert_eq!(member.start(), after(3));
     }
 
-    /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the same.
+    /// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the
+    /// same.
     #[test]
     fn group_member_resumes_after_the_last_epoch_of_its_owner() {
         let member = membership();

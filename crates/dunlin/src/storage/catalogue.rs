@@ -69,7 +69,7 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
     for file in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
         let path = dir.join(&file);
         if file.ends_with(TEMPORARY_SUFFIX) {
-            // A creation that was not completed.
+            // The file is the remainder of a creation that was not completed.
             disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
         } else if let Some(id) = file.strip_suffix(DELETED_SUFFIX).and_then(number) {
             deleted.push(id);

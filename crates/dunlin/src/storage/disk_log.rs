@@ -20,13 +20,13 @@ use super::worker::StoreQueue;
 use super::{Begun, StorageContext, catalogue, lock};
 use crate::clock::now_ns;
 
-/// Bytes loaded at once, if blocks are smaller.
+/// The number of bytes that are loaded at once, if blocks are smaller.
 const LOAD_BYTES: usize = 256 << 10;
 /// Approximate number of files of a topic's history, so that retention can remove them one by one.
 const FILES_PER_HISTORY: u64 = 8;
 const FILE_BYTES_MIN: u64 = 64 << 10;
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Minimum room claimed ahead of a log, bytes.
+/// The minimum disk space that is reserved ahead of a log's end, in bytes.
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
 /// Upper bound of an append besides its records, bytes.
 const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
@@ -62,8 +62,8 @@ pub(super) struct DiskLog {
     aging: bool,
     /// The log's size at which a state is saved.
     save_state_bytes: u64,
-    /// How often a waiting publisher stored staged records: since the start, consecutively since the thread last
-    /// found none, and until the thread's last check.
+    /// Three counts of how often a waiting publisher stored staged records: `helped` since the start, `helped_in_a_row`
+    /// since the thread last found none, and `helped_before` as of the thread's last check.
     helped: AtomicU64,
     helped_in_a_row: AtomicU32,
     helped_before: AtomicU64,
@@ -521,7 +521,7 @@ impl Store for DiskLog {
 
     fn appended(&self) {
         let helped = self.helped_in_a_row.load(Ordering::Relaxed) >= HELPED_IN_A_ROW_MIN;
-        // A publisher that finds the log in the queue appended before the thread removed it.
+        // If the log is still in the queue, the thread will find this publisher's record when it visits the log.
         if helped && self.later.swap(true, Ordering::AcqRel) {
             return;
         }

@@ -35,8 +35,8 @@ impl std::fmt::Display for Doubt {
 }
 
 impl Doubt {
-    /// Compares the files that were found at the start with the note in the `.stored` file. `changed_ns` and `marks` are those of the
-    /// files before the journal opened them.
+    /// Compares the files that were found at the start with the note in the `.stored` file. `changed_ns` and `marks`
+    /// are those of the files before the journal opened them.
     pub(super) fn of(
         begun: Begun,
         report: &Recovered,

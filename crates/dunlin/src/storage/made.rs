@@ -16,7 +16,7 @@ const FIRST_LINE: &str = "dunlin part 1";
 const LAST_LINE: &str = "end";
 /// Upper bound of the file, bytes.
 const BYTES_MAX: u64 = 64 << 10;
-/// Directories of a part's journals.
+/// The directories of a part's journals.
 const LOGS: [&str; 2] = ["log", "snapshots"];
 
 /// Whether the files of a part are as this node left them; `false` if they were restored from a copy. `of`
@@ -34,8 +34,8 @@ pub(crate) fn is_unchanged(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBu
     is_unchanged
 }
 
-/// Writes the mark of a part whose logs are open. Without it, for example after a failed write, a part that was not put back begins a new
-/// epoch.
+/// Writes the mark of a part whose logs are open. Without the mark, for example after a failed write, the part begins a
+/// new epoch even if it was not restored from a copy.
 pub(crate) fn note(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBuf]) {
     write(disk, &mark(dir, part), locks(disk, of));
 }

@@ -6,9 +6,9 @@
 //! bound. If a write fails, the bound is lower. The file also has the topic's pattern, so that its subjects
 //! stay reserved if the topic's own file is damaged or gone.
 //!
-//! Files that were put back may be older than what subscribers have read. The file therefore also stores
-//! attributes of the topic's and the log's files that a copy does not keep ([`FileOrigin`]). The end of an empty
-//! log, or of a log that did not end in order, counts only while these attributes are unchanged.
+//! Restored files may be older than the records that subscribers have read. The file therefore also stores attributes
+//! of the topic's and the log's files that a copy does not keep ([`FileOrigin`]). The end of an empty log, or of a log
+//! that did not end in order, counts only while these attributes are unchanged.
 
 use std::collections::BTreeSet;
 use std::io;

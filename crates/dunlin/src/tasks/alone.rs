@@ -16,7 +16,7 @@ use crate::node::Node;
 
 /// The id of the only member.
 const ID: u64 = 1;
-/// Maximum log in memory, bytes.
+/// The largest size of a log in memory, in bytes.
 const LOG_BYTES_MAX_IN_MEMORY: usize = 16 << 20;
 
 /// A transport without other nodes.

@@ -18,7 +18,7 @@ pub(crate) struct LazyTasks {
     pub(crate) failure: StartFailure,
 }
 
-/// Subdirectory of the data directory.
+/// The subdirectory of the data directory with the cluster's tasks.
 const DIR: &str = "tasks";
 
 impl Node {

@@ -712,7 +712,7 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
     let state = stage.hall.state.lock().unwrap().clone();
     let now = state.placement(b"t").unwrap();
     stage.ownership(2).settle("t", &Placement { owner: 2, epoch: epoch + 1, from: 0, ..now }).unwrap();
-    // The waiting batch was tried again, for the owner that this node believes itself to be.
+    // By the end of this call, node 2 has tried the waiting batch again, because it believes that it is the owner.
     assert!(stage.node(2).publisher("t").unwrap().publish("tried").is_err());
     stage.mend(2);
     let position = publishing.join().unwrap().unwrap().position;

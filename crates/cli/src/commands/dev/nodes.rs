@@ -22,7 +22,7 @@ use crate::table::TextTable;
 
 /// How long a process may take to end.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// The first node uses the next port, and the second node uses the port after it.
+/// Node N of the cluster uses port `CLUSTER_PORT` + N.
 const CLUSTER_PORT: u16 = 6221;
 /// How long the nodes may take until all are voters.
 const VOTES_WITHIN: Duration = Duration::from_secs(30);

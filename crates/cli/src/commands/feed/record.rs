@@ -49,7 +49,7 @@ pub struct Arguments {
 
 /// The interval at which written records are synced to disk.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
-/// Changes handled between two writes.
+/// The number of changes that are handled between two writes to the files.
 const TURN: usize = 4096;
 const LOOK: Duration = Duration::from_millis(50);
 

@@ -201,7 +201,7 @@ impl Track {
             .with_context(|| format!("cannot read {}", dir.display()))?;
         let topic = reader.name().to_owned();
         let Some(reducer) = first_state(&reader)? else { return Ok(None) };
-        // A region's records are as large as in its owner's topic, and its topic retains as much.
+        // The topic of a replayed region gets the same limits as a region's topic at its owner.
         let is_region = reducer.kind == REGION;
         let mut config = TopicConfig { reducer: Some(reducer), ..TopicConfig::default() };
         if is_region {

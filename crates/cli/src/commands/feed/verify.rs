@@ -228,7 +228,7 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Veri
         FrameKind::End => *state = None,
         FrameKind::Record => {
             found.counted.records += 1;
-            // A node's own log begins with a record whose kind is not in the log.
+            // A log of a node does not name its reducer: its records are not applied to a state.
             let Some(state) = state else { return Ok(()) };
             state.check(&mut std::iter::once(*frame))?;
             state.apply(seq, frame)?;

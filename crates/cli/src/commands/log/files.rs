@@ -32,7 +32,7 @@ pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFl
             Start::After(position) => journal::Position::new(position.epoch, position.seq + 1),
             Start::Time(ns) => match reader.position_at(ns)? {
                 Some(position) => position,
-                // The log has no records since then.
+                // The log has no records at or after the start.
                 None => continue,
             },
             _ => journal::Position::default(),

@@ -52,7 +52,7 @@ pub struct Arguments {
     once: bool,
 }
 
-/// How long `--once` waits for another change, and when an empty list is final.
+/// How long `--once` waits for another change, and after which time it accepts an empty list.
 const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
 /// How long `--once` waits for the first change; a busy process answers after its tick.
 const PATIENCE: Duration = Duration::from_secs(10);

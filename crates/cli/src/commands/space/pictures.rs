@@ -156,7 +156,7 @@ impl SnapshotMaker {
         let now_ns = self.began.elapsed().as_nanos() as u64;
         let topic = format!("space.{}.map", self.spec.name);
         self.followed.retain(|region, (replica, publisher)| {
-            // A deleted topic is searched again.
+            // A region whose topic was deleted is removed. The next `look` looks for its topic again.
             let mut is_there = true;
             let told =
                 |report: ReplicaReport<'_, _>| is_there &= !matches!(report, ReplicaReport::Deleted { .. });

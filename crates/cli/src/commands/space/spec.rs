@@ -19,7 +19,7 @@ use crate::outcome::CommandRefusal;
 
 /// The first number of birds; aircraft begin at 0.
 const FLOCK_FROM: u64 = 1_000_000;
-/// Largest file of aircraft, bytes.
+/// The largest size of a file of aircraft, in bytes.
 const AIRCRAFT_BYTES_MAX: u64 = 1 << 30;
 /// Few birds are slower than this part of the flock's highest speed.
 const SLOW_PART: f32 = 1e-3;

@@ -62,9 +62,9 @@ const LOOK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long `--once` waits if, according to the world's keys, no entity moves.
 const PATIENCE_IN_TROUBLE: Duration = Duration::from_secs(3);
-/// How long a map is delayed if entities of the one before are missing: longer than a handover takes.
+/// How long a map is delayed if entities of the previous map are missing: longer than a handover takes.
 const PUT_OFF: Duration = Duration::from_millis(500);
-/// How often `--once` updates all regions until no entity is missing.
+/// How many times `--once` updates all regions at most, until no entity is missing.
 const LOOKS_MAX: u32 = 5;
 const DRAIN_MAX: usize = 4_096;
 
@@ -250,7 +250,7 @@ impl Watcher {
     pub fn drain(&mut self) {
         let now_ns = self.began.elapsed().as_nanos() as u64;
         self.seen.retain(|_, seen| {
-            // A deleted topic is searched again.
+            // A region whose topic was deleted is removed. The next `look` looks for its topic again.
             let mut is_there = true;
             let told =
                 |report: ReplicaReport<'_, _>| is_there &= !matches!(report, ReplicaReport::Deleted { .. });
@@ -298,11 +298,11 @@ impl Watcher {
         !self.owned.is_empty() && self.states().count() == self.owned.len()
     }
 
-    /// Requires states that are not older than now.
+    /// Requires from each region a state at least as new as its topic's last record.
     fn ask_for_newest(&mut self) {
         self.seen.retain(|region, seen| {
             let newest = newest(&seen.client, &topic_of(&self.name, RegionId(*region as u32)));
-            // If the owner's node has ended, the region is searched again.
+            // If the owner's node has ended, the region is removed. The next `look` looks for its owner again.
             newest.map(|newest| seen.newest = newest).is_ok()
         });
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio, read, write};
 
-/// Bytes read at once.
+/// The largest number of bytes that one call reads.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// The first bytes that a command wrote to a pipe, and the total number of bytes.

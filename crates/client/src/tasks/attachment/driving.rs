@@ -306,7 +306,7 @@ impl AttachmentShared {
     }
 }
 
-/// Whether the command may have been carried out, so that it is repeated without effect.
+/// Whether the command may have been carried out. If so, repeating it has no effect.
 fn is_unknown(refused: &crate::refusal::RefusedError) -> bool {
     refused.code == ErrorCode::CommandUnknown
 }

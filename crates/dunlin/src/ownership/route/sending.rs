@@ -1,8 +1,8 @@
 //! Batches of this node's publishers on their way to the owner, or into the log here if this node is the owner.
 //!
-//! Invariant: batches leave in the order in which they came. No newer batch goes to another node, or into the
-//! log here, before older batches have a response or have come back. Batches that are under way together are one flight.
-//! An owner that refuses one of a flight refuses all after it.
+//! Invariant: batches leave in the order in which they came. No newer batch goes to another node, or into the log here,
+//! before older batches have a response or have come back. Batches that are under way together are one flight. An owner
+//! that refuses one of a flight refuses all after it.
 
 use std::sync::{Arc, Weak};
 

@@ -51,7 +51,7 @@ impl DiskLog {
         }
     }
 
-    /// Restores what the log keeps besides records: the producers of the last records, and the topic's state.
+    /// Restores the log's data besides records: the producers of the last records, and the topic's state.
     pub(in super::super) fn restore(
         &self,
         log: &Log,

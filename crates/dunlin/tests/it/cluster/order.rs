@@ -69,8 +69,8 @@ fn moved_topic_keeps_the_order_of_records_in_flight() {
     }
 }
 
-/// A past bug: the relay to a deleted topic also refused records for the next topic of the name, as long as publishers
-/// kept it busy, because each record joined the flight of those before it.
+/// The relay to a deleted topic must not also refuse the records for the next topic of the name. This happened while
+/// publishers kept the relay busy: each record joined the flight of the records before it.
 #[test]
 fn records_sent_after_a_topic_closes_use_a_new_relay() {
     let stage = TestCluster::of(2);
@@ -86,7 +86,7 @@ fn records_sent_after_a_topic_closes_use_a_new_relay() {
     let number = first.flight;
     assert_eq!(second.flight, number);
     first.answer(Err(PublishError::Closed));
-    // The second record keeps the flight open. A record leaves at once, or not before the flight has ended.
+    // The second record keeps the flight open. A new record either leaves at once or waits until the flight has ended.
     send(&node, "3", None);
     assert!(caught().is_empty(), "the relay would refuse the record");
     second.answer(Err(PublishError::Closed));

@@ -233,7 +233,7 @@ fn watch_resumes_at_a_node_with_an_unapplied_log() {
     let mut stage = TestCluster::of(3, limits());
     let (id, position) = restarted_follower(&mut stage);
     assert_eq!(stage.control(id).with(|state| state.revision()), Ok(0), "nothing is applied yet");
-    // The watch begins when the node knows how far others are.
+    // The watch begins when the node knows the positions of the others.
     let mut watch = std::thread::scope(|scope| {
         let watch = scope.spawn(|| watch_after(&stage, id, position));
         stage.isolate(id, false);

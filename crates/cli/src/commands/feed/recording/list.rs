@@ -13,7 +13,7 @@ use dunlin_server::read_file_up_to;
 const NAME: &str = "topics";
 const HEADING: &str = "dunlin recording 2";
 const HEADING_1: &str = "dunlin recording 1";
-/// Largest list of topics, bytes.
+/// The largest size of a list of topics, in bytes.
 const LIST_BYTES_MAX: u64 = 1 << 30;
 
 /// The entry of one topic in a recording's list of topics.

@@ -9,7 +9,7 @@ pub struct TerminalSize {
     rows: usize,
 }
 
-/// Lines of a book's table besides its levels: title and heading.
+/// The number of lines of a book's table besides its levels: title and heading.
 const LADDER_HEAD: usize = 2;
 
 impl TerminalSize {
