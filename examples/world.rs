@@ -14,7 +14,7 @@ fn populate(host: &mut Host<3, Walk>, region: RegionId) {
     for id in 0..1_000 {
         let entity = Entity::at(id, [17, 29, 43].map(|step| (id * step % 100) as f32));
         if host.owner_of(&entity.position) == region {
-            host.spawn(&entity).expect("each id is given once");
+            host.spawn(&entity).expect("each entity has its own id");
         }
     }
 }

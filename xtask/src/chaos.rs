@@ -38,7 +38,7 @@ pub struct Options {
     /// 1000 for space]
     #[arg(long)]
     seeds: Option<u64>,
-    /// Try all seeds of `mutants`, and print how many find each mutant
+    /// Try all seeds of `mutants`, and print how many detect each mutant (a deliberately faulty version of the code)
     #[arg(long)]
     count: bool,
     /// Text in the names of the mutants to try; for `mutants` [default: all]

@@ -58,7 +58,11 @@ pub fn run(options: &Options) -> Result<()> {
     let clients: Vec<_> = grpc::CLIENTS.iter().filter(chosen).collect();
     if clients.is_empty() {
         let names: Vec<_> = grpc::CLIENTS.iter().map(|client| client.name).collect();
-        bail!("unknown client: use one of {}", names.join(", "));
+        bail!(
+            "unknown client {}: use one of {}",
+            options.name.as_deref().unwrap_or_default(),
+            names.join(", ")
+        );
     }
     let place = ClientPaths::ready()?;
     for client in &clients {
@@ -76,7 +80,10 @@ pub fn run(options: &Options) -> Result<()> {
 /// The directory of the program `grpcurl`, which is built if it is missing.
 pub fn grpcurl() -> Result<PathBuf> {
     let place = ClientPaths::ready()?;
-    let client = grpc::CLIENTS.iter().find(|client| client.name == "grpcurl").context("unknown client")?;
+    let client = grpc::CLIENTS
+        .iter()
+        .find(|client| client.name == "grpcurl")
+        .context("the list of clients has no grpcurl")?;
     prepare(client, &place)?;
     Ok(place.installed.join("go/bin"))
 }
@@ -96,7 +103,7 @@ fn prepare(client: &Client, place: &ClientPaths) -> Result<()> {
         let found = std::env::var_os("PATH")
             .is_some_and(|paths| std::env::split_paths(&paths).any(|folder| folder.join(program).is_file()));
         if !found {
-            bail!("`{program}` is not on the path");
+            bail!("`{program}` is not in a directory of PATH");
         }
     }
     (client.install)(place)

@@ -157,7 +157,7 @@ fn need(program: &str, advice: &str) -> Result<()> {
     let found = std::env::var_os("PATH")
         .is_some_and(|paths| std::env::split_paths(&paths).any(|folder| folder.join(program).is_file()));
     if !found {
-        bail!("`{program}` is not on the path: {advice}");
+        bail!("`{program}` is not in a directory of PATH: {advice}");
     }
     Ok(())
 }

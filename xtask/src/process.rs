@@ -55,7 +55,7 @@ pub fn text(command: &mut Command) -> Result<String> {
         let complaint = String::from_utf8_lossy(&output.stderr);
         bail!("`{line}` failed: {}\n{}", output.status, complaint.trim_end());
     }
-    String::from_utf8(output.stdout).with_context(|| format!("`{line}` wrote something other than UTF-8"))
+    String::from_utf8(output.stdout).with_context(|| format!("the output of `{line}` is not valid UTF-8"))
 }
 
 /// The command line as a user would type it, with long arguments cut.

@@ -26,7 +26,7 @@ const RACE: &str = "Causality violation";
 /// The parts to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Weaken each memory ordering in turn, and only check that the model then fails
+    /// Only check that the models detect weaker memory orderings: weaken each in turn and expect a failure
     #[arg(long)]
     mutate: bool,
 }

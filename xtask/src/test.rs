@@ -23,7 +23,8 @@ use nextest::Selection;
 /// Step or part to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Name of a part or step (see --list), or text in the names of tests, also of long ones [default: the steps of CI]
+    /// Name of a part or step (see --list), or text in the names of tests, which may be long tests
+    /// [default: the steps of CI]
     name: Option<String>,
     /// Run all parts: long tests, all client libraries, browsers, chaos, race models and demos
     #[arg(long, conflicts_with = "name")]

@@ -106,7 +106,7 @@ def test_unknown_entities_and_worlds_are_lookup_errors(world_url: str) -> None:
                 client.region(name, 1)
         with pytest.raises(LookupError, match="no region of the world has entity 5"):
             world.command(5, kind=1, timeout=1e9)
-        with pytest.raises(ValueError, match="timeout=1000000000000000.0 is not up to"):
+        with pytest.raises(ValueError, match="timeout=1000000000000000.0: expected at most"):
             world.command(5, kind=1, timeout=1e15)
         with pytest.raises(ValueError, match="nothing to change"):
             world.command(1_000_000)

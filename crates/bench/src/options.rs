@@ -109,7 +109,7 @@ fn parse_warmup(typed: Option<&str>) -> Result<(u32, Option<Duration>)> {
         return Ok((rounds, None));
     }
     let time = humantime::parse_duration(text)
-        .with_context(|| format!("--warmup {text}: use a count of rounds, or a time such as 1s"))?;
+        .with_context(|| format!("--warmup {text}: give a number of warm-up runs, or a time such as 1s"))?;
     ensure!(time <= TIME_MAX, "--warmup must be at most ten minutes");
     Ok((0, Some(time)))
 }

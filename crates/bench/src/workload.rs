@@ -44,9 +44,9 @@ impl FromStr for PublishMode {
         match (text, text.strip_prefix("batches_of_")) {
             ("one_by_one", _) => Ok(Self::OneByOne),
             ("by_ref", _) => Ok(Self::ByRef),
-            (_, Some(batch)) => {
-                Ok(Self::Batches(batch.parse().context("batch=SIZE: cannot read the number of records")?))
-            }
+            (_, Some(batch)) => Ok(Self::Batches(
+                batch.parse().with_context(|| format!("publish={text}: expected batches_of_COUNT"))?,
+            )),
             _ => bail!("unknown value publish=`{text}`"),
         }
     }

@@ -152,7 +152,7 @@ pub enum CliCommand {
     Kv(kv::Arguments),
     /// Run a command while holding a lock
     Lock(lock::Arguments),
-    /// Kill the command that `dunlin lock` runs when `dunlin lock` is killed or its lease ends
+    /// Watch a `dunlin lock` process; if it is killed or its lease ends, kill its command
     #[command(hide = true)]
     LockGuard,
     /// Take part in an election and stay elected until stopped

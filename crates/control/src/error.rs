@@ -97,7 +97,7 @@ choice! {
             epoch: u32, /// The present epoch.
             current: u32 } = 15,
         /// The user has as many leases as one user may have.
-        #[error("the user has {count_max} leases, as many as one user may have at present (a third of the free leases): end some")]
+        #[error("the user has {count_max} leases, the limit for each user at present (a third of the free leases): end some leases")]
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
         /// The tenant's keys have reached the tenant's share of `state_bytes_max`.
@@ -106,7 +106,7 @@ choice! {
             bytes: u64, /// The tenant's limit.
             bytes_max: u64 } = 17,
         /// The users of the tenant have as many leases as one tenant may have.
-        #[error("the tenant's users have {count_max} leases, the most that one tenant may have now (three times the free ones): end some")]
+        #[error("the tenant's users have {count_max} leases, the limit for each tenant at present (three times the free leases): end some leases")]
         TooManyLeasesOfTenant { /// The limit.
             count_max: u64 } = 18,
         /// There is no such topic.

@@ -42,8 +42,8 @@ pub enum TopicError {
     /// This node becomes the owner, but still receives records from the previous owner. Retry.
     #[error("topic {0:?}: the previous owner is handing its records over to this node; retry")]
     HandingOver(String),
-    /// The cluster refused or did not respond.
-    #[error("the cluster refused or did not respond: {0}")]
+    /// The cluster refused the request or did not respond.
+    #[error("the cluster refused the request or did not respond: {0}")]
     Cluster(String),
     /// The disk refused.
     #[error("the disk failed: {0}")]

@@ -258,7 +258,9 @@ pub enum PublishError {
         why: crate::reducer::ReducerError,
     },
     /// The state has been lost since this publisher's last record. Nothing was appended.
-    #[error("topic {0} has lost its state and acknowledged records; publish the whole state, then continue")]
+    #[error(
+        "topic {0} has lost its state and some acknowledged records; publish the whole state, then continue"
+    )]
     StateLost(String),
     /// Another process owns the log. Internal: records are forwarded to it, and publishers never receive this error.
     #[error("another node owns the topic")]

@@ -30,7 +30,7 @@ pub fn revisions(operations: &[Operation]) -> Result<u64> {
         }
         if let Some(newest) = newest.filter(|newest| newest.2 > change.2) {
             bail!(
-                "a command sent after revision {1} was acknowledged received revision {0}: {change:?}, {newest:?}",
+                "a command received revision {}, but revision {} was acknowledged before: {change:?}, {newest:?}",
                 change.2,
                 newest.2
             );

@@ -71,5 +71,5 @@ fn thousands(n: f64) -> String {
 }
 
 fn failed<E: std::fmt::Display>(error: E) -> anyhow::Error {
-    anyhow!("cannot draw: {error}")
+    anyhow!("cannot draw the chart of fan-out: {error}")
 }

@@ -128,5 +128,5 @@ fn time(ns: f64) -> String {
 }
 
 fn failed<E: std::fmt::Display>(error: E) -> anyhow::Error {
-    anyhow!("cannot draw: {error}")
+    anyhow!("cannot draw the chart of round trips: {error}")
 }

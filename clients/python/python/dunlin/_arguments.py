@@ -121,7 +121,7 @@ def timeout(given: float | None, name: str = "timeout") -> float | None:
         return None
     number = _number(name, given, "a number of seconds or None")
     if not number <= SECONDS_MAX:
-        raise ValueError(f"{name}={shown(given)} is not up to {SECONDS_MAX:,} seconds")
+        raise ValueError(f"{name}={shown(given)}: expected at most {SECONDS_MAX:,} seconds")
     return max(number, 0.0)
 
 

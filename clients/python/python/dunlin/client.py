@@ -416,7 +416,7 @@ class Client:
                     raise ValueError(f"{option}={given!r} needs reliable=: only reliable topics wait for subscribers")
         options = _options(reducer_options)
         if reducer is None and options:
-            raise ValueError(f"reducer_options={reducer_options!r} needs reducer=, which they are for")
+            raise ValueError(f"reducer_options={reducer_options!r} needs reducer=: the options configure a reducer")
         wanted: dict[str, object] = {
             **{
                 option: None if count is None else _arguments.count(option, count, most, least=1)

@@ -37,7 +37,7 @@ fn demand(asked: &LoadArguments) -> Result<Demand> {
     let peak_per_s = asked.peak_per_s.unwrap_or(2.0 * per_s);
     for (what, value) in [("--per-s", per_s), ("--peak-per-s", peak_per_s), ("--task-ms", task_ms)] {
         if !(value.is_finite() && value > 0.0 && value <= 1e12) {
-            bail!("{what} is {value}: give a number above 0");
+            bail!("{what} is {value}: give a number above 0 and at most 1e12");
         }
     }
     if peak_per_s < per_s {

@@ -25,7 +25,7 @@ struct Notes {
 
 /// Reads with `clients` subscribers for the requested time.
 pub fn measure(options: &BenchOptions, clients: usize) -> Result<RunSample> {
-    let url = options.url.as_deref().context("--url is missing")?;
+    let url = options.url.as_deref().context("--url is missing: give the URL of a node")?;
     let feed = &options.feed;
     let pattern = match feed.instruments.as_slice() {
         [] => "md.>".to_owned(),

@@ -47,8 +47,8 @@ pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     say(&WorkerPort { port: listener.local_addr()?.port() })?;
     for near in listener.incoming() {
         let near = near?;
-        let far =
-            TcpStream::connect((Ipv4Addr::LOCALHOST, to)).context("the thread at the other end has ended")?;
+        let far = TcpStream::connect((Ipv4Addr::LOCALHOST, to))
+            .with_context(|| format!("cannot connect to the worker's port {to}"))?;
         for stream in [&near, &far] {
             stream.set_nodelay(true)?;
         }

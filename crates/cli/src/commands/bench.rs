@@ -22,15 +22,15 @@ pub struct Arguments {
     /// Case to run; may be given several times [default: all]
     #[arg(long = "case", value_name = "NAME")]
     pub cases: Vec<String>,
-    /// Measure only with this value of a parameter, such as bytes=64; may be given several times, also with other
-    /// values of the same parameter
+    /// Value of a parameter to measure, such as bytes=64; may be given several times, also for one parameter
+    /// [default: all values]
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,
     /// Number of measured runs [default: 3]
     #[arg(long, value_name = "COUNT")]
     pub runs: Option<u32>,
-    /// Number of warm-up runs, which are not measured [default: 1]; for feeds also a warm-up time in each run, such as
-    /// 1s
+    /// Number of warm-up runs, which are not measured [default: 1]; or, for feeds, the warm-up time of each run, such
+    /// as 1s
     #[arg(long, value_name = "COUNT")]
     pub warmup: Option<String>,
     /// Duration of one run of a sustained measurement [default: 1s; 2s for feeds]

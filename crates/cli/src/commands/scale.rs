@@ -87,7 +87,7 @@ pub struct RecommendArguments {
     /// File with measurements of workers, instead of --cpus and --memory-gib: processors and GiB on each line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cpus", "memory_gib"])]
     pub used: Option<PathBuf>,
-    /// Percentage of the workers above the minimum that run on spot machines
+    /// Share of workers on spot machines, in percent of the workers above the minimum
     #[arg(long, value_name = "PERCENT", default_value_t = 70)]
     pub spot: u32,
     /// File with machine prices, as `dunlin scale prices` prints it [default: built-in prices]

@@ -45,7 +45,7 @@ enum Verb {
     /// List regions with their owners and standbys
     #[command(visible_alias = "owners")]
     Owner(owner::Arguments),
-    /// List the entities within a distance of an entity, or follow how they come and go
+    /// List the entities within a distance of an entity, or print each that enters or leaves
     Near(near::Arguments),
     /// Change an entity's position, velocity or kind
     Command(command::Arguments),

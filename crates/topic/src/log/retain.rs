@@ -42,7 +42,7 @@ impl Log {
             self.budget.release_some(by_ref_bytes);
             return Err(refused);
         }
-        Ok(state.writer.as_mut().expect("rotate sets a writer"))
+        Ok(state.writer.as_mut().expect("`rotate` has set a writer"))
     }
 
     /// Charges the budget for payloads that are stored by reference.

@@ -71,7 +71,7 @@ fn need(arguments: &RecommendArguments) -> Result<WorkerNeed> {
             let (cpus, memory_gib) =
                 used(&read(path)?).with_context(|| format!("cannot read {}", path.display()))?;
             WorkerNeed::of(&cpus, &memory_gib)
-                .context("a worker's use needs at least 20 measurements, none of them below 0")?
+                .with_context(|| format!("{}: give at least 20 measurements, none below 0", path.display()))?
         }
         None => WorkerNeed {
             cpus: arguments.cpus.unwrap_or_default(),
@@ -80,7 +80,11 @@ fn need(arguments: &RecommendArguments) -> Result<WorkerNeed> {
     };
     let is_one = |value: f64| value.is_finite() && value > 0.0;
     if !(is_one(need.cpus) && is_one(need.memory_gib)) {
-        bail!("the processors and the memory of a worker must be numbers above 0");
+        bail!(
+            "a worker needs {} processors and {} GiB: set --cpus and --memory-gib (or the file of --used) above 0",
+            need.cpus,
+            need.memory_gib
+        );
     }
     Ok(need)
 }

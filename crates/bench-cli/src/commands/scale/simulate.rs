@@ -44,16 +44,20 @@ pub fn run(arguments: &SimulateArguments, console: &Console) -> Result<()> {
 
 fn check(arguments: &SimulateArguments) -> Result<()> {
     if arguments.workers.iter().any(|workers| !(1..=1_000_000).contains(workers)) {
-        bail!("--workers: give numbers from 1 to 1000000");
+        bail!("--workers is {:?}: give numbers from 1 to 1000000", arguments.workers);
     }
     if !(1..=1_000_000_000).contains(&arguments.tasks) {
-        bail!("--tasks: give a number from 1 to 1000000000");
+        bail!("--tasks is {}: give a number from 1 to 1000000000", arguments.tasks);
     }
     if !(1..=100_000).contains(&arguments.peak) || !(1..=1_024).contains(&arguments.shards) {
-        bail!("give --peak from 1 to 100000, and --shards from 1 to 1024");
+        bail!(
+            "--peak is {} and --shards is {}: give --peak from 1 to 100000, and --shards from 1 to 1024",
+            arguments.peak,
+            arguments.shards
+        );
     }
     let is_one = arguments.task_ms.is_finite() && (1.0..=60_000.0).contains(&arguments.task_ms);
-    if is_one { Ok(()) } else { bail!("--task-ms: give a number from 1 to 60000") }
+    if is_one { Ok(()) } else { bail!("--task-ms is {}: give a number from 1 to 60000", arguments.task_ms) }
 }
 
 /// A table to print: its title, its headings, and for each row the cells and the JSON object.

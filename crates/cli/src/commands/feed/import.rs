@@ -54,7 +54,8 @@ pub struct Arguments {
     /// `dunlin log dump` read it
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "check")]
     out: Option<PathBuf>,
-    /// Delete phantom orders from the books: orders that the exchange cannot have any more, according to later lines
+    /// Delete phantom orders from the books; a phantom is an order that, according to later lines, the exchange had
+    /// already removed
     #[arg(long)]
     evict_phantoms: bool,
     /// History of each topic in bytes, such as 64MiB [default: the node's]

@@ -44,7 +44,8 @@ pub struct Arguments {
     /// Kind of the entities not to show [default: none]
     #[arg(long, value_name = "NUMBER")]
     not_kind: Option<u32>,
-    /// Maximum bytes of movements that each process sends per tick; entities that come and go are sent in addition
+    /// Maximum size of the movements that each process sends per tick, in bytes; the limit excludes messages about
+    /// entities that enter or leave the distance
     #[arg(long, value_name = "BYTES", default_value_t = 16_384)]
     bytes: u32,
     /// Print the entities that are near now, and end

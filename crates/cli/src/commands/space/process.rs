@@ -33,7 +33,8 @@ pub struct ProcessOptions {
     /// Time to live of the process's lease: after this time without contact, standbys take over its regions
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = world_ttl)]
     pub ttl: Duration,
-    /// Maximum time to wait for a process with a copy of a region; after it, the region begins anew, without that copy
+    /// Maximum time to wait for a process that has a copy of a region; after this time, the region starts without the
+    /// copied state
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub patience: Duration,
     /// Address at which the world's other processes connect; a loopback address

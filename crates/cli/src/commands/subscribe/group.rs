@@ -24,14 +24,16 @@ pub struct GroupArguments {
     /// Claim each record until it is acknowledged; unacknowledged records are delivered again, to any member
     #[arg(long, requires = "group")]
     pub work: bool,
-    /// Time until a claim ends, if this member creates the group; renewed while COMMAND runs [default: 30s]
+    /// Duration of a claim, which is renewed while COMMAND runs; applies only if this member creates the group
+    /// [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = parse::positive_duration, requires = "work")]
     pub deadline: Option<Duration>,
-    /// Attempts after which a record becomes a dead letter, if this member creates the group; 0 is no limit
-    /// [default: 5]
+    /// Attempts after which a record becomes a dead letter, 0 for no limit; applies only if this member creates the
+    /// group [default: 5]
     #[arg(long, value_name = "COUNT", requires = "work")]
     pub attempts: Option<u32>,
-    /// Subject for dead letters, or `drop`, if this member creates the group [default: dead.TOPIC]
+    /// Subject for dead letters, or `drop` to delete them; applies only if this member creates the group
+    /// [default: dead.TOPIC]
     #[arg(long, value_name = "SUBJECT", requires = "work")]
     pub dead_letters: Option<String>,
     /// Acknowledgement of records: auto (after the record is printed or COMMAND succeeds) or never (claims
