@@ -45,9 +45,12 @@ pub enum TopicError {
     /// The cluster refused the request or did not respond.
     #[error("the cluster refused the request or did not respond: {0}")]
     Cluster(String),
-    /// The disk refused.
+    /// The disk failed, or holds a topic of this name that cannot be opened.
     #[error("the disk failed: {0}")]
     Disk(String),
+    /// The disk is full. A retry may succeed once there is room.
+    #[error("the disk is full: {0}")]
+    DiskFull(String),
     /// The record that would have been the first of a new topic was refused.
     #[error("{0}")]
     Record(Box<PublishError>),

@@ -164,6 +164,7 @@ impl From<&TopicError> for Refused {
                 Refused::new(Code::OwnerAway, error.to_string())
             }
             TopicError::Disk(why) => Refused::new(Code::DiskFailed, why.as_str()),
+            TopicError::DiskFull(why) => Refused::new(Code::DiskFull, why.as_str()),
             TopicError::Record(error) => error.as_ref().into(),
             TopicError::Limit { limit, value } => Refused::limit(limit, *value),
             TopicError::Forbidden { .. } => Refused::new(Code::Forbidden, error.to_string()),

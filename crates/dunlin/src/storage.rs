@@ -159,13 +159,11 @@ impl Storage {
     ) -> Result<Topic, TopicError> {
         // The lock is not held, so that other callers do not wait for the disk.
         let id = self.topics().id_last + 1;
-        let failed = |error: StorageError| TopicError::Disk(error.to_string());
-        let made = self.open_topic(id, name, config, budget, Begun::Now(epoch), |_| epoch);
-        let (topic, logs, _) = made.map_err(failed)?;
+        let (topic, logs, _) = self.open_topic(id, name, config, budget, Begun::Now(epoch), |_| epoch)?;
         let (disk, dir) = (&*self.place.disk, &*self.place.dir);
-        catalogue::write(disk, dir, id, name, config, epoch).map_err(failed)?;
+        catalogue::write(disk, dir, id, name, config, epoch)?;
         logs.iter().for_each(|log| log.note_new(epoch));
-        catalogue::sync_dir(disk, dir).map_err(failed)?;
+        catalogue::sync_dir(disk, dir)?;
         let mut topics = self.topics();
         topics.id_last = id;
         topics.by_name.insert(name.to_owned(), StoredTopic { id, logs });
@@ -180,7 +178,7 @@ impl Storage {
         // The topic is removed even after an error: the name is free already, and publishers are refused.
         let logs = kept.logs.into_iter().zip(topic.logs().iter().cloned()).collect();
         self.worker.remove(Removal { disk, dir, id: kept.id, logs });
-        marked.map_err(|error| TopicError::Disk(error.to_string()))
+        Ok(marked?)
     }
 
     /// Keeps a closed topic on disk and frees its name. Pending records are stored.

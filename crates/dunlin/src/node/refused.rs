@@ -65,6 +65,6 @@ impl Node {
         }
         let _one_at_a_time = self.storing();
         let Some(storage) = self.storage() else { return Ok(()) };
-        storage.delete_refused(name).map_err(|error| TopicError::Disk(error.to_string()))
+        Ok(storage.delete_refused(name)?)
     }
 }

@@ -5,6 +5,8 @@ use dunlin_journal::{DiskError, OpenError};
 use dunlin_topic::ConfigError;
 use thiserror::Error;
 
+use crate::error::TopicError;
+
 /// The reason why a node's data directory cannot be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -69,6 +71,25 @@ impl StorageError {
     ) -> impl FnOnce(io::Error) -> StorageError + Copy + 'a {
         move |source| StorageError::Disk { action, path: path.to_owned(), source }
     }
+}
+
+impl From<StorageError> for TopicError {
+    fn from(error: StorageError) -> TopicError {
+        let is_full = match &error {
+            StorageError::Disk { source, .. } => is_full(source),
+            StorageError::Log { error: OpenError::Disk(failed), .. } => failed.is_full(),
+            _ => false,
+        };
+        match is_full {
+            true => TopicError::DiskFull(error.to_string()),
+            false => TopicError::Disk(error.to_string()),
+        }
+    }
+}
+
+/// Whether the disk or the user's quota is full.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl From<DiskError> for StorageError {

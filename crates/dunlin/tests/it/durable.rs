@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use dunlin::journal::{Disk, FakeDisk, Faults, RealDisk};
 use dunlin::topic::*;
-use dunlin::{Config, Node, RecoveredTopic, StorageError, TopicError};
+use dunlin::wire::ErrorCode;
+use dunlin::{Config, Node, RecoveredTopic, Refused, StorageError, TopicError};
 
 use crate::{all, from_earliest};
 
@@ -206,6 +207,22 @@ fn full_disk_refuses_publishers_and_loses_no_record() {
         Err(other) => panic!("{other}"),
     });
     assert_eq!(position.seq, taken + 1);
+}
+
+#[test]
+fn durable_topic_is_created_once_a_full_disk_has_room() {
+    let disk = FakeDisk::new(9);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    publish(&node, "a", 1..=1);
+    disk.set_room(disk.used());
+    let refused = node.create_topic("b", durable(), false).unwrap_err();
+    assert!(matches!(refused, TopicError::DiskFull(_)), "{refused}");
+    assert_eq!(Refused::from(&refused).code, ErrorCode::DiskFull);
+    assert!(node.topic("b").is_none());
+    disk.set_room(u64::MAX);
+    node.create_topic("b", durable(), false).unwrap();
+    assert_eq!(publish(&node, "b", 1..=1).position.seq, 1);
 }
 
 #[test]
