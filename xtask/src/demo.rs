@@ -96,7 +96,7 @@ pub fn prepare(options: &Options) -> Result<Command> {
     if let Err(error) = data::run() {
         if part == DemoPart::Tasks || !words.iter().any(|word| word == "--allow-generated") {
             return Err(error.context(
-                "cannot get the recordings (--allow-generated uses generated data instead; the tasks demo has none)",
+                "cannot get the recordings (--allow-generated uses generated data instead, except in the tasks demo)",
             ));
         }
         eprintln!(

@@ -66,7 +66,10 @@ fn mutate() -> Result<()> {
         if outcome.held {
             survived.push(label);
         } else if !outcome.output.contains(RACE) {
-            bail!("the model with a weaker {label} fails, but not because of a race:\n{}", outcome.output);
+            bail!(
+                "with the memory ordering `{label}` weakened, the model fails, but not because of a race:\n{}",
+                outcome.output
+            );
         }
         println!("{label} weakened: {} models fail as expected, {} pass", outcome.failed, outcome.passed);
     }

@@ -40,7 +40,9 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         ErrorCode::RecordTooLarge => {
             PublishError::RecordTooLarge { bytes: a as usize, bytes_max: b as usize }
         }
-        ErrorCode::Batch => PublishError::Batch("the node refused the batch"),
+        ErrorCode::Batch => {
+            PublishError::Batch("send the node a smaller batch, with records of one partition only")
+        }
         ErrorCode::SeqMoved => PublishError::SeqMoved { expected: a, last_seq: b },
         ErrorCode::DuplicateForgotten => {
             PublishError::DuplicateForgotten { producer_seq: a, remembered_from: b }
@@ -71,7 +73,7 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         ErrorCode::Closed | ErrorCode::ShuttingDown => PublishError::Closed,
         ErrorCode::Forbidden => PublishError::Forbidden(text()),
         ErrorCode::RateLimit => PublishError::Refused(format!(
-            "{}: the limit is {b} in a second, try again in {a} ms",
+            "{}: the limit is {b} per second; try again in {a} ms",
             RefusedError::new(refusal)
         )),
         _ => PublishError::Refused(RefusedError::new(refusal).to_string()),

@@ -131,7 +131,7 @@ impl VerifyReport {
         match (&file.header, before) {
             (Err(error), _) => self.wrong(file, 0, error),
             (Ok(header), Some(before)) if header.previous != before.name.identity => {
-                self.wrong(file, 0, "it names another previous file");
+                self.wrong(file, 0, "the file header names another previous file");
             }
             _ => {}
         }

@@ -107,7 +107,8 @@ pub enum StoreError {
     },
     /// The velocity is too small to change the position.
     #[error(
-        "entity {id} would not move: at its position, coordinates change in steps of {apart}, more than its distance in a tick; use a speed of at least {slowest} a second, or a position nearer to 0"
+        "entity {id} would not move: adjacent coordinates at its position are {apart} units apart, \
+         more than it moves in a tick; use a speed of at least {slowest} units per second, or a position nearer to 0"
     )]
     StandsStill {
         /// Id of the entity.

@@ -113,7 +113,7 @@ fn told_of(bytes: &[u8], operation: &Operation) -> Result<()> {
     };
     let asked: Vec<_> = operation.writes().into_iter().map(write).collect();
     if told != asked {
-        bail!("watchers received {told:?} for {operation:?}");
+        bail!("watchers received {told:?} for {operation:?}, which wrote {asked:?}");
     }
     Ok(())
 }

@@ -127,7 +127,7 @@ impl Books {
 impl Market {
     fn new(lines: &Lines) -> Result<Market> {
         let layout = RecordingFormat::of(lines.line(0))
-            .with_context(|| format!("{} is not a recording", lines.source))?;
+            .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", lines.source))?;
         Ok(Market {
             recording: Recording::new(layout, &RecordingOptions::default()),
             oracle: Oracle::of(layout),

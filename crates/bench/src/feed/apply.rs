@@ -65,7 +65,7 @@ pub fn read(recording: &str) -> Result<RecordedUpdates> {
         Unavailable(format!("{}: {error}; `cargo xtask data` fetches the recordings", path.display()))
     })?;
     let layout = RecordingFormat::of(&content)
-        .with_context(|| format!("{} is not a known recording", path.display()))?;
+        .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", path.display()))?;
     let mut reader = Recording::new(layout, &RecordingOptions::default());
     let (mut records, mut bytes) = (Vec::new(), Vec::new());
     let mut sink = |item: RecordingItem<'_>| {

@@ -60,5 +60,5 @@ fn unevenness(loads: &[RegionLoad]) -> f64 {
 fn cut(workers: &mut WorldProcesses, partition: &Partition) -> Result<()> {
     let cuts = partition.regions().iter().map(|(first, RegionId(region))| (*first, *region)).collect();
     let done: Vec<bool> = workers.all(&WorldCommand::Cut(cuts))?;
-    done.iter().all(|done| *done).then_some(()).context("a worker reported no rebalance")
+    done.iter().all(|done| *done).then_some(()).context("a worker did not confirm the rebalanced partition")
 }

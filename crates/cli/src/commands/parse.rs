@@ -176,7 +176,10 @@ pub fn escaped(text: &str) -> Result<String, String> {
             Some('0') => '\0',
             Some('\\') => '\\',
             other => {
-                return Err(format!("unknown escape \\{}", other.map_or_else(String::new, String::from)));
+                let unknown = other.map_or_else(String::new, String::from);
+                return Err(format!(
+                    "unknown escape \\{unknown}: use \\n, \\r, \\t, \\0, or \\\\ for a backslash"
+                ));
             }
         });
     }

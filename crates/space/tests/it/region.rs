@@ -166,8 +166,8 @@ fn velocity_below_the_coordinate_resolution_is_refused() {
     let refused = put(Some(far), Some([10.0, 0.0, 0.0])).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "entity 1 would not move: at its position, coordinates change in steps of 4, more than its distance in a tick; \
-         use a speed of at least 200 a second, or a position nearer to 0"
+        "entity 1 would not move: adjacent coordinates at its position are 4 units apart, \
+         more than it moves in a tick; use a speed of at least 200 units per second, or a position nearer to 0"
     );
     put(Some(far), Some([0.0, 200.0, 0.0])).unwrap();
     put(Some(far), Some([0.0; 3])).unwrap();

@@ -62,7 +62,7 @@ impl<'a> PublishedMarket<'a> {
             ClientOptions { name: format!("demo: {}", recording.topic), ..ClientOptions::default() };
         let client = patiently(|| Client::connect(url, options.clone()).map_err(anyhow::Error::from))?;
         let layout = RecordingFormat::of(recording.line(0))
-            .with_context(|| format!("{} is not a recording", recording.source))?;
+            .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", recording.source))?;
         let lines = Topic::open(&client, &recording.topic, None)?;
         // Bitstamp's recording begins with two orders that no longer existed. With these orders its book
         // would be crossed nearly always.

@@ -65,7 +65,7 @@ fn quota(text: &str) -> Result<Quota, String> {
     match numbers[..] {
         [hard] => Ok(Quota::at_most(hard)),
         [reserved, soft, hard, burst] => Ok(Quota { reserved, soft, hard, burst }),
-        _ => Err("expected one number, or four: RESERVED,SOFT,HARD,BURST".to_owned()),
+        _ => Err("expected HARD, or RESERVED,SOFT,HARD,BURST".to_owned()),
     }
 }
 
