@@ -119,7 +119,7 @@ mod tests {
     use crate::arguments::Arguments;
 
     #[test]
-    fn long_help_lines_wrap_by_their_kind() {
+    fn long_help_paragraphs_wrap_differently_from_examples() {
         let about = "to be read by those who want it all the time and more than that";
         let text = format!("Examples:\n  dunlin sub ticks --from earliest   {about}\n\n{about}; {about}");
         let fitted = fitted(&text);

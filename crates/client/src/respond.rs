@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inbox_subject_is_split_after_its_session() {
+    fn inbox_subject_is_split_after_its_session_token() {
         assert_eq!(split_inbox("_INBOX.2a.1.7"), ("_INBOX.2a.", "1.7"));
         assert_eq!(split_inbox("replies.here"), ("replies.here", ""));
     }

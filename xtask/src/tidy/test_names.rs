@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn test_names_with_other_openings_pass() {
+    fn accepted_test_names_and_other_functions_pass() {
         for name in ["whoever_reads", "office_reads", "fromage_reads", "reader_of_a_topic", "what"] {
             assert_eq!(findings_of(name), [[""; 0]; 2], "{name}");
         }

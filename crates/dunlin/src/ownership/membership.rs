@@ -393,7 +393,7 @@ mod tests {
 
     /// An owner that answers while the topic moves names the epoch of the next owner.
     #[test]
-    fn member_resumes_after_its_owners_epoch_not_the_next_owners() {
+    fn member_resumes_after_the_previous_owners_epoch() {
         let member = membership();
         assert!(member.begin_asking(5));
         member.stands(9);

@@ -104,7 +104,7 @@ fn missing_and_impossible_values_are_refused_by_name() {
 }
 
 #[test]
-fn duplicates_and_excessive_totals_are_refused() {
+fn duplicate_ids_and_excessive_update_rates_are_refused() {
     let one = |id: &str| {
         format!(r#"{{"instrumentId": "{id}", "publishDepth": 5, "tickSize": 1, "basePrice": 1000}}"#)
     };

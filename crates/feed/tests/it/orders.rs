@@ -171,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn checksum_depends_on_the_order_of_a_queue(first in 0_u64..1_000, second in 0_u64..1_000) {
+    fn checksum_depends_on_the_time_priority_of_orders(first in 0_u64..1_000, second in 0_u64..1_000) {
         prop_assume!(first != second);
         let here = orders_of(&[add(Side::Bid, first, 10, 1), add(Side::Bid, second, 10, 1)]);
         let there = orders_of(&[add(Side::Bid, second, 10, 1), add(Side::Bid, first, 10, 1)]);
@@ -214,7 +214,7 @@ fn refusal_of_a_bad_entry_names_its_order() {
 
 /// After the new side is cleared, the order must not be found on its old side.
 #[test]
-fn order_that_changed_sides_is_cleared_with_its_new_side() {
+fn clearing_a_side_removes_orders_that_moved_to_it() {
     let orders = orders_of(&[add(Side::Bid, 0, 5, 5)]);
     let moved = [delete(0), add(Side::Ask, 0, 6, 5), OrderEntry::Clear { side: Side::Ask }, delete(0)];
     assert_eq!(check(&orders, &[record(&moved)]).unwrap_err().0, "entry 4: order 0 is not known");

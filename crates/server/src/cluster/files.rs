@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_identity_is_kept_and_counts_the_restarts() {
+    fn node_identity_counts_starts_and_lists_the_latest() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         assert_eq!(files.identity().unwrap(), None);

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn pooled_worker_that_attaches_before_its_call_has_failed() {
+    fn pooled_worker_that_attaches_too_early_fails() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert_eq!(lifecycle.seen(100, true), Some(LifecycleEvent::Failed));
         assert_eq!(lifecycle.seen(200, true), None, "said once");

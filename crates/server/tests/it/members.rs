@@ -228,7 +228,7 @@ fn claim_of_a_leaving_member_does_not_count_as_an_attempt() {
 }
 
 #[test]
-fn invalid_group_messages_are_refused_to_their_sender() {
+fn sender_of_an_invalid_group_message_gets_an_error() {
     let (node, server) = serve();
     node.join_share("jobs", "g", &Default::default()).unwrap();
     let mut peer = Peer::connect(&server);

@@ -74,7 +74,7 @@ fn gone(pid: &str) {
 }
 
 #[test]
-fn attached_worker_is_ready_and_ends_on_sigterm_in_its_grace() {
+fn attached_worker_is_ready_and_drains_on_sigterm() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("said");
     let script = format!(
@@ -100,7 +100,7 @@ fn attached_worker_is_ready_and_ends_on_sigterm_in_its_grace() {
 }
 
 #[test]
-fn worker_over_its_grace_is_killed_with_its_children() {
+fn worker_over_its_grace_period_is_killed_with_its_children() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("child");
     let script = format!("trap '' TERM; sleep 1000 & echo $! > {}; wait; wait", file.display());
@@ -155,7 +155,7 @@ fn warm_worker_process_attaches_after_it_is_called() {
 }
 
 #[test]
-fn warm_pool_drops_dead_slow_and_prematurely_attached_workers() {
+fn warm_worker_that_is_late_dies_or_attaches_early_is_dropped() {
     let warm =
         |instance| ProviderAction::Launch { instance, market: InstanceMarket::OnDemand, is_warm: true };
     let failed = |instance| ProviderEvent::Failed { instance, is_capacity: false };

@@ -264,7 +264,7 @@ fn schedule_submits_tasks_with_needed_labels() {
 }
 
 #[test]
-fn empty_or_excessive_labels_are_refused() {
+fn empty_labels_and_more_than_64_labels_are_refused() {
     let mut scene = Scene::new();
     let nameless = Label { key: b"", value: b"x" };
     let submit = |task| TaskCommand::Submit { tenant: b"a", tasks: vec![task] };

@@ -99,7 +99,7 @@ fn limit_moves_to_the_task_that_a_new_worker_can_run() {
 }
 
 #[test]
-fn task_larger_than_any_worker_blocks_no_limit() {
+fn task_larger_than_any_worker_gives_its_place_to_another() {
     let mut scene = one_of_ann();
     scene.join_with(NewWorker { memory_bytes: 100, ..doing(b"work", 1) });
     let large = scene.submit(of_ann(NewTask { memory_bytes: 1_000, ..work() }));
@@ -109,7 +109,7 @@ fn task_larger_than_any_worker_blocks_no_limit() {
 }
 
 #[test]
-fn task_of_a_tenant_without_workers_blocks_no_limit() {
+fn task_of_a_tenant_without_workers_gives_up_its_place() {
     let mut scene = one_of_ann();
     scene.join_with(doing(b"work", 1));
     scene.join_with(NewWorker { tenants: vec![b"b"], ..doing(b"rare", 1) });

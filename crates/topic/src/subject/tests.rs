@@ -86,7 +86,7 @@ fn literal_prefix_of_a_pattern_ends_at_the_first_wildcard() {
 }
 
 #[test]
-fn star_matches_one_token_and_greater_than_one_or_more() {
+fn star_matches_one_token_and_gt_matches_one_or_more() {
     let matches = |p: &str, s: &str| pattern(p).matches(subject(s));
     assert!(matches("a.*", "a.b") && !matches("a.*", "a") && !matches("a.*", "a.b.c"));
     assert!(matches("a.>", "a.b") && matches("a.>", "a.b.c") && !matches("a.>", "a"));

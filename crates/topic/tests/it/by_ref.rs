@@ -102,7 +102,7 @@ fn payload_held_by_a_subscriber_is_freed_only_afterwards() {
 }
 
 #[test]
-fn span_of_a_shared_payload_has_the_frame_head_and_a_reference() {
+fn header_and_shared_payload_form_a_valid_frame() {
     let freed = Arc::new(AtomicUsize::new(0));
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);

@@ -160,7 +160,7 @@ fn record_that_expires_after_ready_is_still_delivered() {
 }
 
 #[test]
-fn payloads_by_reference_count_as_history() {
+fn payloads_by_reference_count_towards_the_history_limit() {
     let bytes = 1 << 20;
     let budget = budget();
     let topic = topic_of(config(bytes), &budget, MANUAL);

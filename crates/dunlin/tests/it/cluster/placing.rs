@@ -23,7 +23,7 @@ fn subscribing(stage: &TestCluster, id: u64, start: Start) -> mpsc::Receiver<Sub
 }
 
 #[test]
-fn subscriber_reads_a_topic_that_moves_before_its_feed_begins() {
+fn subscribe_succeeds_while_the_topic_moves_to_another_node() {
     for to in [1, 3] {
         let stage = TestCluster::with(3, endless());
         stage.topic_at(2, "t");
