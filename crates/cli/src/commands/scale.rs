@@ -108,7 +108,7 @@ which docs/autoscaling.md describes. The same seed gives the same numbers.")]
 pub struct SimulateArguments {
     /// Tables to print [default: all]
     #[arg(value_enum)]
-    pub tables: Vec<SimulationKind>,
+    pub tables: Vec<SimulationTable>,
     /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -135,9 +135,9 @@ pub struct SimulateArguments {
     pub prices: Option<PathBuf>,
 }
 
-/// The tables that `dunlin scale simulate` can print.
+/// A table that `dunlin scale simulate` can print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SimulationKind {
+pub enum SimulationTable {
     /// Tasks per second, efficiency and bottleneck
     Throughput,
     /// Time from exceeding a threshold until additional workers run
