@@ -158,7 +158,7 @@ impl RecordGroup {
     }
 }
 
-/// The bytes of all payloads in a group of records, which a column shows to Python.
+/// The payloads of a group of records, as bytes that Python reads through a column without a copy.
 pub struct Payloads(pub Arc<RecordGroup>);
 
 impl HeldBytes for Payloads {
@@ -167,7 +167,7 @@ impl HeldBytes for Payloads {
     }
 }
 
-/// The bytes of all [`RecordFields`] in a group of records, which columns show to Python.
+/// The [`RecordFields`] of a group of records, as bytes that Python reads through columns without a copy.
 pub struct RecordFieldsBytes(pub Arc<RecordGroup>);
 
 impl HeldBytes for RecordFieldsBytes {

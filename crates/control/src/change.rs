@@ -6,7 +6,7 @@ use crate::error::ControlDecodeError;
 use crate::item::KeyItem;
 use crate::layout::{Fields, Layout, choice};
 
-/// The changes of keys that one revision made, as one record of the topic of changes.
+/// All keys that one revision wrote or deleted. Topic `$kv` has one record for each such change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The revision.

@@ -37,7 +37,7 @@ pub(crate) struct Lease {
     pub(crate) tenant: Option<Value>,
 }
 
-/// The remaining time of a lease, the number of its keys, and of locks for which it waits.
+/// The remaining time of a lease, how many keys end with it, and for how many locks it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseInfo {
     /// Time to live after a renewal, ms.

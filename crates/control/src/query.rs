@@ -56,7 +56,7 @@ choice! {
 }
 
 layout! {
-    /// A lease with its remaining time, the number of its keys, and of locks for which it waits.
+    /// A lease: its remaining time, how many keys end with it, and for how many locks it waits.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct LeaseState {
         /// The lease's number.

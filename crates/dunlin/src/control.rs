@@ -55,7 +55,7 @@ use machine::ControlMachine;
 use view::StateView;
 use waiting::LockWaiters;
 
-/// Limits of a node's key-value store. The leader of the cluster sets the limits of the state.
+/// The limits of a node's key-value store: the size of keys and values, their history, and the Raft group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlLimits {
     /// Changes that watches can read from the past, bytes.

@@ -32,7 +32,7 @@ const SPARSE_NS: u64 = 1_000_000_000;
 /// A record taken later than this counts as late, by default, ns.
 pub const LATE_NS_DEFAULT: u64 = 1_000_000;
 
-/// Determines when the records of several instruments are due, in one order.
+/// The due times of several instruments' records, merged in order of time.
 #[derive(Debug, Clone)]
 pub struct FeedSchedule {
     lanes: Vec<InstrumentLane>,

@@ -9,7 +9,7 @@
 
 use crate::fairness::fair_shares;
 
-/// The number of slots that a tenant could use, among workers that serve the same tasks.
+/// A tenant's demand for the slots of a group of workers, with its weight and its reserved slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantDemand {
     /// Tasks that workers hold, and tasks that could start now.

@@ -30,7 +30,7 @@ layout! {
 }
 
 layout! {
-    /// Message CONTROLLED: the reply to a CONTROL.
+    /// Message CONTROLLED: the node's reply to a CONTROL message, with the result of its command or query.
     pub struct ControlResult<'a> {
         /// The request's number.
         pub request: u32,

@@ -91,7 +91,7 @@ kinds! {
     Leave = 18, "LEAVE";
     /// Options for states of the next SUBSCRIBE.
     Follow = 19, "FOLLOW";
-    /// A subscriber found its state wrong.
+    /// A subscriber with a wrong copy of a state requests a snapshot, or the records after a position.
     Resync = 20, "RESYNC";
     /// Creates a topic with named settings.
     CreateTopicWith = 21, "CREATE_TOPIC_WITH";
@@ -162,9 +162,9 @@ kinds! {
     Checksum = 91, "CHECKSUM";
     /// The settings of a topic.
     Settings = 92, "SETTINGS";
-    /// The reply to a CONTROL.
+    /// The reply to a CONTROL message.
     ControlResult = 93, "CONTROLLED";
-    /// The reply to a TASKS.
+    /// The reply to a TASKS message.
     TasksResult = 94, "TASKED";
     /// Orders for the connection's workers.
     TaskOrders = 95, "TASK_ORDERS";

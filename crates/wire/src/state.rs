@@ -34,7 +34,8 @@ layout! {
 }
 
 layout! {
-    /// Message RESYNC: a subscriber found its state wrong. LOG then announces a new channel for the log.
+    /// Message RESYNC: a subscriber with a wrong copy of a state requests a snapshot, or the records after a position.
+    /// The node then sends a LOG message with a new channel for the log.
     pub struct Resync {
         /// The channel.
         pub channel: u32,

@@ -36,7 +36,7 @@ layout! {
 }
 
 layout! {
-    /// Message TASKED: the reply to a TASKS.
+    /// Message TASKED: the node's reply to a TASKS message, such as the results of its commands.
     pub struct TasksResult<'a> {
         /// The request's number.
         pub request: u32,

@@ -32,7 +32,7 @@ use dunlin_wire::ErrorCode;
 
 use super::books::{ReplicaVerdicts as BookVerdicts, SizeByPrice};
 use super::recording::MarketRecording;
-use market::{PublishedMarket, patiently};
+use market::{MarketPublisher, patiently};
 pub use nodes::{DemoNodes, NodeExtras, USUAL_TCP, usual_or_any};
 use reader::NodeReaders;
 pub use strike::KillPlan;
@@ -150,7 +150,7 @@ impl ClusterDemoOptions<'_> {
             let players = self.recordings.iter().enumerate().map(|(at, recording)| {
                 let (stage, url, speed) = (&stage, urls[at % urls.len()].as_str(), self.speed);
                 // If a market fails, the demo cannot succeed, and kills no more nodes.
-                let play = move || PublishedMarket::new(recording, url, stage)?.play(speed, stop);
+                let play = move || MarketPublisher::new(recording, url, stage)?.play(speed, stop);
                 scope.spawn(move || play().inspect_err(|_| stage.end()))
             });
             let players: Vec<_> = players.collect();

@@ -30,7 +30,7 @@ use crate::waiting::TopicFuture;
 const REMEMBERED_MAX: usize = 4_096;
 const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 
-/// Whether a node has a subscriber for a subject, or an inbox for replies to it.
+/// Whether a node has a subscriber for a subject, or a reply inbox that takes replies to the subject.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Whether the node has a subscriber for the subject.

@@ -24,7 +24,7 @@ pub struct StagedBatch {
     pub(super) by_ref: bool,
 }
 
-/// The producer of staged records. Stored with them, it lets retries be recognized after a restart.
+/// The producer of staged records. The log stores it with the records, to recognize retries after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagedProducer {
     /// The producer, and its number of the first record.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use dunlin_cli::commands::scale::{SimulateArguments, SimulationKind};
+use dunlin_cli::commands::scale::{SimulateArguments, SimulationTable};
 use dunlin_cli::console::{Console, grouped};
 use dunlin_cli::table::TextTable;
 use dunlin_scale::sim::{self, Series, SimulatedNode, Workload};
@@ -23,19 +23,19 @@ const DAY_MS: u64 = 3_600_000;
 
 pub fn run(arguments: &SimulateArguments, console: &Console) -> Result<()> {
     check(arguments)?;
-    let all = SimulationKind::value_variants();
+    let all = SimulationTable::value_variants();
     let tables = if arguments.tables.is_empty() { all } else { &arguments.tables };
     let prices = prices(arguments.prices.as_ref())?;
     for &which in tables {
         let (title, heading, rows) = match which {
-            SimulationKind::Throughput => throughput(arguments),
-            SimulationKind::Out => out(arguments.seed),
-            SimulationKind::In => inward(arguments.seed),
-            SimulationKind::Warm => warm(arguments.seed),
-            SimulationKind::Tenants => tenants(arguments.seed),
-            SimulationKind::Noisy => noisy(arguments.seed),
-            SimulationKind::Policies => policies(arguments)?,
-            SimulationKind::Cost => cost(arguments, &prices)?,
+            SimulationTable::Throughput => throughput(arguments),
+            SimulationTable::Out => out(arguments.seed),
+            SimulationTable::In => inward(arguments.seed),
+            SimulationTable::Warm => warm(arguments.seed),
+            SimulationTable::Tenants => tenants(arguments.seed),
+            SimulationTable::Noisy => noisy(arguments.seed),
+            SimulationTable::Policies => policies(arguments)?,
+            SimulationTable::Cost => cost(arguments, &prices)?,
         };
         print(console, &title, heading, &rows)?;
     }

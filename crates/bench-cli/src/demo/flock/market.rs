@@ -31,7 +31,7 @@ const TOGETHER_MAX: usize = 512;
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Publishes one market's recording: its lines, and the records of its order books.
-pub struct PublishedMarket<'a> {
+pub struct MarketPublisher<'a> {
     recording: &'a MarketRecording,
     client: Client,
     stage: &'a Arc<ClusterDemoState>,
@@ -51,13 +51,13 @@ struct Topic {
 /// The records of lines: book, event time, and payload.
 type BookRecords = Vec<(usize, u64, Vec<u8>)>;
 
-impl<'a> PublishedMarket<'a> {
+impl<'a> MarketPublisher<'a> {
     /// Creates the topic for the lines.
     pub fn new(
         recording: &'a MarketRecording,
         url: &str,
         stage: &'a Arc<ClusterDemoState>,
-    ) -> Result<PublishedMarket<'a>> {
+    ) -> Result<MarketPublisher<'a>> {
         let options =
             ClientOptions { name: format!("demo: {}", recording.topic), ..ClientOptions::default() };
         let client = patiently(|| Client::connect(url, options.clone()).map_err(anyhow::Error::from))?;
@@ -68,7 +68,7 @@ impl<'a> PublishedMarket<'a> {
         // would be crossed nearly always.
         let parsed =
             Parsed::new(layout, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
-        Ok(PublishedMarket {
+        Ok(MarketPublisher {
             recording,
             client,
             stage,
