@@ -13,6 +13,7 @@ use crate::console::Console;
 use crate::outcome::CommandRefusal;
 use crate::table::TextTable;
 
+/// Arguments of `dunlin cluster`, which manages a cluster.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
@@ -23,7 +24,6 @@ Examples:
   dunlin cluster remove 3 --data-dir /var/lib/dunlin
   dunlin cluster backup keys.backup --data-dir /var/lib/dunlin
 
-/// Arguments of `dunlin cluster`, which manages a cluster.
 Any user who can read a node's data directory can manage the cluster: the directory contains its certificates.")]
 pub struct Arguments {
     #[command(subcommand)]

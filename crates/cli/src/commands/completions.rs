@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
+/// Arguments of `dunlin completions`, which prints a completion script for a shell.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -15,7 +16,6 @@ Examples:
   dunlin completions fish > ~/.config/fish/completions/dunlin.fish
   source <(dunlin completions bash)              only in this shell
 
-/// Arguments of `dunlin completions`, which prints a completion script for a shell.
 Open a new shell after installing a script.")]
 pub struct Arguments {
     /// Shell to print the script for

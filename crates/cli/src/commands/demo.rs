@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::commands::parse;
 
+/// Arguments of `dunlin demo`, which replays recorded markets and checks every record.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The demo publishes the lines of each recorded market to a topic. At the end, a table compares each subscriber's records
@@ -22,7 +23,6 @@ Examples:
   dunlin demo --space                         a world of aircraft and 50,000 birds on three processes
   dunlin demo --together                      markets, books, tasks and a world on one cluster
 
-/// Arguments of `dunlin demo`, which replays recorded markets and checks every record.
 `cargo xtask demo` downloads the recordings, builds all programs and runs `dunlin demo --together`.")]
 pub struct Arguments {
     /// Directory of the recordings

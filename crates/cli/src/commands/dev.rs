@@ -18,6 +18,7 @@ use crate::running::RunningNode;
 use crate::signals::{ReloadFlag, StopFlag};
 use crate::workers::WorkersConfig;
 
+/// Arguments of `dunlin dev`, which runs a node for development.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +29,6 @@ Examples:
   dunlin dev --workers 'python3 worker.py' --scale 1..8
                                              with as many task workers as the waiting tasks need
 
-/// Arguments of `dunlin dev`, which runs a node for development.
 The node is the same as that of `dunlin serve` with these options, but it opens all listeners and prints more.")]
 pub struct Arguments {
     #[command(flatten)]

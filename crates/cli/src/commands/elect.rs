@@ -19,6 +19,7 @@ use crate::signals::StopFlag;
 /// The interval at which the command checks whether to end.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Arguments of `dunlin elect`, which takes part in an election.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +29,6 @@ Examples:
 
 When this candidate is elected, a line shows it with a fencing token, which grows with each election.
 
-/// Arguments of `dunlin elect`, which takes part in an election.
 Exit code 2 means that the lease was not renewed within --ttl, so that another candidate may be elected.")]
 pub struct Arguments {
     /// Name of the election

@@ -33,6 +33,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// whichever is shorter.
 const NOTICE: u32 = 4;
 
+/// Arguments of `dunlin lock`, which runs a command while it holds a lock.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +51,6 @@ killed, a guard process kills the group at once.
 If the node is unreachable for --ttl, the lock is free for others. The group receives SIGTERM a quarter of --ttl (at most
 2 s) before that moment, and SIGKILL at that moment. The exit code is then 2.
 
-/// Arguments of `dunlin lock`, which runs a command while it holds a lock.
 DUNLIN_LOCK_TOKEN is the fencing token, which grows with each holder. A service that the lock protects should refuse a
 token that is lower than the highest it has received.")]
 pub struct Arguments {

@@ -19,6 +19,7 @@ use crate::input::Input;
 use crate::outcome::CommandRefusal;
 use crate::signals::{GRACE, StopFlag};
 
+/// Arguments of `dunlin pub`, which publishes records.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +37,6 @@ If the node is unreachable, the command reconnects and sends the records that we
 recognises records that it already has. If the node has no room, the command sends the refused records again, in the
 same order.
 
-/// Arguments of `dunlin pub`, which publishes records.
 Exit code 2 means that some records were sent, and it is unknown whether the node stored them.")]
 pub struct Arguments {
     /// Subject to publish to

@@ -18,6 +18,7 @@ use crate::outage::OutageReport;
 use crate::program::Program;
 use crate::signals::{GRACE, StopFlag};
 
+/// Arguments of `dunlin reply`, which replies to requests.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,7 +30,6 @@ Examples:
 COMMAND has DUNLIN_SUBJECT, DUNLIN_POSITION, DUNLIN_KEY and DUNLIN_HEADER_<NAME> in its environment. If it fails, the
 reply has the header dunlin-error with its exit code.
 
-/// Arguments of `dunlin reply`, which replies to requests.
 Replies go only to inboxes (subjects that start with _INBOX.) and to subjects that match --reply-to. Otherwise a request
 could make this command publish to a subject to which the requester may not publish.")]
 #[command(group = clap::ArgGroup::new("answer").required(true))]

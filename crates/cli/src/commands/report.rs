@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+/// Arguments of `dunlin report`, which writes a report page from benchmark runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -9,7 +10,6 @@ Examples:
   dunlin report --out report.html          one HTML file with plots
   dunlin report --runs elsewhere/bench-runs --out page.md
 
-/// Arguments of `dunlin report`, which writes a report page from benchmark runs.
 The page leaves out quick runs, debug builds and files that are not benchmark runs; warnings name them.")]
 pub struct Arguments {
     /// Directory with the stored results of `dunlin bench`

@@ -16,6 +16,7 @@ use crate::format::base64;
 use crate::format::text::payload;
 use crate::outcome::CommandRefusal;
 
+/// Arguments of `dunlin req`, which sends a request and prints the reply.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,7 +26,6 @@ Examples:
 
 Standard output receives the bytes of the reply. On a terminal, control characters are escaped and a newline is added.
 
-/// Arguments of `dunlin req`, which sends a request and prints the reply.
 Exit code 1 means that no reply arrived in time, or that the reply has the header dunlin-error.")]
 pub struct Arguments {
     /// Subject to send the request to

@@ -46,13 +46,13 @@ pub struct LoadArguments {
     pub payload_bytes: u64,
 }
 
+/// Arguments of `dunlin scale plan`, which calculates the cost and load of a described cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   dunlin scale plan cluster.yaml --per-s 5000 --peak-per-s 11000
   dunlin scale prices > prices.toml; dunlin scale plan cluster.yaml --per-s 5000 --prices prices.toml
 
-/// Arguments of `dunlin scale plan`, which calculates the cost and load of a described cluster.
 The file describes coordinators, workers and scaling; docs/autoscaling.md has an example.")]
 pub struct PlanArguments {
     /// File that describes the cluster (YAML)
@@ -95,6 +95,7 @@ pub struct RecommendArguments {
     pub prices: Option<PathBuf>,
 }
 
+/// Arguments of `dunlin scale simulate`, which simulates clusters in virtual time.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -102,7 +103,6 @@ Examples:
   dunlin scale simulate throughput --workers 100000 --tasks 10000000
   cargo xtask data; dunlin scale simulate policies --series data/taylor.py
 
-/// Arguments of `dunlin scale simulate`, which simulates clusters in virtual time.
 The simulation uses the scheduler and the autoscaler of the nodes. The durations of tasks and machine starts are models,
 which docs/autoscaling.md describes. The same seed gives the same numbers.")]
 pub struct SimulateArguments {

@@ -16,6 +16,7 @@ use crate::signals::{ReloadFlag, StopFlag};
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
 
+/// Arguments of `dunlin serve`, which runs a node.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 When the node is ready, it prints one line on standard output; log lines go to standard error:
@@ -36,7 +37,6 @@ Examples:
                                              the first node of a cluster; `dunlin cluster token` prints a token for the next
   dunlin serve --data-dir /var/lib/dunlin --cluster-listen 10.0.0.2:6222 --join 10.0.0.1:6222 --token-file token
 
-/// Arguments of `dunlin serve`, which runs a node.
 Ctrl-C or SIGTERM ends the node cleanly; a second one ends it at once. The node reads changed certificates again within
 seconds, or at once after SIGHUP.")]
 pub struct Arguments {

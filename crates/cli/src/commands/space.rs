@@ -17,6 +17,7 @@ use anyhow::Result;
 use crate::arguments::Global;
 use crate::console::Console;
 
+/// Arguments of `dunlin space`, which runs and watches a world.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
@@ -26,7 +27,6 @@ Try it, in three terminals:
   dunlin space watch                               show the map
   dunlin space near 1000000 --within 40            show the entities near entity 1000000
 
-/// Arguments of `dunlin space`, which runs and watches a world.
 A process owns a region while it has the region's lease, which the node or cluster at --url grants. Another process is the
 region's standby. If the owner dies, the standby continues the region from its copy, which is at most one tick old.")]
 pub struct Arguments {

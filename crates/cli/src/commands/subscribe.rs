@@ -21,6 +21,7 @@ use crate::format::{EventPrinter, Format, Interpreters};
 use crate::program::Program;
 use crate::signals::StopFlag;
 
+/// Arguments of `dunlin sub`, which subscribes to subjects.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,7 +49,6 @@ Output, one line each (--format text):
 Fields of a template: {subject} {topic} {partition} {seq} {epoch} {position} {payload} {key}
 {headers} {time} {event_time} {reply} {attempt}. With raw or a template, notices go to standard error.
 
-/// Arguments of `dunlin sub`, which subscribes to subjects.
 COMMAND reads the payload from standard input. Its environment has DUNLIN_SUBJECT, DUNLIN_POSITION, DUNLIN_ATTEMPT,
 DUNLIN_KEY and DUNLIN_HEADER_<NAME>. `dunlin topics describe` shows groups.")]
 pub struct Arguments {

@@ -13,6 +13,7 @@ use crate::connect::connect;
 use crate::console::{Console, grouped};
 use crate::table::TextTable;
 
+/// Arguments of `dunlin subscriptions`, which lists subscriptions and their lag.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,7 +21,6 @@ Examples:
   dunlin subscriptions 'orders.>' --sort name
   dunlin subscriptions --json | jq -r 'select(.missed > 0) | .name'
 
-/// Arguments of `dunlin subscriptions`, which lists subscriptions and their lag.
 For each topic, the list contains the subscriptions with the largest lag. A user sees only topics on which it has a
 permission.")]
 pub struct Arguments {

@@ -22,6 +22,7 @@ use crate::arguments::Global;
 use crate::console::Console;
 use crate::signals::StopFlag;
 
+/// Arguments of `dunlin top`, which shows a node's rates and status.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +31,6 @@ Examples:
   dunlin top --json                           print one object per second; with --once, one object
   dunlin top --url dunlin://10.0.0.1,10.0.0.2 a cluster; if one node fails, the other is shown
 
-/// Arguments of `dunlin top`, which shows a node's rates and status.
 The command needs the permission `surveys`. The dashboard at the node's HTTP address shows more.")]
 pub struct Arguments {
     /// Print the values once as plain text, and end

@@ -25,6 +25,7 @@ use outlet::{CheckOnly, ImportTarget, NodeTarget, RecordingFolder};
 /// Number of a file's defects that are printed; the rest are counted.
 const DEFECTS_PRINTED: u64 = 20;
 
+/// Arguments of `dunlin feed import`, which publishes an exchange's recordings as order books.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,7 +38,6 @@ The first line of a file shows its format:
   Betfair Exchange Stream   JSON lines; each runner becomes topic md.<market>.<runner>
   Bitstamp orders           comma-separated values; topic md.bitstamp.<market>
 
-/// Arguments of `dunlin feed import`, which publishes an exchange's recordings as order books.
 The command skips unusable lines and prints a warning with their numbers. The event time of each record is the exchange's
 time. See docs/feeds.md.")]
 pub struct Arguments {

@@ -26,13 +26,13 @@ use crate::progress::TransferProgress;
 use crate::signals::StopFlag;
 use crate::state::State;
 
+/// Arguments of `dunlin feed record`, which records state topics to files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   dunlin feed record --out rec/ 'md.>'
   dunlin feed record --out rec/ md.BTC-USD --time 10s
 
-/// Arguments of `dunlin feed record`, which records state topics to files.
 Ctrl-C closes the recording. `dunlin feed verify --strict rec/` checks that it is complete, and `dunlin feed replay rec/`
 publishes it again.")]
 pub struct Arguments {

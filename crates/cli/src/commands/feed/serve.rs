@@ -23,6 +23,7 @@ use crate::outcome::CommandRefusal;
 use crate::running::RunningNode;
 use crate::signals::StopFlag;
 
+/// Arguments of `dunlin feed serve`, which publishes simulated order books.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +36,6 @@ When the node is ready, the command prints one READY line. Each instrument has i
 order book. The same file and seed give the same records on any machine. The command publishes each record at its planned
 time. If it falls behind, it prints by how much, and still publishes all records.
 
-/// Arguments of `dunlin feed serve`, which publishes simulated order books.
 docs/feeds.md describes the file. Built-in files: baseline_1x1_10k, fanout_1x100_1k, multi_100x10_500, loss_1x10_1k.")]
 pub struct Arguments {
     /// File with the instruments (JSON or TOML), or the name of a built-in file

@@ -15,13 +15,13 @@ use crate::console::{Console, grouped};
 use crate::progress::{TransferProgress, bytes_in};
 use crate::state::State;
 
+/// Arguments of `dunlin feed verify`, which checks a recording.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   dunlin feed verify rec/
   dunlin feed verify --strict rec/
 
-/// Arguments of `dunlin feed verify`, which checks a recording.
 The command compares every block with its checksum, and every state with the checksums that the topic's owner sent. With
 --strict, it also fails if the recording was not closed, because its last records may be missing. Exit code 2 means that
 something is wrong.")]

@@ -13,13 +13,13 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::CommandRefusal;
 
+/// Arguments of `dunlin space command`, which changes an entity.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   dunlin space command 1000000 --velocity 0,0,9     make the entity fly up
   dunlin space command 1000000 birds --position 5,5,5 --kind 2
 
-/// Arguments of `dunlin space command`, which changes an entity.
 Properties that are not given stay as they are. The command ends when the entity's owner has made the change. If the owner
 is killed, changes of its last tick are lost; repeating the command is harmless.")]
 pub struct Arguments {

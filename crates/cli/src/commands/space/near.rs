@@ -19,6 +19,7 @@ use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 use crate::table::TextTable;
 
+/// Arguments of `dunlin space near`, which lists the entities around an entity.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +27,6 @@ Examples:
   dunlin space near 1000000 --within 40 --once      print a table of the entities that are near now
   dunlin space near 17 sky --within 5 --kind 1 --json
 
-/// Arguments of `dunlin space near`, which lists the entities around an entity.
 The node sends only entities of the requested kinds. Beyond a region's border, only entities within the width of the
 world's ghost strip are visible; docs/space.md explains it.")]
 pub struct Arguments {

@@ -48,13 +48,13 @@ pub struct ProcessOptions {
     pub end_with_stdin: bool,
 }
 
+/// Arguments of `dunlin space join`, which starts another process for a world.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   dunlin space join                              join the world `world` of the node on this machine
   dunlin space join birds --url dunlin://127.0.0.1:4230
 
-/// Arguments of `dunlin space join`, which starts another process for a world.
 A process can join at any time. It receives regions of processes that own more than one.")]
 pub struct Arguments {
     /// Name of the world

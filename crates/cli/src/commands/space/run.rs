@@ -15,6 +15,7 @@ use crate::commands::parse::{distance, tick, times, world};
 use crate::console::Console;
 use crate::outcome::CommandRefusal;
 
+/// Arguments of `dunlin space run`, which starts a world.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +24,6 @@ Examples:
   dunlin space run --processes 1 --no-standby --flock 5000
   dunlin space run birds --url dunlin://10.0.0.1:4220    leases in that cluster
 
-/// Arguments of `dunlin space run`, which starts a world.
 A region with a standby needs two processes, so nothing moves before the second has joined. Without --url, the leases are
 in the node of the first process, and the world ends with it.")]
 pub struct Arguments {

@@ -12,13 +12,13 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::CommandRefusal;
 
+/// Arguments of `dunlin space spawn`, which adds an entity to a world.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   dunlin space spawn 7 --position 500,500,500
   dunlin space spawn 7 birds --position 5,5,5 --velocity 1,0,0 --kind 2
 
-/// Arguments of `dunlin space spawn`, which adds an entity to a world.
 The owner of the region at the position adds the entity, after every region has confirmed that no entity has this number.")]
 pub struct Arguments {
     /// Number of the entity, unused in the world

@@ -28,6 +28,7 @@ use crate::outage::{OutageReport, unreachable};
 use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
+/// Arguments of `dunlin space watch`, which draws a map of a world.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,7 +39,6 @@ Examples:
 The regions on the map can be at different ticks. An entity that changes its region is counted once: in a region, or as on
 its way.
 
-/// Arguments of `dunlin space watch`, which draws a map of a world.
 To watch a recording of a world, replay it:
   dunlin feed record --out rec/ 'space.world.region.*' --url ADDRESS    at the node of each process
   dunlin feed replay rec/                                              into a node without that world

@@ -20,6 +20,7 @@ use crate::format::text::escaped;
 use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
+/// Arguments of `dunlin task submit`, which submits tasks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +31,6 @@ Examples:
   dunlin task submit publish 'wake up' --subject alarms --at 2026-11-23T07:00:00Z
   dunlin task submit merge --after 100000003 --after 100000004  run when both are done
 
-/// Arguments of `dunlin task submit`, which submits tasks.
 The command prints the number of each task. With --wait, it prints the results instead; exit code 1 means that a task
 failed.")]
 pub struct Arguments {

@@ -13,6 +13,7 @@ use crate::format::text::escaped;
 use crate::outage::OutageReport;
 use crate::signals::StopFlag;
 
+/// Arguments of `dunlin task watch`, which prints events of tasks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,7 +21,6 @@ Examples:
   dunlin task watch --tenant acme --json   events of one tenant as JSON
   dunlin task watch --from earliest        all retained events
 
-/// Arguments of `dunlin task watch`, which prints events of tasks.
 The events are records of the topic $tasks, which every protocol can read: dunlin sub '$tasks.acme'.")]
 pub struct Arguments {
     /// Tenant of the tasks [default: all]

@@ -19,6 +19,7 @@ use crate::console::Console;
 use crate::program::Program;
 use crate::signals::StopFlag;
 
+/// Arguments of `dunlin task worker`, which runs a command for each task.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,7 +38,6 @@ ended, the worker kills the other processes of its group, after at most 1 s for 
 
 After SIGTERM or Ctrl-C, the worker takes no new tasks, finishes the running ones and ends with exit code 0.
 
-/// Arguments of `dunlin task worker`, which runs a command for each task.
 A node can start as many workers as its waiting tasks need:
   dunlin dev --workers 'dunlin task worker --kind count -- wc -c' --scale 1..8")]
 pub struct Arguments {
