@@ -53,7 +53,7 @@ enum Command {
     Clients(clients::Options),
     /// Run the programs in tests/cases, each of which checks that one reported fault has not returned
     Cases(cases::Options),
-    /// Run the tests of CI and stop at the first failure; `--all` runs all tests, NAME one part or test
+    /// Run the tests of CI and stop at the first failure; `--all` runs all parts, and NAME runs one part, step or test
     Test(test::Options),
     /// Run one test for nextest, and fail if it leaves processes behind
     #[command(hide = true)]

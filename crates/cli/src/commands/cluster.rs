@@ -35,7 +35,7 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Create a cluster with one node, in an empty data directory or that of a single node
+    /// Create a cluster with one node, in an empty directory or in a single node's data directory
     Init {
         /// Address at which other nodes reach this node; options of `dunlin serve` may change it later
         #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6222")]

@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Time between two kills; needs --together [default: 1m; 30s with --once]
     #[arg(long, value_name = "DURATION", requires = "together", value_parser = parse::positive_duration)]
     pub kill_every: Option<Duration>,
-    /// Directory with recordings.py and recordings_worker.py, which submit and run tasks, such as
+    /// Directory of recordings.py, which submits tasks, and recordings_worker.py, which runs them; for example
     /// clients/python/examples; needs --together [default: no tasks]
     #[arg(long, value_name = "DIRECTORY", requires = "together")]
     pub work: Option<PathBuf>,

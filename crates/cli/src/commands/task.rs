@@ -51,7 +51,7 @@ Examples:
   dunlin task list --tenant acme --stage dead   dead letters of one tenant
   dunlin task list --label user=ann -n 20 --json")]
     List {
-        /// Tenant of the tasks [default: all, or the user's own]
+        /// Tenant of the tasks [default: all; for a user without permission `manage`, the user's own]
         #[arg(long)]
         tenant: Option<String>,
         /// Queue of the tasks [default: all]
@@ -88,13 +88,13 @@ Examples:
     },
     /// List the queues: ready tasks by tenant, queue and kind
     Queues {
-        /// Tenant of the tasks [default: all, or the user's own]
+        /// Tenant of the tasks [default: all; for a user without permission `manage`, the user's own]
         #[arg(long)]
         tenant: Option<String>,
     },
     /// List tenants with their weights, quotas, limits and usage
     Tenants {
-        /// Name of one tenant [default: all, or the user's own]
+        /// Name of one tenant [default: all; for a user without permission `manage`, the user's own]
         tenant: Option<String>,
     },
     /// Create a tenant, or replace its weight, quotas and limits; they apply to tasks that start later

@@ -59,7 +59,7 @@ Examples:
   dunlin user change ana --without create --without surveys
   dunlin user change ana --password-from ana.password   replace the password; `-` asks for it on the terminal")]
     Change(Box<Change>),
-    /// Create an access token for a user and print it; the file keeps only its hash
+    /// Create an access token for a user and print it; the users file keeps only the token's hash
     Token {
         /// Name of the user
         name: String,
