@@ -97,7 +97,7 @@ impl Drop for InterpreterGuard {
 }
 
 thread_local! {
-    /// This thread ends the interpreter.
+    /// Whether this thread is the one that shuts down the interpreter.
     static ENDS: Cell<bool> = const { Cell::new(false) };
     /// Set by another thread to cancel this thread's call.
     static ABANDONED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };

@@ -188,8 +188,8 @@ pub fn describe(event: &Event<'_>) -> String {
     }
 }
 
-/// Makes round trips, one in flight, through a peer that runs [`answer_all`]. A tenth as many uncounted ones
-/// come first.
+/// Makes round trips, one in flight, through a peer that runs [`answer_all`]. A warm-up of a tenth as many
+/// round trips comes first.
 pub fn ask_all(
     publisher: &mut impl Publish,
     subscriber: &mut impl Subscribe,

@@ -269,7 +269,8 @@ impl Link {
         self.lose(shared, why, Instant::now(), wait)
     }
 
-    /// Ends the connection or the attempt. `since` is the time of the last sign of the node.
+    /// Ends the connection or the attempt. `since` is the time at which the
+    /// connection was lost or the node's silence began.
     fn lose(
         &mut self,
         shared: &SharedClient,

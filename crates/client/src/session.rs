@@ -31,7 +31,7 @@ use crate::relay::RelayShared;
 /// How long the connection to the node has been lost, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disconnection {
-    /// The time of the last sign of the node.
+    /// Time at which the connection was lost. For a silent node: time at which the silence began.
     pub since: Instant,
     /// The reason of the last failed attempt.
     pub why: String,

@@ -180,8 +180,8 @@ impl Node {
         })
     }
 
-    /// The inbox for a record that is certainly a reply, if this node knows it without a query. `None` if a
-    /// topic owns the subject, or no request has named it.
+    /// Finds the reply inbox for a subject without a query to other nodes. `None` if a topic owns the subject, if
+    /// no request known to this node has named the subject, or if clients of two nodes wait for the reply.
     pub fn reply_inbox(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         match self.reply_place(subject)? {
             ReplyTarget::Here(topic) | ReplyTarget::Elsewhere(InboxElsewhere { topic, .. }) => Some(topic),

@@ -46,7 +46,7 @@ pub struct Journal {
     _lock: Box<dyn DirLock>,
 }
 
-/// The last file, which is written.
+/// The last file of the log, to which the journal writes.
 #[derive(Debug)]
 struct Current {
     log: Arc<LogFile>,

@@ -59,7 +59,7 @@ pub struct Forecaster {
     predicted: VecDeque<(u64, f64)>,
     /// Recent absolute errors and actual values.
     errors: VecDeque<(f64, f64)>,
-    /// The sums over all comparisons.
+    /// Sum of the absolute errors, and sum of the actual values, over all comparisons.
     compared: (f64, f64),
     is_trusted: bool,
 }

@@ -10,7 +10,7 @@ use dunlin_system_tests::seed::Seed;
 use crate::processes::{Node, Readers, Writer, audit_all, url};
 use crate::tier;
 
-/// The sum of all tries.
+/// Sums over all tries.
 #[derive(Default)]
 struct Total {
     tries: u64,

@@ -22,7 +22,7 @@ pub struct CallLoad {
     pub batch: usize,
     /// Size of a record, bytes.
     pub bytes: usize,
-    /// Counted calls. A tenth as many uncounted calls come first.
+    /// Measured calls. A warm-up of a tenth as many calls comes first.
     pub calls: u64,
     /// Pinning of the two processes.
     pub pin: Pin,

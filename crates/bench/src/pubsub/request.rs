@@ -27,8 +27,8 @@ pub struct RequestTimes {
     pub requests: u64,
 }
 
-/// Sends `requests` requests, with `in_flight` of them in flight. A tenth as many uncounted requests come
-/// first.
+/// Sends `requests` requests, with `in_flight` of them in flight. A warm-up of a tenth as many requests
+/// comes first.
 pub fn measure(
     broker: Broker,
     pin: Pin,

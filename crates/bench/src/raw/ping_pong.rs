@@ -58,7 +58,7 @@ pub fn measure(bench: &Bench, setup: PingPong, iterations: u64) -> Result<Latenc
     round_trips(&mut stream, setup.bytes, iterations)
 }
 
-/// Sends messages and checks the responses. A tenth as many uncounted messages come first.
+/// Sends messages and checks the responses. A warm-up of a tenth as many messages comes first.
 pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut payload = NumberedPayload::new(bytes);
     let mut answer = vec![0; bytes];

@@ -21,8 +21,8 @@ use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
 use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 
-/// Runs `subscribers` connections at `per_s` records per second for about `time`. A fifth as many uncounted
-/// records come first.
+/// Runs `subscribers` connections at `per_s` records per second for about `time`. A warm-up of a fifth as
+/// many records comes first.
 pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) -> Result<RunSample> {
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
     let unmeasured = count / 5;

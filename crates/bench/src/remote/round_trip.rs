@@ -64,7 +64,7 @@ pub fn two_clients(
     Ok(latencies)
 }
 
-/// Makes requests, one in flight. A tenth as many uncounted requests come first.
+/// Makes requests, one in flight. A warm-up of a tenth as many requests comes first.
 fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut requester = client.requester();
     let mut payload = NumberedPayload::new(bytes);

@@ -108,7 +108,8 @@ pub fn tenants(seed: u64) -> Result<RunSample> {
         .with("memory_quota_share", share(|row| row.memory as f64 / row.memory_quota as f64)))
 }
 
-/// Throughput that the other tenants keep: the lowest, and each one's.
+/// Simulates a burst of one tenant. Measures the share of throughput that each other tenant keeps, and the lowest
+/// of these shares.
 pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
     let rows = sim::noisy_neighbour(seed);
     let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);

@@ -549,7 +549,7 @@ impl Store for DiskLog {
     }
 }
 
-/// Bytes of records that certainly find room.
+/// Bytes of records that can be appended even if the disk is full.
 fn sure(journal: &Journal) -> u64 {
     journal.room_left().saturating_sub(APPEND_BYTES_EXTRA)
 }

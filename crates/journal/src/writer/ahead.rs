@@ -59,7 +59,7 @@ impl Journal {
             _ => current.end.clamp(least_step, self.config.ahead_bytes),
         };
         let least = current.end + need + MARKS_BYTES;
-        // Allocates at most the bytes that the file holds before the journal starts the next one.
+        // Allocates at most the maximum size of a file: at this size, the journal starts the next file.
         let wanted = (least + step).min((self.config.file_bytes + MARKS_BYTES).max(least));
         let prepared = match current.prepare(wanted) {
             Err(error) if error.is_full() && wanted > least => current.prepare(least),

@@ -223,7 +223,8 @@ impl Play {
         }
     }
 
-    /// Checks that the log accepts no records after a failure. Then the process or machine ends.
+    /// Checks that the log accepts no records after a failure. Then simulates a crash of the machine or the end of
+    /// the process, and opens the log again.
     fn restart(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         let refused = append(journal, self.epoch + 5, 1, 1, 10);

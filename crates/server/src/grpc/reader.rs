@@ -166,7 +166,7 @@ impl SubscriptionReader {
         if self.live + self.opening.len() >= self.channels_max {
             return Err(Refused::limit("channels_max", self.channels_max as u64));
         }
-        // A resumed subscription has read the topic before.
+        // Logs that join later, and all logs of a resumed subscription, get the options of a newcomer.
         let late = (self.began.is_none() || self.resumed.is_some()).then(|| self.options.of_newcomer(&log).0);
         let options = late.as_ref().unwrap_or(&self.options);
         let node = &self.place.shared().node;

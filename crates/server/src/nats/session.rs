@@ -72,7 +72,7 @@ use targets::{PublishTargets, TargetSearch};
 
 /// Sessions to which a woken session passes the notification on.
 const WAKES: usize = 16;
-/// Output besides records, above which the session stops reading.
+/// Maximum bytes of unsent output that is not records. Above it, the session stops reading.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 /// Subscriptions that a connection ends in one turn when it is over.
 const TURN_ENDS: usize = 64;

@@ -70,7 +70,7 @@ use waiting::{Preparation, PreparationResult};
 /// subscribers is notified in three steps. With two, it takes ten steps, each of which may wait for a turn of
 /// the thread.
 const WAKES: usize = 16;
-/// Output besides records, above which the session stops reading.
+/// Maximum bytes of unsent output that is not records. Above it, the session stops reading.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
 /// One connection.

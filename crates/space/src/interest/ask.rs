@@ -2,12 +2,18 @@
 //!
 //! ```text
 //!  version u8, kind u8
-//!   1 watch    viewer u64, center u64, radius f32, bytes a tick u32, rule u8 (0 all, 1 of a kind, 2 not of a kind), kind u32
+//!   1 watch    viewer u64, center u64, radius f32, bytes a tick u32, rule u8, kind u32
 //!   2 forget   viewer u64
-//!   3 command  id u64, D u8, what u8 (1 position, 2 velocity, 4 kind, 8 components): position, velocity: f32 each, kind u32, components: bytes
+//!   3 command  id u64, D u8, flags u8, position, velocity: f32 each, kind u32, components: bytes
 //!   4 spawn    id u64, D u8, kind u32, position, velocity: f32 each, components: bytes
 //!   5 despawn  id u64
 //! ```
+//!
+//! - `center`: the entity at the center of the viewer's surroundings.
+//! - `rule`: the viewer sees all entities (0), only entities of `kind` (1), or all except those of `kind` (2).
+//! - `D`: the number of dimensions. A position and a velocity have `D` coordinates each.
+//! - `flags`: the fields that a command changes: position (1), velocity (2), kind (4), components (8). The
+//!   request has no bytes for the other fields.
 
 use super::{SurroundingsWatch, ViewerId, VisibilityRule};
 use crate::entity::EntityId;

@@ -2,7 +2,8 @@
 //! it, and `PONG` follows the messages that existed at its `PING`. Client libraries rely on this order to
 //! drain subscriptions.
 //!
-//! Limits: with [`PONGS_MAX`] pending `PONG`s, or [`POSITIONS_MAX`] positions to pass, the session stops reading.
+//! Limits: the session stops reading at [`PONGS_MAX`] pending `PONG`s, or when these wait for [`POSITIONS_MAX`] log
+//! positions.
 
 use std::collections::VecDeque;
 
@@ -15,14 +16,15 @@ use super::{Phase, Session};
 
 /// Maximum number of pending `PONG`s.
 const PONGS_MAX: usize = 1_024;
-/// Number of positions that pending `PONG`s may wait for before the session stops reading.
+/// Maximum number of log positions for which all pending `PONG`s together wait. At this number, the session stops
+/// reading.
 const POSITIONS_MAX: usize = 1 << 18;
 
 /// `PONG`s that wait, in order.
 #[derive(Debug, Default)]
 pub(super) struct PendingPongs {
     pending: VecDeque<PendingPong>,
-    /// The number of positions that the pending `PONG`s waited for at first.
+    /// Sum of the `positions` of all pending `PONG`s.
     positions: usize,
     /// Whether the client has received a `PONG`.
     has_sent_one: bool,
@@ -36,7 +38,7 @@ struct PendingPong {
     channels: Vec<(u32, Position)>,
     /// Members of queue groups, each with the last sequence number of each log.
     members: Vec<(u32, Vec<u64>)>,
-    /// The number of positions at first.
+    /// The number of positions that were to be passed when the `PING` arrived.
     positions: usize,
 }
 

@@ -73,7 +73,7 @@ impl StandbyKey {
     }
 }
 
-/// The partition of the curve: first keys of stretches with their regions, in order.
+/// The partition of the curve into stretches: the first key and the region of each stretch, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CurveStretches {
     pub(super) version: u64,

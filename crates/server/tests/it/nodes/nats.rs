@@ -279,7 +279,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
     move_to(3);
     publish(3, RECORDS);
     read_until(&mut members, "each record is given to the member", &|seen| seen == 2 * RECORDS);
-    // Members at the owner, at the next one, and at a third node.
+    // The members are at the present owner, at the next owner, and at a third node.
     members.extend([2, 3].map(member));
     let mut count = 2 * RECORDS;
     for (owner, next) in [(3, 2), (2, 1)] {

@@ -131,7 +131,7 @@ impl BookScreen {
         Ok(self.out.flush()?)
     }
 
-    /// Notes that a typed line end has moved the drawing up by one line.
+    /// Accounts for the user's Enter key, which moved the cursor down by one line.
     pub fn went_down(&mut self) {
         if let OutputMode::Terminal { lines, .. } = &mut self.manner {
             *lines += usize::from(*lines > 0);
