@@ -143,11 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn no_line_of_any_help_is_wider_than_a_terminal() {
+    fn help_lines_fit_a_terminal_and_have_no_source_comments() {
         fn look(command: &mut Command, path: &str) {
             let path = format!("{path} {}", command.get_name());
             for help in [command.render_help(), command.render_long_help()] {
                 for line in help.to_string().lines().filter(|line| !line.starts_with("Usage:")) {
+                    assert!(!line.contains("///"), "{path}: a comment of the source: {line}");
                     assert!(width(line) <= WIDTH, "{path}: {} columns: {line}", width(line));
                 }
             }

@@ -198,9 +198,9 @@ fn restored_cluster_with_slow_heartbeats_leads_when_it_serves() {
     let dir = flock.dir.path().join("restored");
     let address = port::free().to_string();
     restore(&file, &dir, &address).expect("the backup is restored");
-    // An election by itself would begin after minutes.
+    // By itself, an election would begin after more than 10 s.
     let node =
-        start_with(&dir, &address, None, &["heartbeat=60000".to_owned()]).expect("the new cluster starts");
+        start_with(&dir, &address, None, &["heartbeat=10000".to_owned()]).expect("the new cluster starts");
     let read = node.connect().kv().stale().get("a").expect("the state is there").expect("the key is there");
     assert_eq!(&*read.value, b"1");
     let (_, revision) = node.connect().kv().stale().revision().expect("the state is there");

@@ -325,8 +325,7 @@ async fn remove(seat: &ClusterMember, control: &Control, node: u64) -> Result<Ad
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let status = control.status().map_err(failed)?;
-        if !status.voters.iter().chain(&status.learners).any(|member| member.id == node) {
+        if !seat.is_in_a_group(node) {
             return Ok(AdminReply::Done);
         }
         if Instant::now() > deadline {

@@ -270,16 +270,30 @@ impl ClusterMember {
         }
     }
 
-    /// Refuses a removed node. A node that is not in this node's table may have joined while this one was away, and
-    /// is accepted.
+    /// Refuses a removed node: for good once the Raft groups no longer need its vote. A node that is not in this node's
+    /// table may have joined while this one was away, and is accepted.
     pub(super) fn check_removed(&self, node: u64) -> Result<(), HelloRefusal> {
         match self.record(node).and_then(|record| record.removed) {
+            Some(why) if self.is_in_a_group(node) => Err(HelloRefusal::for_now(format!(
+                "node {node} was removed from this cluster ({why}), and runs until the cluster no longer needs its vote"
+            ))),
             Some(why) => Err(HelloRefusal::for_good(format!(
                 "node {node} was removed from this cluster ({why}): empty its data directory, and let it join anew with a token \
                  (`dunlin cluster token` on a node of the cluster)"
             ))),
             None => Ok(()),
         }
+    }
+
+    /// Whether the node is a member of the Raft group of the keys or of a task shard, as far as this node knows.
+    pub(super) fn is_in_a_group(&self, node: u64) -> bool {
+        let includes =
+            |status: &Status| status.voters.iter().chain(&status.learners).any(|member| member.id == node);
+        let in_tasks = || {
+            let shards = self.tasks().into_iter().flat_map(|tasks| tasks.shards());
+            shards.filter_map(|shard| shard.status().ok()).any(|status| includes(&status))
+        };
+        self.status().is_some_and(|status| includes(&status)) || in_tasks()
     }
 
     /// Refuses a removed node, and a node whose directory is not the one of its last registered start.

@@ -145,6 +145,11 @@ async fn announce(seat: &Arc<ClusterMember>, control: &Control) -> Result<(), Co
     let (known, revision) = control.with(|state| records::node(state, identity.node))?;
     let removed = known.as_ref().and_then(|record| record.removed.clone());
     if let Some(why) = removed {
+        if seat.is_in_a_group(identity.node) {
+            // The groups need this node's vote to remove it. Another node refuses this one for good once they do not.
+            started::ask_all(seat).await;
+            return Ok(());
+        }
         seat.expel(format!(
             "this node was removed from its cluster ({why}): empty its data directory, and let it join anew with a token"
         ));

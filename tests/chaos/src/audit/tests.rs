@@ -18,7 +18,12 @@ fn revisions_are_assigned_once_and_in_order() {
             .to_string()
             .contains("two changes have revision 1")
     );
-    assert!(revisions(&[put(0, 1, 2), put(3, 4, 1)]).unwrap_err().to_string().contains("after revision 2"));
+    assert!(
+        revisions(&[put(0, 1, 2), put(3, 4, 1)])
+            .unwrap_err()
+            .to_string()
+            .contains("revision 2 was acknowledged before")
+    );
 }
 
 fn held(lease: u64, token: u64, from: u64, until: u64) -> LockHold {
