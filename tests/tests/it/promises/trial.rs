@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};
 use dunlin_system_tests::port;
 use dunlin_system_tests::proxy::Proxy;
+use tempfile::TempDir;
 
 use super::listener::{Listener, ListenerClient, Reader, Received, ReceivedRecord, SubscribeWish};
 
@@ -29,32 +29,33 @@ pub struct NodeUnderTest {
     pub node: Node,
     server: Option<Server>,
     config: ServerConfig,
+    /// The directory of the socket and the users file.
+    directory: Arc<TempDir>,
 }
 
 impl NodeUnderTest {
     pub fn start() -> Result<NodeUnderTest> {
-        NodeUnderTest::with(NodeUnderTest::anywhere())
+        let directory = Arc::new(tempfile::tempdir()?);
+        NodeUnderTest::with(NodeUnderTest::anywhere(&directory), directory)
     }
 
     /// Starts a node that authenticates its clients.
     pub fn start_with_users() -> Result<NodeUnderTest> {
-        let mut config = NodeUnderTest::anywhere();
-        let file = config.unix[0].with_extension("users.toml");
+        let directory = Arc::new(tempfile::tempdir()?);
+        let mut config = NodeUnderTest::anywhere(&directory);
+        let file = directory.path().join("users.toml");
         let digest = &TOKEN.1;
         let all = ["publish", "subscribe", "create", "delete"];
         let rules = all.map(|may| format!("{may} = ['>']\n{may}_deny = ['never.>', '*.never.>']\n")).concat();
         std::fs::write(&file, format!("[users.visitor]\ntokens = ['{digest}']\ngroups = ['>']\n{rules}"))?;
         config.users_file = Some(file);
-        NodeUnderTest::with(config)
+        NodeUnderTest::with(config, directory)
     }
 
-    fn anywhere() -> ServerConfig {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let unix = std::env::temp_dir().join(format!("dunlin-promises-{}-{number}.sock", std::process::id()));
+    fn anywhere(directory: &TempDir) -> ServerConfig {
         ServerConfig {
             tcp: vec![port::free()],
-            unix: vec![unix],
+            unix: vec![directory.path().join("node.sock")],
             http: vec![port::free()],
             nats: vec![port::free()],
             grpc: vec![port::free()],
@@ -63,7 +64,7 @@ impl NodeUnderTest {
         }
     }
 
-    fn with(config: ServerConfig) -> Result<NodeUnderTest> {
+    fn with(config: ServerConfig, directory: Arc<TempDir>) -> Result<NodeUnderTest> {
         let node = Node::start(Config { auto_create: false, ..Config::default() })?;
         let deadline = Instant::now() + PATIENCE;
         let server = loop {
@@ -73,7 +74,7 @@ impl NodeUnderTest {
                 Err(_) => thread::sleep(Duration::from_millis(20)),
             }
         };
-        Ok(NodeUnderTest { node, server: Some(server), config })
+        Ok(NodeUnderTest { node, server: Some(server), config, directory })
     }
 
     /// Ends the node without a farewell message, and starts an empty one in its place.
@@ -82,7 +83,7 @@ impl NodeUnderTest {
         self.node.stop();
         // Epochs are times in steps of 100 ms, and a node in a test restarts faster.
         thread::sleep(Duration::from_millis(250));
-        *self = NodeUnderTest::with(self.config.clone())?;
+        *self = NodeUnderTest::with(self.config.clone(), Arc::clone(&self.directory))?;
         Ok(())
     }
 
