@@ -318,8 +318,9 @@ impl From<CommandError> for Failure {
         match error {
             CommandError::WorldMap(error) => error.into(),
             CommandError::Unknown(_) => Failure::Python(PyLookupError::new_err(text)),
-            CommandError::Refused(_) => Failure::Refused(ErrorCode::Forbidden, text),
-            CommandError::Invalid(_) => Failure::Python(PyValueError::new_err(text)),
+            CommandError::Refused(_) | CommandError::Invalid(_) => {
+                Failure::Refused(ErrorCode::Forbidden, text)
+            }
             CommandError::Busy(..) => Failure::TimedOut(text),
             CommandError::NoOwner { .. } | CommandError::NoPlace { .. } | CommandError::Disconnected(_) => {
                 Failure::Disconnected(text)
