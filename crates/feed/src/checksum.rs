@@ -60,7 +60,7 @@ fn bytes(hash: u64, bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Clients in other languages compute the same numbers.
+    /// Fixed numbers, because clients in other languages compute the same.
     #[test]
     fn hashes_equal_the_documented_values() {
         assert_eq!(level(Side::Bid, 10_125, 7), 0x39a7_f879_76f0_e3ce);

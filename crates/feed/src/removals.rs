@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone)]
 pub(crate) struct Removals<T> {
     lately: VecDeque<(u64, T)>,
-    /// The newest record with a forgotten removal, or the record before which no removal is known.
+    /// Removals by records up to this one may be forgotten; all removals by later records are known.
     forgotten: u64,
 }
 

@@ -42,8 +42,7 @@ pub enum ValueEntry<'a> {
 }
 
 impl<'a> ValueEntry<'a> {
-    /// Appends the encoded entry to a record's payload. Keys and values come from records, which limits their
-    /// lengths.
+    /// Appends the encoded entry to a record's payload. The lengths fit, because keys and values come from records.
     pub fn encode(&self, payload: &mut Vec<u8>) {
         let (op, key, value): (u8, &[u8], &[u8]) = match *self {
             ValueEntry::Set { key, value } => (SET, key, value),

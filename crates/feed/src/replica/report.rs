@@ -135,11 +135,11 @@ pub struct ReplicaCounts {
     pub snapshots: u64,
     /// Gaps that the log's owner reported.
     pub gaps: u64,
-    /// Missing records that the replica detected itself.
+    /// How often the replica itself detected missing records.
     pub holes: u64,
-    /// Gaps and holes after which a state was whole again.
+    /// How often a state became whole again after gaps or holes.
     pub gaps_healed: u64,
-    /// States whose checksum differs from their owner's.
+    /// How often a state's checksum differed from its owner's.
     pub divergent: u64,
     /// Records or snapshots that a state refused.
     pub refused: u64,
@@ -147,7 +147,7 @@ pub struct ReplicaCounts {
     pub resyncs: u64,
     /// Repeated requests.
     pub retries: u64,
-    /// Checksums that agreed.
+    /// Checksums that equalled the state's.
     pub checked: u64,
     /// Ignored records: repeated ones, and those that arrived while the state was not whole.
     pub ignored: u64,
