@@ -103,7 +103,7 @@ impl<'a> Frame<'a> {
         (self.flags & FLAG_EVENT_TIME != 0).then(|| read_u64(self.meta, META_BYTES_MIN))
     }
 
-    /// Time at which the record expires, ns since the Unix epoch.
+    /// Time at which the record expires, ns since the Unix epoch; subscribers do not receive it after that.
     #[inline]
     pub fn expires_ns(&self) -> Option<u64> {
         let at = META_BYTES_MIN + 8 * usize::from(self.flags & FLAG_EVENT_TIME != 0);

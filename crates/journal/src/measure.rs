@@ -56,7 +56,7 @@ impl CommitMeasurement {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeasureError {
-    /// The directory is in memory. A measurement there shows nothing about a disk.
+    /// The directory is on a file system in memory, where a measurement says nothing about a disk.
     #[error("{0} is on a file system in memory, where durability cannot be measured")]
     NotADisk(String),
     /// The log could not be opened.
@@ -75,7 +75,8 @@ pub enum MeasureError {
 
 /// Commits records to a new log in this directory, which must be on a disk, and empty or missing.
 ///
-/// `now_ns` is a monotonic clock. A single thread runs one write and one sync of `in_flight` records per commit.
+/// `now_ns` is a monotonic clock. A single thread makes the commits: each is one write of `in_flight` records and one
+/// sync.
 pub fn measure_commits(
     dir: &Path,
     load: &CommitLoad,

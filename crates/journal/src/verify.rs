@@ -1,8 +1,8 @@
 //! Verifies a recording: reads every block of every file and compares them.
 //!
-//! There are two results. *Wrong*: a part is damaged, missing, moved or duplicated. *Not ended*: a process
-//! writes the log, or a crash ended it, so that its last records may be missing without a trace. The strict
-//! check requires that nothing is wrong and the log has ended.
+//! There are two results. *Wrong*: a part is damaged, missing, moved or duplicated. *Not ended*: a process writes the
+//! log, or a crash interrupted it, so that its last records may be missing without a sign. The strict check requires
+//! that nothing is wrong and that the log has ended.
 //!
 //! No check detects that the whole directory was replaced by an older copy.
 
@@ -35,7 +35,7 @@ pub struct VerifyReport {
     pub last: Option<Position>,
     /// The position of the newest snapshot.
     pub snapshot: Option<Position>,
-    /// Lost records.
+    /// Ranges of lost records.
     pub holes: Vec<Hole>,
     /// Defects.
     pub wrong: Vec<JournalDefect>,

@@ -41,7 +41,7 @@ pub enum RaftGroupError {
     /// The group cannot execute the request at present.
     #[error("{0}")]
     Refused(String),
-    /// This node's part in the group has ended.
+    /// This node has left the group, or has stopped after an error.
     #[error("this node has stopped: {0}")]
     Stopped(String),
 }

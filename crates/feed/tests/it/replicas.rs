@@ -69,7 +69,7 @@ impl Source {
         }
     }
 
-    /// Reads until the replica reaches the log's end, and compares.
+    /// Reads until the replica reaches the end of the log, and compares its state with the oracle.
     fn agrees(&self, replica: &mut Replica<Board, Subscriber>) {
         let deadline = Deadline::new();
         while replica.state(&self.log).is_none_or(|(at, _)| at.seq < self.seq) {
@@ -225,7 +225,7 @@ fn lost_last_records_are_detected_by_a_checksum() {
 
 #[test]
 fn diverged_replica_is_detected_and_repaired() {
-    /// A board that forgets every hundredth record.
+    /// A book that ignores every hundredth record.
     #[derive(Debug, Default)]
     struct Faulty(Board);
 

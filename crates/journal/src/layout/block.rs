@@ -12,8 +12,8 @@
 //! - `bytes` counts everything after the header: frames, each padded to 8, and the note.
 //! - `kind` is in the lowest 8 bits; the bits above count the note's units of 8 bytes. The note belongs to the writer
 //!   and tells which producer published which records.
-//! - `synced` is the synced length of this file when the block was written, as far as known. A bad block
-//!   below that length is damage; one above may be a tail that a crash tore.
+//! - `synced` is the synced length of this file when the block was written, as far as known. A bad block below that
+//!   length is damage. A bad block above it may be a write that a crash interrupted.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -32,11 +32,11 @@ const FRAME_BYTES_MIN: u64 = (dunlin_frame::HEAD_BYTES + dunlin_frame::META_BYTE
 pub(crate) enum BlockKind {
     /// Frames of records.
     Records = 1,
-    /// A mark: the log continues in the file that it names.
+    /// A mark: the log continues in the file that the mark names.
     Continued = 2,
     /// A mark: the log was closed, and no record is missing.
     End = 3,
-    /// A mark: recovery cut a torn tail after this place.
+    /// A mark: recovery removed an incomplete write after this place.
     Cut = 4,
     /// A mark: the log was opened for writing again.
     Begin = 5,
@@ -57,13 +57,13 @@ pub(crate) enum BlockDefect {
     Zeros,
     /// The file ends before the header does, or before the block does.
     Short,
-    /// The header contradicts itself.
+    /// The header's fields contradict each other.
     Header,
-    /// The checksum does not fit.
+    /// The checksum differs from that of the bytes.
     Checksum,
     /// The checksum is right, but the frames are invalid.
     Frames,
-    /// A valid block that does not follow the previous one.
+    /// The block is valid, but does not follow the previous block.
     Order,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct BlockHeader {
     pub kind: BlockKind,
     /// Bytes that follow the header.
     pub bytes: u32,
-    /// Bytes of the writer's note, which ends the block.
+    /// Size of the writer's note at the end of the block, bytes.
     pub note_bytes: u32,
     pub epoch: u32,
     /// Sequence of the first record; in a mark, of the next record.
