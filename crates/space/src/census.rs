@@ -29,7 +29,7 @@ struct Whereabouts {
 pub struct Headcount {
     /// Entities that the region moves.
     pub here: usize,
-    /// Entities that stand still during a handover.
+    /// Entities that are being handed over and do not move.
     pub on_the_way: usize,
 }
 

@@ -6,7 +6,8 @@
 //!   branch   [ ● ][ ● ] … 256         shared until something below it is changed
 //!              ▼
 //!   page     [ T ][ T ] … 32          shared until one of these is changed
-//! ``` Every item is three steps away, and a change checks two reference counts. The persistent vector of
+//! ```
+//! Every item is three steps away, and a change checks two reference counts. The persistent vector of
 //! `imbl` makes copies without a cost, but took half of the time of a dispatch. The vector keeps four buffers
 //! beside a tree of variable depth.
 

@@ -10,8 +10,8 @@
 //! - `crc32c` covers the file's identity, the block's offset in the file (both u64), and everything after it.
 //!   A block is therefore valid only in its file and at its offset.
 //! - `bytes` counts everything after the header: frames, each padded to 8, and the note.
-//! - `kind` is in the lowest 8 bits; the bits above count the note's units of 8 bytes. The note belongs to the writer
-//!   and tells which producer published which records.
+//! - `kind` is in the lowest 8 bits; the higher bits are the note's length in units of 8 bytes. The writer
+//!   stores in the note which producer published which records.
 //! - `synced` is the synced length of this file when the block was written, as far as known. A bad block below that
 //!   length is damage. A bad block above it may be a write that a crash interrupted.
 

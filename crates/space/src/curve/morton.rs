@@ -9,7 +9,7 @@ use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 pub struct Morton;
 
 impl Morton {
-    /// Number of keys; all keys are below it.
+    /// Number of keys. All keys are lower than this.
     pub const fn end(dimensions: usize) -> u64 {
         1 << (CELL_BITS as usize * dimensions)
     }
