@@ -90,8 +90,8 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
     let mut source = Source::of(&topic);
     let (running, published) = (AtomicBool::new(true), AtomicU64::new(0));
     let test_loss_every = NonZeroU32::new(50);
-    // The last number is how many records are published before the replica reads on; the history holds some
-    // 700.
+    // The last number is how many records are published between two reads of the replica. The history holds about
+    // 700 records.
     let kinds = [
         ("plain", following(), 0),
         ("slow", following(), 4_000),

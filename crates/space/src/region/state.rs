@@ -60,7 +60,7 @@ pub enum RecordError {
     /// The record contains an invalid change, such as one of an entity that does not exist.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A section `whole` is not alone in its append.
+    /// The record contains a section `whole` besides other sections or records.
     #[error("a record that replaces a region's whole state must be published alone")]
     NotAlone,
     /// The record moves more or fewer rows than exist, or sorts rows that do not exist.
@@ -171,7 +171,7 @@ impl<const D: usize> RegionState<D> {
         self.handover.receive(message, &self.store, now, effects);
     }
 
-    /// Applies a handover's effect to the entities. Prepared entities fit, so that this cannot fail.
+    /// Applies a handover's effect to the entities. This cannot fail, because there is room for prepared entities.
     pub(super) fn carry_out(&mut self, effect: HandoverEffect) {
         match effect {
             HandoverEffect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, true)),
@@ -314,7 +314,7 @@ pub(super) struct Moved<'a> {
     rows: usize,
     /// Positions by axis, then velocities if all are present.
     columns: &'a [u8],
-    /// Rows whose velocities are present, if only some are.
+    /// Rows whose velocities are present, if not all velocities are.
     turned: &'a [u8],
     turned_columns: &'a [u8],
 }
