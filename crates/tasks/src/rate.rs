@@ -22,7 +22,7 @@ layout! {
         pub count: u32,
         /// Period of `count` starts, ms; at least 1.
         pub per_ms: u32,
-        /// Starts at once following a pause; at least 1.
+        /// Number of starts that may follow at once after a pause; at least 1.
         pub burst: u32,
     }
 }
@@ -47,7 +47,7 @@ layout! {
     /// A token bucket that limits how often tasks start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Bucket {
-        /// Missing part, in ms × `count`; a token is `per_ms` of it.
+        /// The missing part of a full bucket, in ms × `count`; a token is `per_ms` of it.
         pub missing: u64,
         /// Time of the last update.
         pub at_ms: u64,

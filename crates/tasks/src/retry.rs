@@ -5,7 +5,7 @@
 
 use crate::layout::{choice, layout};
 
-/// The part of the retry budget that one retry takes. Budgets count millionths of a retry.
+/// The amount of a retry budget that one retry takes. Budgets count millionths of a retry.
 pub(crate) const BUDGET_MAX: u32 = 1_000_000;
 
 layout! {
@@ -60,7 +60,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Longest possible delay, ms; used for a retry without budget.
+    /// Longest possible delay, ms. A retry for which the budget is too small waits this long.
     pub fn longest_ms(&self) -> u32 {
         match self.backoff {
             Backoff::Fixed { delay_ms } => delay_ms,

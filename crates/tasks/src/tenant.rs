@@ -1,10 +1,9 @@
 //! Tenants: shares, quotas and totals.
 //!
-//! Shares follow start-time fair queueing (Goyal, Vin and Cheng 1996). A tenant's tag is the virtual time up
-//! to which the tenant was served. Each task moves the tag by cost ÷ weight, and the tenant with the lowest
-//! tag is next. A tenant that returns after a pause starts at the present virtual time. The cost of a task is
-//! unknown at its start: the tenant is charged the recent cost of its lane's tasks, and the difference at the
-//! end.
+//! Shares follow start-time fair queueing (Goyal, Vin and Cheng 1996). A tenant's tag is the virtual time up to which
+//! the tenant was served. Each task moves the tag by cost ÷ weight, and the tenant with the lowest tag is next. A
+//! tenant that returns after a pause starts at the present virtual time. The cost of a task is unknown at its start.
+//! The tenant is then charged the recent cost of the lane's tasks; the difference is charged at the end.
 
 use std::sync::Arc;
 
@@ -86,7 +85,8 @@ layout! {
         pub memory_mb_ms: u64,
         /// Charged time, µs: for each attempt the longer of run time and processor time.
         pub cost_us: u64,
-        /// Expected cost of submitted tasks, µs: each counted with its lane's cost at the time.
+        /// Expected cost of all submitted tasks, µs: for each task, the recent cost in its lane at the time of
+        /// submission.
         pub asked_us: u64,
     }
 }
@@ -120,7 +120,7 @@ impl StartRate {
         (self.window_ms, self.count) = (now_ms, 0);
     }
 
-    /// Starts in a thousand seconds, as far as known.
+    /// Number of starts in a thousand seconds, estimated from recent starts.
     pub(crate) fn per_1000_s(&self, now_ms: u64) -> u64 {
         let mut pace = *self;
         pace.roll(now_ms);
@@ -154,7 +154,7 @@ impl Tenant {
         (cost_us.saturating_mul(TAG_PER_US) / u64::from(self.weight)).max(1)
     }
 
-    /// Tier in which the tenant may use the additional amounts; `None` if its quotas do not allow it.
+    /// The tier in which the tenant may use these additional amounts; `None` if its quotas do not allow them.
     pub(crate) fn tier(&self, need: &Amounts) -> Option<u8> {
         let mut parts = self.quotas.iter().zip(&self.used).zip(need);
         if !parts.clone().all(|((quota, used), &need)| used.allows(quota, need)) {
@@ -181,7 +181,7 @@ impl Tenant {
         std::array::from_fn(|at| self.quotas[at].reserved.saturating_sub(self.used[at].now))
     }
 
-    /// Adds to the retry budget at a first start. A retry needs budget, and reduces it.
+    /// Adds to the retry budget when a task starts for the first time. Each retry takes from the budget.
     pub(crate) fn add_retry_budget(&mut self) {
         let more = u64::from(self.retry_percent) * u64::from(BUDGET_MAX) / 100;
         self.budget = self.budget.saturating_add(more).min(BUDGET_START.saturating_add(more * 1_000));

@@ -11,7 +11,7 @@ use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, StoredLabel, TaskStage};
 use crate::tenant::{StoredKeyLimit, TenantTotals};
 
-/// Most tasks that one call looks at.
+/// Maximum number of tasks that one call looks at.
 const LOOKED_AT_MAX: usize = 100_000;
 /// Size at which a page of whole tasks ends, bytes.
 const PAGE_BYTES_MAX: usize = 8 << 20;
@@ -96,7 +96,7 @@ layout! {
         pub weight: u32,
         /// Quotas of running tasks, processor thousandths and memory bytes.
         pub quotas: [Quota; 3],
-        /// Most waiting tasks; 0 for no limit.
+        /// Maximum number of waiting tasks; 0 for no limit.
         pub queued_max: u64,
         /// Retries for each hundred first starts; 0 for no limit.
         pub retry_percent: u32,
@@ -104,7 +104,7 @@ layout! {
         pub limits: Arc<Vec<StoredKeyLimit>>,
         /// Waiting tasks of all kinds.
         pub queued: u64,
-        /// Number of waiting tasks that wait only for their turn.
+        /// Number of tasks that wait only for a worker.
         pub ready: u64,
         /// Running tasks, and the processor thousandths and memory bytes that they need.
         pub used: [u64; 3],
@@ -127,7 +127,7 @@ layout! {
         pub kind: Arc<[u8]>,
         /// Ready tasks.
         pub ready: u64,
-        /// Waiting time of the first one, ms.
+        /// Waiting time of the first of these tasks, ms.
         pub oldest_ms: u64,
         /// Recent cost of a task, µs.
         pub cost_us: u64,
@@ -216,7 +216,7 @@ impl SchedulerState {
         self.list_within(filter, from, limit, |_| 0)
     }
 
-    /// Like [`Self::list`], but a page also ends at [`PAGE_BYTES_MAX`], by the sum of `weigh`.
+    /// Like [`Self::list`], but a page also ends when the sum of `weigh` over its tasks reaches [`PAGE_BYTES_MAX`].
     pub(crate) fn list_within(
         &self,
         filter: &TaskFilter<'_>,
