@@ -14,7 +14,7 @@
 //!   (the one [`SegmentWriter`]).
 //! - The buffer leaves the segment once, in [`Segment::retire`]. That needs `pins` to be 0 and sets `RETIRED` in the
 //!   same step; later pins see the bit and fail.
-//! - A read in progress holds a [`PinnedSegment`] segment. An idle cursor holds only the `Arc`, which keeps this header of
+//! - A read in progress holds a [`PinnedSegment`]. An idle cursor holds only the `Arc`, which keeps this header of
 //!   about 200 bytes, but not the buffer.
 //!
 //! A payload by reference is a [`Bytes`] in the buffer after its frame's meta. Only [`SegmentWriter::push_by_ref`] sets
@@ -40,7 +40,7 @@ use crate::sync::{AtomicU32, AtomicU64, COMMIT_LOAD, COMMIT_STORE, Ordering, PIN
 
 pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, BufferPool};
 
-/// Bytes that a payload by reference takes in the buffer.
+/// Number of bytes in the buffer that a payload by reference takes.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
 /// How far ahead of a read cache lines are prefetched.
 const READ_AHEAD_BYTES: usize = 512;
@@ -52,7 +52,7 @@ const SEALED: u64 = 1 << 63;
 pub(crate) struct Commit {
     pub(crate) bytes: u32,
     pub(crate) count: u32,
-    /// The segment is complete.
+    /// Whether the segment is complete.
     pub(crate) sealed: bool,
 }
 
@@ -68,7 +68,7 @@ impl Commit {
     }
 }
 
-/// Aligned to a cache line of its own, so that writes by subscribers do not slow the writer.
+/// A value in a cache line of its own, so that writes by subscribers do not slow the writer.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line<T>(T);
@@ -85,7 +85,7 @@ pub(crate) struct Segment {
     accesses: Vec<loom::cell::UnsafeCell<()>>,
 }
 
-/// Belongs to the writer until it seals the segment, then to the thread that retires the segment.
+/// Data that belongs to the writer until it seals the segment, and then to the thread that retires the segment.
 #[derive(Debug)]
 struct SegmentMemory {
     buffer: Option<Buffer>,
@@ -127,7 +127,7 @@ impl Segment {
         self.capacity.into()
     }
 
-    /// Prefetches the frame at `offset`, while the segment is being pinned.
+    /// Prefetches the frame at `offset` while the segment is being pinned.
     #[inline(always)]
     pub(crate) fn prefetch(&self, offset: u32) {
         ahead::to_read(self.base.wrapping_add(offset as usize));
@@ -139,8 +139,8 @@ impl Segment {
         Commit::unpack(self.commit.load(COMMIT_LOAD))
     }
 
-    /// Frees the buffer; `false` while a read is in progress. Payloads by reference are moved to `remains`: dropping
-    /// them may run foreign code, which must not happen inside a log's lock.
+    /// Frees the buffer; `false` while a read is in progress. Payloads by reference are moved to `remains`, because
+    /// dropping them may run foreign code, which must not run inside a log's lock.
     pub(crate) fn retire(&self, remains: &mut Vec<Bytes>) -> bool {
         debug_assert!(self.commit().sealed, "only a sealed segment is retired");
         if self.pins.0.compare_exchange(0, RETIRED, RETIRE, Ordering::Relaxed).is_err() {
