@@ -6,7 +6,8 @@
 //!  | topic_id | epoch | prev_seq | first_seq | count | bytes | frames …
 //!  | u32      | u32   | u64      | u64       | u32   | u32   |
 //!  +----------+-------+----------+-----------+-------+-------+----------
-//! ``` Integers are little-endian. `bytes` is the size of the padded frames that follow, without this header.
+//! ```
+//! Integers are little-endian. `bytes` is the size of the padded frames that follow, without this header.
 
 use crate::error::FrameError;
 use crate::frame::{FRAME_ALIGN, HEAD_BYTES, META_BYTES_MIN};

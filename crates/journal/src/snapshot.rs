@@ -6,8 +6,9 @@
 //!  | "DUNLINS\n"  | version | crc32c | epoch | 0     | seq    | bytes     | bytes …
 //!  |              | u32     | u32    | u32   | u32   | u64    | u64       |
 //!  +--------------+---------+--------+-------+-------+--------+-----------+---------
-//! ``` `crc32c` covers all bytes after this field. A snapshot is written under a temporary name, synced and renamed;
-//! then older ones are removed. At least one complete snapshot therefore exists once the first was saved.
+//! ```
+//! `crc32c` covers all bytes after this field. A snapshot is written under a temporary name, synced and renamed; then
+//! older ones are removed. At least one complete snapshot therefore exists once the first was saved.
 
 use std::path::Path;
 

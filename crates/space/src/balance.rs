@@ -7,8 +7,10 @@
 //!   entities.
 //!
 //! ```text
-//!  weight:     version u8, region u32, of the partition u64, amount f64, strayed f64, quantiles: u32 count, u64 each
-//!  partition:  version u8, its version u64, cuts: u32 count, (u64, u32) each
+//!  load report:  version u8, region u32, version of the partition u64, amount f64, strayed f64,
+//!                quantiles: u32 count, u64 each
+//!  partition:    version of the encoding u8, version of the partition u64,
+//!                cuts: u32 count, then for each cut: first key u64, region u32
 //! ```
 
 use std::collections::BTreeMap;

@@ -3,9 +3,10 @@
 //!
 //! ```text
 //!  [{"timestamp": ms, "icao24": "4b1803", "latitude": °, "longitude": °, "altitude": feet, …}, …]
-//! ``` Positions are projected on a plane that touches the globe in the middle of the recording: kilometres east, north
-//! and up. At 200 km from there, the error of distances is less than 0.3 %. Entries without a position, and further
-//! entries of an aircraft with the same time, are skipped and counted.
+//! ```
+//! Positions are projected on a plane that touches the globe in the middle of the recording: kilometres east, north and
+//! up. At 200 km from there, the error of distances is less than 0.3 %. Entries without a position, and further entries
+//! of an aircraft with the same time, are skipped and counted.
 
 use std::collections::BTreeMap;
 

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  id u64: how often the slot was used u32 | shard, 4 bits | slot, 28 bits
-//! ``` The id of a task contains the number of its shard. The id of a worker contains the shard in which it joined,
-//! which is the first. Ids of the first shard, by default the only one, contain 0 and therefore equal ids without
-//! shards.
+//! ```
+//! The id of a task contains the number of its shard. The id of a worker contains the shard in which it joined, which
+//! is the first. Ids of the first shard, by default the only one, contain 0 and therefore equal ids without shards.
 //!
 //! Invariants: a tenant's shard depends only on its name and the number of shards, and never changes. Both
 //! functions are part of the format.

@@ -11,8 +11,9 @@
 //!  | first_time_ns | crc32c | 0      | the log's name                                 | 0…     |
 //!  | u64           | u32    | u32    |                                                |        |
 //!  +---------------+--------+--------+------------------------------------------------+--------+
-//! ``` `identity` is a random number that is part of every checksum in the file and of the file's name. `previous` is
-//! the identity of the previous file, 0 for the log's first. `crc32c` covers the rest of the header. Magic, version and
+//! ```
+//! `identity` is a random number that is part of every checksum in the file and of the file's name. `previous` is the
+//! identity of the previous file, 0 for the log's first. `crc32c` covers the rest of the header. Magic, version and
 //! checksum have the same offsets in every version.
 
 use crc_fast::{CrcAlgorithm, Digest};

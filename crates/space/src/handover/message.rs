@@ -3,11 +3,12 @@
 //! ```text
 //!  0         1      2        6         14              30               46
 //!  +---------+------+--------+---------+---------------+----------------+------------+
-//!  | version | kind | from   | epoch   | settled       | transfer       | what kind  |
-//!  | u8      | u8   | u32    | u64     | u64, u64      | u64, u64       | says       |
+//!  | version | kind | from   | epoch   | settled       | transfer       | content    |
+//!  | u8      | u8   | u32    | u64     | u64, u64      | u64, u64       | by kind    |
 //!  +---------+------+--------+---------+---------------+----------------+------------+
-//! ``` `settled` is the sender's oldest transfer to the receiver that has not ended; the receiver may forget all
-//! earlier transfers.
+//! ```
+//! `settled` is the sender's oldest transfer to the receiver that has not ended; the receiver may forget all earlier
+//! transfers.
 
 use super::parcel::{self, Parcel, RefusedEntity, RegionId, TransferId};
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};

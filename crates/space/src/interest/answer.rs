@@ -1,8 +1,11 @@
 //! Responses of a world's process to [requests](super::WorldRequest).
 //!
-//! ```text version u8, kind u8 1 done      region u32, tick u64                 the command holds from the tick after
-//! this one on 2 refused   why u8, text: UTF-8 up to the end 3 watching 4 sight     region u32, epoch u64, tick u64,
-//! glimpses up to the end
+//! ```text
+//!  version u8, kind u8
+//!   1 done      region u32, tick u64                 the command holds from the tick after this one on
+//!   2 refused   why u8, text: UTF-8 up to the end
+//!   3 watching
+//!   4 sight     region u32, epoch u64, tick u64, glimpses up to the end
 //! ```
 
 use crate::handover::RegionId;

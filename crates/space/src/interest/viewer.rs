@@ -1,10 +1,10 @@
 //! Viewers, and the events that they receive.
 //!
 //! ```text
-//!  glimpse:  1 enter   id u64, generation u32, state: bytes
+//!  event:    1 enter   id u64, generation u32, state: bytes
 //!            2 update  id u64, position, velocity: f32 each
 //!            3 leave   id u64
-//!            4 begin   discard what this region sent before
+//!            4 begin   the viewer discards everything that this region sent before
 //! ```
 
 use std::collections::HashMap;

@@ -6,12 +6,13 @@
 //!   2 insert   id u64, generation u32, state: bytes            a new entity, at the end
 //!   3 remove   id u64                                          the last row takes its place
 //!   4 put      id u64, generation u32, state: bytes            in its row
-//!   6 moved    tick u64, rows u32, turned u8, columns          positions by axis: f32 each; then velocities, by turned: 0 none has changed,
-//!                                                              1 of all rows, 2 of some: count u32, rows u32 each, columns
-//!   7 frozen   id u64, u8                                      1: it stands still; 0: it goes on
+//!   6 moved    tick u64, rows u32, turned u8, columns          columns: the positions of all rows, by axis, f32 each; then velocities.
+//!                                                              turned: 0 no velocities, 1 those of all rows,
+//!                                                              2 of some rows: count u32, rows u32 each, velocities by axis
+//!   7 frozen   id u64, u8                                      1: the entity is frozen; 0: it moves again
 //!   8 tick     u64                                             a tick in which nothing moved
-//!   9 whole    snapshot: bytes                                 everything anew; the only section of its record
-//!  10 sort     first u32, step u32, count u32                  these rows among themselves, into the curve's order
+//!   9 whole    snapshot: bytes                                 a whole state; the only section of its record
+//!  10 sort     first u32, step u32, count u32                  sorts these rows into the curve's order
 //! ```
 
 use crate::entity::EntityId;

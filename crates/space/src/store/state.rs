@@ -7,7 +7,8 @@
 //!  | u8      | u8 | u8    |   | u32    | u32   | f32 each   | f32 each   |            |
 //!  +---------+----+-------+---+--------+-------+------------+------------+------------+
 //!   flags: 1 if its behaviour failed and it stands still
-//! ``` The id and the generation are not part of the encoding.
+//! ```
+//! The id and the generation are not part of the encoding.
 
 use std::sync::Arc;
 
