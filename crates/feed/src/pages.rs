@@ -3,7 +3,7 @@
 //! ```text
 //!   live:    own    [ – ][ B″][ – ][ – ]      changed since the last freeze: written in place
 //!            below    │
-//!            layer  [ – ][ B′][ C′][ – ]  ◄── frozen later    found by looking down
+//!            layer  [ – ][ B′][ C′][ – ]  ◄── frozen later    searched from the top down
 //!            layer  [ A ][ B ][ C ][ D ]  ◄── frozen earlier
 //! ```
 //! Invariants:

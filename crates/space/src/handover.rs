@@ -7,15 +7,15 @@
 //!
 //! ```text
 //!            source                                                 target
-//!   offer ─► PREPARING  ────────── Prepare (whole states) ────────► STAGED   ids reserved, nobody moves them
-//!            stand still           ◄───────── Prepared ───────────  once its standby has them
-//!            own standby knows? ─► COMMITTING ─── Commit ─────────► TAKEN    they move again, here
-//!            gone from here        ◄────────── Taken ─────────────  once its standby knows
-//!            CLOSED     until own standby knows; then the target may forget, by `settled` in any message
+//!   offer ─► PREPARING  ────────── Prepare (whole states) ────────► STAGED   ids are reserved; the entities do not move
+//!            stand still           ◄───────── Prepared ───────────  sent once its standby has them
+//!            own standby knows? ─► COMMITTING ─── Commit ─────────► TAKEN    the entities move again, here
+//!            gone from here        ◄────────── Taken ─────────────  sent once its standby knows
+//!            CLOSED     until own standby knows; then `settled` in any message lets the target forget the transfer
 //!
-//!   PREPARING ── deadline, or the target's epoch changed ─► aborted: they go on here, Abort ─► DROPPED
-//!   took over from a standby that knew of an offer ─► ASKING ── AskTarget ─► Taken: gone  |  NotTaken: they go on here
-//!   STAGED for long, or the source's epoch changed ── AskSource ─► Commit | Abort | nothing, while it is not decided
+//!   PREPARING ── deadline, or the target's epoch changed ─► aborted: the entities stay here, Abort ─► DROPPED
+//!   took over from a standby that knew of an offer ─► ASKING ── AskTarget ─► Taken: gone  |  NotTaken: they stay here
+//!   STAGED for long, or the source's epoch changed ── AskSource ─► Commit | Abort | no response before the decision
 //! ```
 //! Invariants:
 //! - The source decides, once. Before the source commits, the target, the target's standby and the source's standby

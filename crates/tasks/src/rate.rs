@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!   count tokens in per_ms ──►  ┌───────┐
-//!                               │ ● ● ● │ burst of them at most; none is added to a full one
+//!                               │ ● ● ● │ at most `burst` tokens
 //!                               └───┬───┘
-//!        a task is made ready ──────┤ only if a token lies there that no other ready task reserves
-//!        it starts ─────────────────▼ and takes it
+//!        a task is made ready ──────┤ only if there is a token that no other ready task reserves
+//!        it starts ─────────────────▼ and takes this token
 //! ```
 //! In any time `t`, at most `burst + t × count / per_ms` tasks start, even after a long time without workers,
 //! and a lane holds no task that may not start. The bucket is stored as its missing part, in ms × `count`: a

@@ -1,7 +1,7 @@
 //! Shards of a cluster's tasks: each is a [`SchedulerState`](crate::SchedulerState) of its own, with its own tenants.
 //!
 //! ```text
-//!  id u64: how often the slot was used u32 | shard, 4 bits | slot, 28 bits
+//!  id u64: number of uses of the slot, 32 bits | shard, 4 bits | slot, 28 bits
 //! ```
 //! The id of a task contains the number of its shard. The id of a worker contains the shard in which it joined, which
 //! is the first. Ids of the first shard, by default the only one, contain 0 and therefore equal ids without shards.

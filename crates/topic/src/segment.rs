@@ -4,8 +4,8 @@
 //!            bytes below `commit` never change      one writer, inside the log's lock
 //!           |<--------- any number of readers --->|<------ room ------>|
 //!  buffer   | frame | frame | frame | … | frame   |                    |
-//!  commit   = bytes, count, sealed                ^ one Release store publishes
-//!  pins     = readers at work, RETIRED
+//!  commit   = bytes, count, sealed                ^ a Release store makes frames visible
+//!  pins     = number of reads in progress, and the bit RETIRED
 //! ```
 //!
 //! Invariants:

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   slots    . .. . ... . .. .... . . .. .      points as the curve runs, coordinates by axis
-//!   nodes    [ root                      ]      in the order of a walk: a node, then its children; each knows its
-//!            [ cell      ][ cell ][ cell ]      slots, the box around the points in it, and where the walk goes on
-//!            [leaf][leaf ]        [..][..]      when the cell is of no interest
+//!   nodes    [ root                      ]      in the order of a walk: a node, then its children. Each node has its
+//!            [ cell      ][ cell ][ cell ]      slots, the box around its points, and the node at which a walk
+//!            [leaf][leaf ]        [..][..]      continues if it skips this node's children
 //! ```
 //! Invariants: a node's slots are all points of one cell of the curve. A leaf has at most [`LEAF_MAX`] points
 //! unless all of them are in one smallest cell. With [`Morton`] the tree is an octree (a quadtree in two

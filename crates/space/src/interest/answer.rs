@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  version u8, kind u8
-//!   1 done      region u32, tick u64                 the command holds from the tick after this one on
-//!   2 refused   why u8, text: UTF-8 up to the end
+//!   1 done      region u32, tick u64                 the change takes effect in the next tick
+//!   2 refused   reason u8, text in UTF-8 up to the end
 //!   3 watching
-//!   4 sight     region u32, epoch u64, tick u64, glimpses up to the end
+//!   4 sight     region u32, epoch u64, tick u64, events up to the end
 //! ```
 
 use crate::handover::RegionId;
