@@ -19,9 +19,9 @@ use crate::revision_builder::RevisionBuilder;
 use crate::room::SHARE;
 use crate::state::ControlState;
 
-/// A user may hold at most a third of the free leases.
+/// A user may hold at most the number of free leases divided by this number.
 const FREE_SHARE: u64 = 3;
-/// One in a hundred leases is reserved for nodes.
+/// One in this many leases is reserved for nodes.
 const NODES_SHARE: u64 = 100;
 
 #[derive(Debug, Clone)]

@@ -20,17 +20,17 @@
 use crate::pages::{FrozenPages, Pages};
 use crate::side::Side;
 
-/// Below every valid key.
+/// A value below every valid key, for no key.
 pub(crate) const NO_KEY: i64 = i64::MIN;
-/// Levels in a page.
+/// Maximum number of levels in a page.
 const PAGE_LEVELS: usize = 64;
-/// Keys that are compared at once: first the last key of each block, then the keys of one block.
+/// Number of keys that are compared at once: first the last key of each block, then the keys of one block.
 const BLOCK_KEYS: usize = 8;
-/// Above every valid key; fills the unused end of a page. Differences of keys must not overflow.
+/// A value above every valid key, which fills the unused end of a page. Differences of keys must not overflow.
 const UNUSED: i64 = 1 << 60;
 /// A page with fewer levels is merged with a neighbour, if possible.
 const PAGE_LEVELS_FEW: usize = PAGE_LEVELS / 4;
-/// Levels in each page of a newly built side.
+/// Number of levels in each page of a newly built side.
 const PAGE_LEVELS_BUILT: usize = PAGE_LEVELS * 3 / 4;
 
 /// Key of a price. Applied twice it gives the price.

@@ -8,7 +8,7 @@ use std::array;
 
 use crate::pages::{FrozenPages, Pages};
 
-/// Entries in a page.
+/// Number of entries in a page.
 const PAGE_ENTRIES: usize = 32;
 
 /// Entries by place.

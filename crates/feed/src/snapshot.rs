@@ -82,7 +82,7 @@ pub enum SnapshotError {
     Entry {
         /// Number of the entry, from 1.
         entry: usize,
-        /// Why the entry is refused.
+        /// The reason why the entry is refused.
         error: crate::EntryError,
     },
 }

@@ -19,7 +19,7 @@ impl JournalLimits {
     pub const SNAPSHOT_BYTES_MAX: u64 = 4 << 30;
     /// Distance of two index entries in a file, bytes.
     pub const INDEX_STEP_BYTES: u64 = 64 << 10;
-    /// Bytes that a reader fetches at a time.
+    /// Number of bytes that a reader fetches at a time.
     pub const READ_BYTES: usize = 1 << 20;
     /// A search for the next valid block in a damaged file reads at most this multiple of the file's size.
     pub const SEARCH_FACTOR: u64 = 4;

@@ -21,7 +21,7 @@ use crate::writer::{AppendBatch, Journal};
 pub struct CommitLoad {
     /// Payload size, bytes.
     pub payload_bytes: usize,
-    /// Records per commit.
+    /// Number of records in each commit.
     pub in_flight: u32,
     /// Number of commits.
     pub commits: u64,
@@ -30,7 +30,7 @@ pub struct CommitLoad {
 /// The durations that a disk measurement recorded, for commits or for a replay.
 #[derive(Debug, Clone, Default)]
 pub struct CommitMeasurement {
-    /// Records written or read.
+    /// Number of records written or read.
     pub records: u64,
     /// Bytes of the records' frames.
     pub bytes: u64,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::error::DiskError;
 
-/// Zeros written at a time.
+/// The zeros that one write appends.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A file of zeros that a log deletes to gain room when the disk is full.

@@ -23,9 +23,9 @@ pub struct VerifyReport {
     pub name: String,
     /// Each file, oldest first.
     pub files: Vec<FileReport>,
-    /// Blocks in all files.
+    /// Number of blocks in all files.
     pub blocks: u64,
-    /// Records in all files.
+    /// Number of records in all files.
     pub records: u64,
     /// Bytes of all files.
     pub bytes: u64,
@@ -50,9 +50,9 @@ pub struct FileReport {
     pub file: PathBuf,
     /// Length in bytes.
     pub bytes: u64,
-    /// Valid blocks of records.
+    /// Number of valid blocks of records.
     pub blocks: u64,
-    /// Records in the valid blocks.
+    /// Number of records in the valid blocks.
     pub records: u64,
     /// The file's epoch, and the sequence of its first record.
     pub first: Position,

@@ -28,5 +28,5 @@ pub use synced::is_begun;
 const DIR: &str = "log";
 /// The journal's name, which each of its files contains.
 const NAME: &str = "raft";
-/// The file that is removed when the disk is full.
+/// Name of the reserve file, which is removed when the disk is full.
 const RESERVE: &str = "reserve";

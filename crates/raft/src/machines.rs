@@ -22,7 +22,7 @@ use crate::vocabulary::{
 /// Size of a command batch or snapshot, bytes, above which another thread handles it. On this thread it would delay
 /// heartbeats; below this size, changing the thread costs more.
 pub(crate) const LARGE_BYTES: usize = 128 << 10;
-/// First and longest pause before a snapshot without room is tried again.
+/// Pause before a snapshot for which there was no room is tried again: the first one, and the longest.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 

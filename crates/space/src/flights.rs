@@ -33,9 +33,9 @@ pub struct Flights {
     pub world: WorldBox<3>,
     /// Length of the recording, seconds.
     pub seconds: f64,
-    /// Entries that were used.
+    /// Number of entries that were used.
     pub fixes: usize,
-    /// Entries that were skipped.
+    /// Number of entries that were skipped.
     pub left_out: usize,
 }
 

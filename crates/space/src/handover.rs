@@ -185,17 +185,17 @@ pub struct Handover {
 /// Counters of one region's handovers: entities handed over, taken and refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Entities handed over by this side.
+    /// Number of entities handed over by this side.
     pub departed: u64,
-    /// Entities taken by this side.
+    /// Number of entities taken by this side.
     pub admitted: u64,
-    /// Transfers that this side aborted.
+    /// Number of transfers that this side aborted.
     pub aborted: u64,
-    /// Entities that other regions refused.
+    /// Number of entities that other regions refused.
     pub refused: u64,
-    /// Messages that were ignored because they came from replaced owners.
+    /// Number of messages that were ignored because they came from replaced owners.
     pub fenced: u64,
-    /// Messages that were ignored because they were repeated or late.
+    /// Number of messages that were ignored because they were repeated or late.
     pub repeated: u64,
 }
 

@@ -270,7 +270,7 @@ layout! {
         pub memory_bytes: u64,
         /// Time without a renewal after which the worker counts as dead, ms.
         pub ttl_ms: u64,
-        /// Tasks that the worker takes at once.
+        /// Number of tasks that the worker takes at once.
         pub credit: u32,
     } later {
         /// Labels that tasks may need.

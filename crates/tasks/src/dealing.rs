@@ -35,7 +35,7 @@ const EVERY_WHOLE_MS: u64 = 1_000;
 struct ShardDemand {
     /// Demand of each tenant that has tasks or reserved capacity.
     wants: Vec<TenantDemand>,
-    /// Slots that the shard has of these workers, on all nodes.
+    /// Number of slots that the shard has of these workers, on all nodes.
     slots: u64,
 }
 

@@ -86,7 +86,7 @@ layout! {
 pub struct TaskPublication {
     /// Id of the task; repeated publications have the same id.
     pub task: u64,
-    /// Where to publish: a [`Destination`](crate::Destination).
+    /// The destination, an encoded [`Destination`](crate::Destination).
     pub subject: Arc<[u8]>,
     /// The payload.
     pub payload: Arc<[u8]>,

@@ -61,12 +61,12 @@ impl SchedulerState {
         self.update_idle(worker);
     }
 
-    /// Gives a worker its next task, if there is one and the worker takes more.
+    /// Gives a worker its next task, if there is one and the worker takes more. Returns whether it did.
     fn give(&mut self, worker: u32, effects: &mut TaskEffects) -> bool {
         self.workers[worker].takes() && self.give_next(worker, effects)
     }
 
-    /// Gives a worker its next task, even if the worker has no credit.
+    /// Gives a worker its next task, even if the worker has no credit. Returns whether there was one.
     pub(crate) fn give_next(&mut self, worker: u32, effects: &mut TaskEffects) -> bool {
         while let Some((lane, at)) = self.choose(worker) {
             let (tenant_at, need, now_ms) = (self.tasks[at].tenant, self.tasks[at].need(), self.now_ms);

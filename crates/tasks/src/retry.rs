@@ -12,7 +12,7 @@ layout! {
     /// How often a failed task is retried, and after which delays.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct RetryPolicy {
-        /// Attempts after the first.
+        /// Maximum number of attempts after the first.
         pub retries: u16,
         /// Delays between attempts.
         pub backoff: Backoff,

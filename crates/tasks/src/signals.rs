@@ -18,16 +18,16 @@ layout! {
     /// The state of the task scheduler that the autoscaler needs, at one moment.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Signals {
-        /// Tasks that an additional worker could start now: ready, within their tenant's quota, and small
+        /// Number of tasks that an additional worker could start now: ready, within their tenant's quota, and small
         /// enough. Tasks that wait for a limit, another task or their time do not count.
         pub startable: u64,
         /// Longest waiting time of a startable task, ms.
         pub oldest_ms: u64,
-        /// Tasks that workers hold.
+        /// Number of tasks that workers hold.
         pub held: u64,
-        /// Further tasks that workers would take.
+        /// Number of further tasks that workers would take.
         pub credit: u64,
-        /// Workers that are not draining.
+        /// Number of workers that are not draining.
         pub workers: u64,
         /// The idle workers, each with the time since which it is idle. The longest idle come first; at most a
         /// thousand are listed.
@@ -45,9 +45,9 @@ layout! {
     pub struct KindSignals {
         /// The kind.
         pub kind: Arc<[u8]>,
-        /// Tasks that an additional worker could start now.
+        /// Number of tasks that an additional worker could start now.
         pub startable: u64,
-        /// Workers that can run the kind.
+        /// Number of workers that can run the kind.
         pub workers: u64,
     }
 }

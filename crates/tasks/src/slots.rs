@@ -16,7 +16,7 @@ pub struct TenantDemand {
     pub demand: u64,
     /// Weight against other tenants.
     pub weight: u32,
-    /// Slots that are reserved for the tenant, used or not.
+    /// Number of slots that are reserved for the tenant, used or not.
     pub kept: u64,
 }
 
@@ -90,7 +90,7 @@ impl SlotApportioner {
 pub struct WorkerSlots {
     /// Number of slots.
     pub slots: u32,
-    /// Tasks that the worker may hold ahead.
+    /// Number of tasks that the worker may hold ahead.
     pub ahead: u32,
     /// Number of slots that are allocated to no shard.
     pub pending: u32,

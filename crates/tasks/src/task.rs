@@ -66,10 +66,10 @@ layout! {
     pub struct Task {
         pub stage: TaskStage,
         pub priority: u8,
-        /// Attempts since the task was submitted or restarted, without those whose worker died.
+        /// Number of attempts since the task was submitted or restarted, without those whose worker died.
         pub attempts: u16,
         pub policy: u16,
-        /// Workers that died while they ran the task.
+        /// Number of workers that died while they ran the task.
         pub lost: u16,
         pub tenant: u32,
         pub lane: u32,

@@ -35,9 +35,9 @@ layout! {
         pub used: [ResourceUse; 3],
         pub lanes: Vec<u32>,
         pub dead: TaskList,
-        /// Waiting tasks of all kinds.
+        /// Number of waiting tasks of all kinds.
         pub queued: u64,
-        /// Waiting tasks that are ready.
+        /// Number of waiting tasks that are ready.
         pub ready: u64,
         /// Remaining retries, in millionths.
         pub budget: u64,
@@ -63,19 +63,19 @@ layout! {
     /// The number of a tenant's tasks and attempts since the tenant was created.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TenantTotals {
-        /// Submitted tasks.
+        /// Number of submitted tasks.
         pub submitted: u64,
-        /// Started attempts.
+        /// Number of started attempts.
         pub started: u64,
-        /// Completed tasks.
+        /// Number of completed tasks.
         pub completed: u64,
-        /// Failed attempts, without those whose worker died.
+        /// Number of failed attempts, without those whose worker died.
         pub failed: u64,
-        /// Attempts whose worker died.
+        /// Number of attempts whose worker died.
         pub lost: u64,
-        /// Tasks that became dead letters.
+        /// Number of tasks that became dead letters.
         pub dead: u64,
-        /// Cancelled tasks.
+        /// Number of cancelled tasks.
         pub cancelled: u64,
         /// Processor time, µs.
         pub cpu_us: u64,

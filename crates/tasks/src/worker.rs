@@ -16,7 +16,7 @@ layout! {
     pub struct Worker {
         pub name: Arc<[u8]>,
         pub pool: u32,
-        /// Further tasks that the worker takes.
+        /// Number of further tasks that the worker takes.
         pub credit: u32,
         pub ttl_ms: u64,
         /// Time at which the worker counts as dead.

@@ -79,7 +79,7 @@ pub struct Log {
     warn_before: AtomicU64,
     /// The bytes that [`Log::pressure`] returns.
     pressure: AtomicU64,
-    /// The setting of [`Log::set_replicated`].
+    /// Whether several processes hold the same records; see [`Log::set_replicated`].
     is_replicated: AtomicBool,
     pub(crate) readings: SubscriberList,
     pub(crate) subscribers: LogSubscribers,
@@ -118,11 +118,11 @@ pub struct LogInfo {
 /// The number of lag warnings, gaps and lost records of a log's subscribers since the log was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LossCounters {
-    /// Lag warnings.
+    /// Number of lag warnings.
     pub warnings: u64,
-    /// Gaps.
+    /// Number of gaps.
     pub gaps: u64,
-    /// Records lost in the gaps.
+    /// Number of records lost in the gaps.
     pub records: u64,
 }
 
@@ -173,7 +173,7 @@ struct Rare {
     /// The state of a mirror; present only if another process owns the log or owned it before.
     mirror: Option<Box<Mirror>>,
     losses: LossCounters,
-    /// When this process became the owner: the position of its first record, and the append time of the record before.
+    /// The position of the first record that this process appended as the owner, and the append time of the record before.
     owned_from: (Position, u64),
     /// Payloads by reference of dropped segments. They are freed outside the lock.
     remains: Vec<Bytes>,

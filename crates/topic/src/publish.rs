@@ -119,7 +119,7 @@ pub struct Receipt {
     pub duplicate: bool,
     /// The acknowledgement level that was reached.
     pub acknowledged: AckLevel,
-    /// The partition's epoch differs from the one in this publisher's previous receipt: acknowledged records
+    /// Whether the partition's epoch differs from the one in this publisher's previous receipt: acknowledged records
     /// may be lost. Set once for each change of epoch, and only over a connection.
     pub new_epoch: bool,
 }
@@ -270,7 +270,7 @@ pub enum PublishError {
         "the topic's owner is slow: no response for {unanswered_bytes} bytes after {waited:?}; retry later"
     )]
     OwnerBehind {
-        /// Forwarded bytes without a response.
+        /// Number of forwarded bytes without a response.
         unanswered_bytes: u64,
         /// How long the publisher waited.
         waited: Duration,
@@ -295,7 +295,7 @@ pub enum PublishError {
         record: u64,
         /// Number of further records that were refused since then.
         more: u64,
-        /// Why the first record was refused.
+        /// The reason why the first record was refused.
         why: Box<PublishError>,
     },
     /// A permission is missing or was revoked.

@@ -42,12 +42,12 @@ pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, BufferPool};
 
 /// Number of bytes in the buffer that a payload by reference takes.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
-/// How far ahead of a read cache lines are prefetched.
+/// Distance ahead of a read at which cache lines are prefetched, bytes.
 const READ_AHEAD_BYTES: usize = 512;
 const RETIRED: u32 = 1 << 31;
 const SEALED: u64 = 1 << 63;
 
-/// How far a segment has been written.
+/// The written length of a segment: its bytes and records, and whether it is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Commit {
     pub(crate) bytes: u32,
@@ -133,7 +133,7 @@ impl Segment {
         ahead::to_read(self.base.wrapping_add(offset as usize));
     }
 
-    /// How far the segment is committed.
+    /// The committed length of the segment.
     #[inline(always)]
     pub(crate) fn commit(&self) -> Commit {
         Commit::unpack(self.commit.load(COMMIT_LOAD))

@@ -58,22 +58,22 @@ pub struct SubscribeOptions {
     pub name: String,
     /// The listener of the subscription, for operators; empty in process.
     pub protocol: &'static str,
-    /// Where to start in existing logs. A topic that is created later is read from its first record.
+    /// The start in existing logs. A topic that is created later is read from its first record.
     pub start: Start,
-    /// Where to continue after a loss.
+    /// The position at which to continue after a loss.
     pub on_gap: OnGap,
-    /// How to wait.
+    /// The way in which the caller waits for events.
     pub wait: Wait,
     /// On reliable topics: whether publishers wait for this subscriber.
     pub registered: bool,
-    /// On state topics: each read returns one record for each log, which merges all changes since the previous read. A
+    /// On state topics, whether each read returns one record for each log, which merges all changes since the previous read. A
     /// slow subscriber thus never has a backlog. If merging is impossible, or a snapshot is shorter, the read returns a
     /// snapshot.
     pub conflate: bool,
     /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of this
     /// number. A topic can set a default.
     pub test_loss_every: Option<NonZeroU32>,
-    /// Reads only records that this process holds, even if the log is a mirror. Nodes use this option among each other.
+    /// Whether to read only records that this process holds, even if the log is a mirror. Nodes use this option among each other.
     pub here: bool,
     /// Whether the pattern has no wildcards. If the subscription starts from the state, it then fails if the topic
     /// keeps no state, even if the topic is created later. With wildcards, a topic without a state that is created
@@ -217,7 +217,7 @@ pub enum SubscribeError {
     NoState {
         /// The topic.
         topic: String,
-        /// Why the topic cannot provide the state.
+        /// The reason why the topic cannot provide the state.
         why: &'static str,
     },
     /// Records were lost, and the subscription's options end it in that case.

@@ -22,7 +22,7 @@ use crate::upstream::{ForwardedBatch, Upstream};
 use crate::wake::Waiter;
 use dunlin_frame::FrameError;
 
-/// How long a publisher waits for a slow disk.
+/// How long a publisher waits at most for a slow disk.
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A topic in this process: one log for each partition.
@@ -56,7 +56,7 @@ pub struct BatchAppend<'a> {
     pub claim: Option<&'a Arc<StateClaim>>,
     /// Whether the append unregisters subscribers of a reliable topic that do not make room.
     pub evict: bool,
-    /// Another node forwarded the batch because it considers this node the owner.
+    /// Whether another node forwarded the batch because it considers this node the owner.
     pub relayed: bool,
 }
 

@@ -15,7 +15,7 @@
 
 use crate::entry_error::EntryError;
 
-/// Bytes before an entry's key.
+/// Number of bytes of an entry before its key.
 pub const VALUE_HEAD_BYTES: usize = 12;
 
 const SET: u8 = 1;

@@ -49,31 +49,31 @@ pub struct Betfair {
 /// Counters of a Betfair recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BetfairTally {
-    /// Market change messages.
+    /// Number of market change messages.
     pub messages: u64,
-    /// Messages of other kinds, which were skipped.
+    /// Number of messages of other kinds, which were skipped.
     pub other_messages: u64,
-    /// Runner changes, including those of volumes only.
+    /// Number of runner changes, including those of volumes only.
     pub runner_changes: u64,
-    /// Runner changes with only a ladder of best offers.
+    /// Number of runner changes with only a ladder of best offers.
     pub best_offers_only: u64,
-    /// Set levels.
+    /// Number of set levels.
     pub sets: u64,
-    /// Removed levels, including those that did not exist.
+    /// Number of removed levels, including those that did not exist.
     pub removes: u64,
-    /// Removals of levels that did not exist.
+    /// Number of removals of levels that did not exist.
     pub absent_removes: u64,
-    /// Images of a market.
+    /// Number of images of a market.
     pub images: u64,
-    /// Market changes that the stream marks as a merge of several changes.
+    /// Number of market changes that the stream marks as a merge of several changes.
     pub conflated: u64,
-    /// Messages with an earlier time than the one before.
+    /// Number of messages with an earlier time than the one before.
     pub times_back: u64,
-    /// Books.
+    /// Number of books.
     pub runners: u64,
-    /// Records.
+    /// Number of records.
     pub records: u64,
-    /// Lines and parts of lines that were skipped.
+    /// Number of lines and parts of lines that were skipped.
     pub defects: u64,
     last_time_ms: u64,
 }

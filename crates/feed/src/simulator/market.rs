@@ -17,7 +17,7 @@ use crate::random::{Random, below};
 use crate::scale::UNITS_MAX;
 use crate::side::Side;
 
-/// Largest size.
+/// Largest size of a simulated level.
 const SIZE_MAX: u64 = 2500;
 /// Percentage of ordinary updates that remove a level.
 const REMOVALS: u64 = 20;

@@ -23,7 +23,7 @@ use super::{u32_at, u64_at};
 pub const BLOCK_HEADER_BYTES: usize = 48;
 /// Blocks start at multiples of this many bytes.
 pub const BLOCK_ALIGN: usize = 8;
-/// The smallest frame: its head and the append time.
+/// Size of the smallest frame, bytes: its head and the append time.
 const FRAME_BYTES_MIN: u64 = (dunlin_frame::HEAD_BYTES + dunlin_frame::META_BYTES_MIN) as u64;
 
 /// The kind of a block.

@@ -7,14 +7,14 @@ use super::{Current, Journal};
 use crate::error::{AppendError, DiskError};
 use crate::layout::MARK_BYTES;
 
-/// Room reserved in every file for marks.
+/// Room reserved in every file for marks, bytes.
 pub(super) const MARKS_BYTES: u64 = 4 * MARK_BYTES as u64;
-/// The first step of zeros in a file. Later steps are as large as the file, up to the configured size.
+/// Size of the first step of zeros in a file, bytes. Later steps are as large as the file, up to the configured size.
 const STEP_BYTES_MIN: u64 = 64 << 10;
 /// A commit of at least this fraction (1 ÷ `LARGE_SHARE`) of the preallocation adds only the smallest step of zeros.
 /// More zeros would double the written bytes, with little gain.
 const LARGE_SHARE: u64 = 8;
-/// Zeros written at a time.
+/// The zeros that one write appends.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Journal {

@@ -20,7 +20,8 @@ use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use dunlin_journal::{Disk, DiskFile, replace_file};
 
 const EXTENSION: &str = "synced";
-/// With a write for each sync, a single client would complete an eighth fewer commands per second.
+/// Shortest time between two writes of the number. With a write for each sync, a single client would complete an
+/// eighth fewer commands per second.
 const WRITE_EVERY: Duration = Duration::from_millis(20);
 const SECTOR_BYTES: usize = 512;
 const MAGIC: [u8; 8] = *b"dunsync1";

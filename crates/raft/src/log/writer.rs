@@ -26,7 +26,7 @@ pub(super) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 const BLOCK_BYTES: usize = 8 << 20;
 /// Interval of attempts on a full disk.
 const RETRY: Duration = Duration::from_millis(50);
-/// Room that is kept for purges: for their block, and for a file that contains it.
+/// Room, bytes, that is kept for purges: for their block, and for a file that contains it.
 const PURGE_BYTES: u64 = 16 << 10;
 
 pub(super) enum WriterCommand {

@@ -20,7 +20,7 @@ pub const CELLS_MAX: usize = 1 << 22;
 /// more cells than points, most of the time would be spent on walking through cells.
 const SIGHT_CELLS_MAX: usize = 1 << 19;
 
-/// Factor from the radius that one item needed to the first radius tried for the next item.
+/// The first radius tried for an item is the radius that the previous item needed, times this factor.
 const GUESS: f32 = 1.1;
 /// Factor by which the radius grows while it holds too few items.
 const GROWTH: f32 = 1.3;

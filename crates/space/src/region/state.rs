@@ -67,9 +67,9 @@ pub enum RecordError {
     /// The record moves more or fewer rows than exist, or sorts rows that do not exist.
     #[error("the record is for {rows} entities, but the region has {held}")]
     Rows {
-        /// Rows in the record.
+        /// Number of rows in the record.
         rows: usize,
-        /// Rows in the region.
+        /// Number of rows in the region.
         held: usize,
     },
 }

@@ -50,7 +50,7 @@ pub enum StateError {
     Dimensions {
         /// Dimensions of the state.
         dimensions: u8,
-        /// Dimensions of the world.
+        /// Number of dimensions of the world.
         wanted: usize,
     },
     /// The state has other components than those registered here.

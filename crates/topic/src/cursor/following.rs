@@ -16,7 +16,7 @@ const CHECK_NS_MIN: u64 = 500_000_000;
 /// State of a follower of the state.
 #[derive(Debug, Default)]
 pub(super) struct FollowerState {
-    /// Each read delivers one merged record.
+    /// Whether each read delivers one merged record.
     pub(super) conflate: bool,
     pub(super) owed: Option<CatchUpRequest>,
     /// Data to deliver to the follower after the pending notice.

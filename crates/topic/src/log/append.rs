@@ -14,11 +14,12 @@ use crate::producer::DuplicateVerdict;
 use crate::publish::{Draft, Payload, PublishError};
 use crate::segment::SegmentWriter;
 
-/// The largest batch, bytes of frames.
+/// Maximum size of the frames of one batch, bytes.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// How far ahead of the writer, bytes, cache lines are prefetched after a single record, and within a batch.
+/// Distance ahead of the writer at which cache lines are prefetched after a single record, bytes.
 const AHEAD_OF_ONE_BYTES: usize = 128;
+/// The same distance within a batch, bytes.
 const AHEAD_OF_MANY_BYTES: usize = 512;
 
 /// Identifies a batch for deduplication: its producer, and the producer's number of its first record.
@@ -26,7 +27,7 @@ const AHEAD_OF_MANY_BYTES: usize = 512;
 pub struct ProducerMark {
     /// The producer's id.
     pub producer: u64,
-    /// Grows when a new instance of the producer takes over.
+    /// A number that grows when a new instance of the producer takes over.
     pub producer_epoch: u32,
     /// The producer's number of the first record; the others follow.
     pub producer_seq: u64,
@@ -41,9 +42,9 @@ pub(crate) struct AppendOptions {
     /// The publisher's last acknowledged record, on a log with a state. The append fails if the state does not
     /// include it.
     pub(crate) after: Option<Position>,
-    /// Unregisters subscribers that do not make room, instead of refusing the append.
+    /// Whether to unregister subscribers that do not make room, instead of refusing the append.
     pub(crate) evict: bool,
-    /// Appends even if the log does not yet accept other records.
+    /// Whether to append even if the log does not yet accept other records.
     pub(crate) as_owner: bool,
 }
 

@@ -42,7 +42,7 @@ const SKIPS_MAX: usize = 64;
 /// State of a log that is or was a mirror.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    /// This process owns the log.
+    /// Whether this process owns the log.
     is_own: bool,
     /// Whether the mirror's feed has begun, so that its position is one of the owner's.
     placed: bool,

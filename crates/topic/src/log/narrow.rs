@@ -27,9 +27,9 @@ use crate::wake::Waiter;
 /// [`ASLEEP`] or [`ANYWHERE`].
 pub(crate) type ResumeSeq = Arc<AtomicU64>;
 
-/// The cursor is still in the index.
+/// Value of [`ResumeSeq`]: the cursor is still in the index.
 pub(crate) const ASLEEP: u64 = 0;
-/// The index has removed the cursor. The cursor must check all records since it went to sleep.
+/// Value of [`ResumeSeq`]: the index has removed the cursor, which must check all records since it went to sleep.
 pub(crate) const ANYWHERE: u64 = u64::MAX;
 
 /// The index of sleeping cursors.

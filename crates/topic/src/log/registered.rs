@@ -36,11 +36,11 @@ pub(crate) enum Lookup {
     Closed,
 }
 
-/// Where a cursor starts.
+/// The start of a cursor: its first position, and data to deliver before it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartPoint {
     pub(crate) next: Position,
-    /// Skip records appended before this time.
+    /// Records appended before this time are skipped, ns since the Unix epoch.
     pub(crate) appended_from_ns: u64,
     /// Data to deliver before any record.
     pub(crate) owed: Option<CatchUpRequest>,

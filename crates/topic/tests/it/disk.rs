@@ -106,7 +106,7 @@ impl Disk {
         Some(staged)
     }
 
-    /// Stores the staged records, if there are any.
+    /// Stores the staged records; returns whether there were any.
     pub fn sync(&self, log: &Log) -> bool {
         let staged = self.write(log);
         staged.map(|staged| log.synced(staged, PLENTY)).is_some()

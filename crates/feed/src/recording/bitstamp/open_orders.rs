@@ -22,7 +22,7 @@ pub(super) struct RestingOrder {
     /// Price at creation, or after an amendment.
     pub price: i64,
     pub size: i64,
-    /// A market order, which takes any price and never rests.
+    /// Whether this is a market order, which takes any price and never rests.
     pub market: bool,
 }
 

@@ -54,7 +54,7 @@ pub struct DeadLetter {
     pub seq: u64,
     /// Number of attempts.
     pub attempts: u32,
-    /// How the last attempt ended.
+    /// The reason why the last attempt failed.
     pub cause: DeadCause,
 }
 
