@@ -1,6 +1,6 @@
 //! Hashes whose wrapping sum is a state's checksum.
 //!
-//! A sum does not depend on order. A change thus adds or subtracts one entry's hash. `docs/feeds.md`
+//! A sum does not depend on the order of its entries. A change therefore only adds or subtracts one entry's hash. `docs/feeds.md`
 //! describes the hashes for clients in other languages.
 
 const BID: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -28,7 +28,7 @@ impl<T> Removals<T> {
         self.lately.push_back((seq, removed));
     }
 
-    /// Forgets everything up to record `seq`.
+    /// Forgets the removals of all records up to `seq`.
     pub(crate) fn restart(&mut self, seq: u64) {
         self.lately.clear();
         self.forgotten = seq;

@@ -14,7 +14,7 @@ pub trait Shape<const D: usize> {
     /// Whether the shape may contain a point of a box.
     fn meets(&self, bounds: &Aabb<D>) -> bool;
 
-    /// A box around the shape, where one is easy to compute.
+    /// A box around the shape; `None` if no box is easy to compute.
     fn bounds(&self) -> Option<Aabb<D>> {
         None
     }

@@ -39,11 +39,11 @@ choice! {
         /// The tenant does not exist.
         #[error("the tenant does not exist")]
         NoTenant = 1,
-        /// The task does not exist, or is no longer known.
+        /// The task never existed, or ended so long ago that it was forgotten.
         #[error("task {task:x} does not exist, or ended too long ago")]
         NoTask { /// Id of the task.
             task: u64 } = 2,
-        /// The worker does not exist, or is no longer known.
+        /// The worker never existed, has left, or was not renewed in time.
         #[error("worker {worker:x} does not exist: it left, or was not renewed within its time to live; its tasks went to other workers")]
         NoWorker { /// Id of the worker.
             worker: u64 } = 3,

@@ -12,7 +12,7 @@ use crate::state::SchedulerState;
 
 /// The tasks of a tenant may take this multiple of the free memory.
 const SHARE: u64 = 3;
-/// Length to which errors and notes of tasks are cut when memory is full.
+/// Maximum size of the errors and notes of tasks while memory is full, bytes; longer ones are cut.
 const TEXT_BYTES_FULL: usize = 256;
 /// Counted size of a new task besides its own data.
 const NEW_BYTES: u64 = 512;

@@ -24,7 +24,7 @@ use crate::task::{NEVER_MS, PRIORITY_MAX, StoredLabel, Task, TaskExtra, TaskStag
 const PRIORITY_USUAL: u8 = 5;
 /// Shortest and longest retry delay, ms.
 const RETRY_AFTER_MS: (u64, u64) = (100, 60_000);
-/// A time that is further from now than ten years is refused as a mistake, ms.
+/// Maximum distance of a time from now, ms: ten years. Times further away are refused as mistakes.
 const FAR_MS: u64 = 10 * 365 * 86_400_000;
 
 /// The fields that must be equal in two tasks with the same idempotency key.

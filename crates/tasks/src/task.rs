@@ -13,7 +13,7 @@ use crate::slab::{NONE, Slab};
 
 /// The highest priority.
 pub const PRIORITY_MAX: u8 = 9;
-/// Approximate size of a task besides its payload: its slot, the payload's header, its timer.
+/// Approximate size of a task without its payload, bytes: its slot, the payload's header, its timer.
 pub(crate) const TASK_BYTES: u64 = 256;
 /// The value for a time that never comes.
 pub(crate) const NEVER_MS: u64 = u64::MAX;

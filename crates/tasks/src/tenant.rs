@@ -17,7 +17,7 @@ use crate::task::TaskList;
 const TAG_PER_US: u64 = 10_000;
 /// The highest weight.
 pub(crate) const WEIGHT_MAX: u32 = 10_000;
-/// Retries that a new tenant has, in millionths.
+/// Retry budget of a new tenant, in millionths of a retry.
 const BUDGET_START: u64 = 10 * BUDGET_MAX as u64;
 
 layout! {

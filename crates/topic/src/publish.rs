@@ -184,7 +184,7 @@ pub enum PublishError {
         /// The log's last sequence.
         last_seq: u64,
     },
-    /// The producer repeats a number whose outcome the log no longer remembers.
+    /// The producer repeats a number whose outcome the log has forgotten.
     #[error(
         "producer sequence {producer_seq} is too old for a retry: the log remembers {remembered_from} and later"
     )]

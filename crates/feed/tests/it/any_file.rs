@@ -1,5 +1,5 @@
-//! Any bytes as a recording or an instrument file give valid results, or are refused. `cargo xtask fuzz
-//! recording` runs the same code.
+//! Any bytes, read as a recording or as an instrument file, give valid results or are refused.
+//! `cargo xtask fuzz recording` runs the same code.
 
 use dunlin_feed::recording::{RecordedBook, Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use dunlin_feed::{BOOK, Book, Instruments, Notation, Orders, Simulator};

@@ -63,7 +63,7 @@ impl<F: Reducer> Reading<F> {
         self.replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
     }
 
-    /// Reads one step for each received turn, until no more turns come. If `eager`, also reads between turns.
+    /// Reads one step for each message of `turns`, until the channel is closed. If `eager`, also reads in between.
     fn takes(mut self, turns: &Receiver<()>, eager: bool) -> Self {
         loop {
             let turn =

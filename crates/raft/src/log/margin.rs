@@ -69,7 +69,7 @@ impl Margin {
         Ok(there)
     }
 
-    /// Whether the group is ending, so that writes no longer wait for room.
+    /// Whether the group is ending. Writes then do not wait for room.
     pub(super) fn is_ending(&self) -> bool {
         self.room.is_ending()
     }

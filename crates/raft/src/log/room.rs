@@ -23,7 +23,7 @@ struct DiskSpaceState {
     level: AtomicU8,
     /// Whether room was short since the log was last shortened.
     was_short: AtomicBool,
-    /// Whether the group is ending, so that writes no longer wait for room.
+    /// Whether the group is ending. Writes then do not wait for room.
     is_ending: AtomicBool,
     why: Mutex<String>,
 }

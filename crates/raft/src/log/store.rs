@@ -109,7 +109,7 @@ impl RaftLog {
         &self.room
     }
 
-    /// The last entry that is in a snapshot and no longer in the log.
+    /// The last entry that was removed from the log because a snapshot contains it.
     pub(crate) fn purged(&self) -> Option<LogId> {
         self.kept().purged
     }

@@ -37,7 +37,7 @@ pub enum MessageBody {
     Prepared(Vec<RefusedEntity>),
     /// From the source: the entities belong to the target.
     Commit,
-    /// From the target: the target has all except the refused entities, and its standby knows.
+    /// From the target: the target has all except the refused entities, and its standby knows this.
     Taken(Vec<RefusedEntity>),
     /// From the source: the entities stay with the source.
     Abort,

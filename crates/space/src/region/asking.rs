@@ -1,7 +1,7 @@
 //! Runs the behaviour: row by row in groups for behaviours without sight, and by neighbouring slots for
 //! behaviours with sight.
 //!
-//! After a panic it continues with single entities, so that the failing one is known.
+//! After a panic, the entities run one by one, which identifies the failing entity.
 
 use super::mover::Mover;
 use super::view::{LaneSlots, LanesInSight, NoNearbyEntities, VisibleEntities};

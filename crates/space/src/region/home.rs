@@ -20,11 +20,11 @@ pub(super) struct InteriorCells<const D: usize> {
     inside: Aabb<D>,
 }
 
-/// Part of the cell belongs to another region.
+/// Mark of a cell of which a part belongs to another region.
 const BORDER: u8 = 0;
-/// The whole cell belongs to the region.
+/// Mark of a cell that belongs wholly to the region.
 const OWN: u8 = 1;
-/// The cell, and all within the strip's width around it, belong to the region.
+/// Mark of a cell that belongs to the region together with everything within the strip's width around it.
 const INSIDE: u8 = 2;
 
 /// Maximum number of cells that the strip may span; with a wider strip, no cell counts as inside.

@@ -21,7 +21,7 @@ pub struct RegionSetup<const D: usize> {
     pub strip: f32,
     /// Number of ticks from one ghost batch to the next; 1 sends a batch at every tick.
     pub ghosts_every: u32,
-    /// Ticks after which ghosts without a new batch are no longer visible.
+    /// Number of ticks after which ghosts become invisible if no new batch arrives.
     pub ghost_ticks_max: u32,
     /// Ticks for which an entity is not handed over, after it arrived or was refused.
     pub cooldown_ticks: u32,

@@ -135,7 +135,7 @@ pub(super) struct SlotsInSight<'a, const D: usize> {
     position: Point<D>,
 }
 
-/// Slots that are compared together.
+/// Number of slots that are compared together.
 const LANES: usize = 8;
 /// Capacity of the buffer of entities within sight.
 const NOTED_MAX: usize = 56;

@@ -11,7 +11,7 @@ use crate::curve::{Curve, Morton};
 use crate::layout::{Fields, SpaceDecodeError, put_u32};
 use crate::world::WorldBox;
 
-/// Smallest window, if there are enough rows.
+/// Minimum number of rows in a window, if there are enough rows.
 const ROWS_MIN: usize = 512;
 
 /// The rows of an entity store that one step of the sort covers: `count` rows at equal distances.

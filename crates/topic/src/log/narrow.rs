@@ -134,7 +134,7 @@ impl LogContents {
 }
 
 impl Log {
-    /// Whether cursors can sleep in the index: records must be visible as soon as they are appended.
+    /// Whether cursors can sleep in the index. They can if records are visible as soon as they are appended.
     pub(crate) fn has_index(&self) -> bool {
         !self.is_durable
     }

@@ -1,5 +1,5 @@
-//! Services of a log for its cursors, inside its lock: look positions up, put cursors to sleep, track registered
-//! subscribers.
+//! The operations that a log performs for its cursors, inside its lock: looking up positions, putting cursors to sleep,
+//! and tracking registered subscribers.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
