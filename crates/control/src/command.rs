@@ -46,7 +46,8 @@ choice! {
         /// Ends a lease.
         Revoke { /// The lease.
             lease: u64 } = 9,
-        /// Takes a lock under a lease, or waits for it. The holder and waiting leases may repeat it.
+        /// Takes a lock under a lease, or enters the lock's queue. The lease that holds the lock and waiting leases may
+        /// repeat the command.
         Acquire { /// The lock's name.
             name: &'a [u8], /// The holder.
             lease: u64, /// The holder's value, such as the address of an elected leader.
@@ -61,10 +62,10 @@ choice! {
             name: &'a [u8], /// The holder.
             lease: u64, /// The new value.
             value: &'a [u8] } = 12,
-        /// Sets limits; existing keys stay.
+        /// Sets the state's limits. Existing keys stay, even beyond the new limits.
         Limit { /// The limits.
             limits: ControlStateLimits } = 13,
-        /// Begins a later epoch of revisions: revisions of the previous one may have been lost.
+        /// Begins a later epoch of revisions, because revisions of the previous epoch may have been lost.
         Begin { /// The epoch.
             epoch: u32 } = 14,
         /// A transaction on system keys except locks. Only nodes may propose it.
@@ -72,8 +73,9 @@ choice! {
             compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
             then: Vec<KeyOperation<'a>>, /// Operations if a comparison fails.
             otherwise: Vec<KeyOperation<'a>> } = 15,
-        /// Begins a later epoch after a restore. Increases the last revision, which also gives fencing tokens, and the
-        /// last lease number by `skipped`: clients may know numbers that the restored state lacks.
+        /// Begins a later epoch after a restore. Adds `skipped` to the last revision and to the last lease number,
+        /// because clients may know numbers that the restored state lacks. Fencing tokens are revisions, and thus grow
+        /// too.
         BeginRestored { /// The epoch.
             epoch: u32, /// How many numbers are skipped.
             skipped: u64 } = 16,
@@ -82,7 +84,7 @@ choice! {
             node: u64, /// The node's lease.
             lease: u64, /// The node's value, which other nodes read.
             value: &'a [u8] } = 20,
-        /// Ensures that a topic has a living owner; creates the topic if there is none.
+        /// Ensures that a topic has an owner that is a member. Creates the topic if it does not exist.
         Place { /// The request.
             wanted: OwnerRequest<'a> } = 21,
         /// Moves a topic to a member. If that member already owns the topic, a later epoch begins.
@@ -93,13 +95,14 @@ choice! {
         /// Deletes a topic.
         Remove { /// The topic's name.
             topic: &'a [u8] } = 23,
-        /// A client's command bound to its user, who owns the leases that it grants and may use no others.
+        /// A client's command with the name of its user. The user owns the leases that the command grants; the command
+        /// may use no leases of other users.
         ByUser { /// The user's name; empty where nodes have no users.
             user: &'a [u8], /// Whether the command may use the leases of all users. It never may use those of nodes.
             all_leases: bool, /// The encoded command, which is not bound itself.
             command: &'a [u8] } = 24,
-        /// A client's command bound to its user's tenant, whose share includes the bytes that the command
-        /// writes and the leases that it grants.
+        /// A client's command with the name of its user's tenant. The bytes that the command writes and the leases that
+        /// it grants count for this tenant.
         OfTenant { /// The tenant's name.
             tenant: &'a [u8], /// The encoded command, which may be bound to a user.
             command: &'a [u8] } = 25,
@@ -135,7 +138,7 @@ choice! {
 }
 
 choice! {
-    /// The property of a key that a transaction compares. A missing key has numbers 0 and equals no value.
+    /// The property of a key that a transaction compares. For a missing key, all numbers are 0, and no value is equal.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ComparedProperty<'a> {
         /// The number of writes since its creation.
@@ -184,8 +187,8 @@ choice! {
 }
 
 impl<'a> ControlCommand<'a> {
-    /// Whether the command stores more of a client's data. A nearly full disk refuses such commands first. Leases and
-    /// locks are small and temporary, and commands of nodes must continue.
+    /// Whether the command can make the stored data of clients larger. A nearly full disk refuses such commands first.
+    /// Leases and locks are small and temporary, and commands of nodes must always be possible.
     pub fn grows(&self) -> bool {
         match self {
             ControlCommand::Put { .. } | ControlCommand::PutIf { .. } | ControlCommand::Proclaim { .. } => {

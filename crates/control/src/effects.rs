@@ -8,7 +8,7 @@ use crate::item::Key;
 pub struct ControlEffects {
     /// Changes for watches.
     pub changes: Vec<Change>,
-    /// Locks that waiting leases received.
+    /// Locks that were granted to waiting leases.
     pub granted: Vec<LockGrant>,
     /// Leases that ended.
     pub ended: Vec<u64>,

@@ -15,12 +15,12 @@ pub enum ControlDecodeError {
     /// The encoding has another version.
     #[error("version {0} of the encoding is unknown; this version of Dunlin writes version {version}", version = crate::VERSION)]
     Version(u8),
-    /// The number of a variant is unknown.
+    /// A byte does not name a variant of an enum.
     #[error("{number} is not a known {what}")]
     Unknown {
-        /// The enum.
+        /// Name of the enum.
         what: &'static str,
-        /// The number.
+        /// The byte.
         number: u8,
     },
     /// Entries are out of order.

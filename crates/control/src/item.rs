@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::error::ControlDecodeError;
 use crate::layout::{Fields, Layout};
 
-/// A key: one or more bytes. Keys that begin with `$` are reserved for the system.
-/// Keys of up to 40 bytes are stored inline, which shortens a get from 1,280 to 850 ns (a million keys).
+/// A key: one or more bytes. Keys that begin with `$` are reserved for the system. Keys of up to 40 bytes are stored
+/// inline: with a million keys, a read takes 850 instead of 1,280 ns.
 pub type Key = smallvec::SmallVec<[u8; 40]>;
 /// The value of a key: any bytes.
 pub type Value = Arc<[u8]>;

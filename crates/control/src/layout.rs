@@ -1,8 +1,8 @@
 //! Binary encoding of commands, replies, changes and snapshots.
 //!
 //! Integers are little-endian and unaligned. Bytes are a `u32` length and the bytes. Lists are a `u32` count and the
-//! items. An optional item is a `bool` byte and the item. An enum is a number byte and the fields. Fields follow in
-//! the order of their declaration: the declaration *is* the layout.
+//! items. An optional item is a `bool` byte and the item. An enum is a number byte and the fields. Fields follow in the
+//! order of their declaration: a change of this order changes the encoding.
 
 use std::sync::Arc;
 

@@ -2,10 +2,10 @@
 //!
 //! A lease ends no earlier than `ttl_ms` after its last renewal, by the cluster's time.
 //!
-//! Limits: [`ControlStateLimits::leases_max`](crate::ControlStateLimits). One lease in [`NODES_SHARE`] is reserved for nodes, which
-//! need leases to be members. A user may hold at most a third of the free leases ([`FREE_SHARE`]), so that
-//! every further user still gets some leases. A single user gets a quarter of all leases. The users of one tenant
-//! together may hold [three times](crate::room::SHARE) the free leases.
+//! Limits: [`ControlStateLimits::leases_max`](crate::ControlStateLimits). One lease in [`NODES_SHARE`] is reserved for
+//! nodes, which need leases to be members. A user may hold at most a third of the free leases ([`FREE_SHARE`]), so that
+//! every further user still gets some leases. If no other user has leases, one user gets a quarter of all. The users of
+//! one tenant together may hold [three times](crate::room::SHARE) the free leases.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -19,9 +19,9 @@ use crate::revision_builder::RevisionBuilder;
 use crate::room::SHARE;
 use crate::state::ControlState;
 
-/// A user may hold at most a third of the free leases.
+/// A user may hold at most the number of free leases divided by this number.
 const FREE_SHARE: u64 = 3;
-/// One in a hundred leases is reserved for nodes.
+/// One in this many leases is reserved for nodes.
 const NODES_SHARE: u64 = 100;
 
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub(crate) struct Lease {
     pub(crate) keys: OrdSet<Key>,
     /// The lease's tickets in the queues of locks, by lock name.
     pub(crate) waits: OrdMap<Key, u64>,
-    /// The user's name; empty for a node, or without users.
+    /// Name of the user who owns the lease; empty if a node owns it, or if the cluster has no users.
     pub(crate) owner: Value,
     /// The tenant of that user.
     pub(crate) tenant: Option<Value>,
@@ -79,7 +79,7 @@ impl ControlState {
         self.leases.iter().filter(|(_, found)| *found.owner == *user).map(|(lease, _)| *lease).collect()
     }
 
-    /// The locks that a user's leases wait for, each with its lease.
+    /// The locks for which a user's leases wait, each with the waiting lease.
     pub fn waits_of_user(&self, user: &[u8]) -> Vec<(u64, Key)> {
         let leases = self.leases_of_user(user).into_iter();
         let waits = leases.filter_map(|lease| Some((lease, self.leases.get(&lease)?.waits.keys())));
@@ -96,7 +96,7 @@ impl ControlState {
         self.leases.get(&lease).map(|found| &*found.owner)
     }
 
-    /// Applies a user's command. Leases of others count as missing.
+    /// Applies a user's command. Leases of other users count as missing.
     pub(crate) fn apply_by_user(
         &mut self,
         user: &[u8],
@@ -125,7 +125,7 @@ impl ControlState {
         }
     }
 
-    /// Grants a lease. `user` is `None` for a node, and an empty name without users.
+    /// Grants a lease. `user` is `None` for a node, and an empty name if the cluster has no users.
     pub(crate) fn grant(&mut self, ttl_ms: u64, user: Option<&[u8]>) -> Result<ControlReply, ControlRefusal> {
         let ttl_ms_max = self.limits.lease_ttl_ms_max;
         if !(1..=ttl_ms_max).contains(&ttl_ms) {
@@ -202,7 +202,7 @@ impl ControlState {
 }
 
 impl RevisionBuilder<'_> {
-    /// Ends a lease with its keys. The lease leaves all queues first, so that its locks go to other leases.
+    /// Ends a lease and deletes its keys. The lease first leaves all queues, so that its locks pass to other leases.
     pub(crate) fn end_lease(&mut self, lease: u64) {
         let Some(ended) = self.state.leases.remove(&lease) else { return };
         self.state.ends.remove(&(ended.end_ms, lease));

@@ -41,5 +41,5 @@ pub use reply::{ControlReply, FoundKeys, KeyWithItem, OperationOutcome};
 pub use snapshot::{Frozen, StateRestorer};
 pub use state::ControlState;
 
-/// The version of all encodings here, their first byte.
+/// The version of all encodings in this crate. It is the first byte of each.
 pub const VERSION: u8 = 1;

@@ -10,7 +10,7 @@ layout! {
         pub key_bytes_max: u32,
         /// Maximum size of a value, bytes.
         pub value_bytes_max: u32,
-        /// Comparisons and operations of one transaction, and leases renewed by one command.
+        /// Maximum number of comparisons and operations of one transaction, and of leases that one command renews.
         pub operations_max: u32,
         /// Maximum number of keys that one range returns or deletes.
         pub range_keys_max: u32,
@@ -22,8 +22,8 @@ layout! {
         pub lease_ttl_ms_max: u64,
         /// Maximum number of leases that may wait for one lock.
         pub waiters_max: u32,
-        /// Maximum number of bytes of clients' keys with their overhead, and the same amount for the cluster's
-        /// keys. Growth beyond the limit is refused.
+        /// Maximum size of all clients' keys with their overhead, bytes. The cluster's own keys have a separate limit
+        /// of the same size. Commands that would exceed a limit are refused.
         pub state_bytes_max: u64,
     }
 }

@@ -1,7 +1,7 @@
 //! Locks and elections: at most one holder, and a queue.
 //!
 //! The holder of a lock is stored in the system key [`LOCKS`] plus the lock's name, under the holder's lease. The key
-//! can be watched, read and compared like others. The revision that created it is the holder's token.
+//! can be watched, read and compared like other keys. The revision that created the key is the holder's fencing token.
 
 use imbl::OrdMap;
 
@@ -144,7 +144,7 @@ impl ControlState {
 }
 
 impl RevisionBuilder<'_> {
-    /// Gives a free lock to the lease that waits longest, in this revision.
+    /// Gives a free lock to the lease that waits longest, as part of this revision.
     pub(crate) fn hand_over(&mut self, name: &[u8]) {
         let Some((&ticket, _)) =
             self.state.queues.get(name).and_then(|queue| queue.get_min().map(|(t, w)| (t, w)))

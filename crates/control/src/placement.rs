@@ -24,7 +24,7 @@ use crate::state::{CommandSource, ControlState};
 pub const TOPICS: &[u8] = b"$topic/";
 /// Prefix of a node's key, before its number in hexadecimal.
 pub const NODES: &[u8] = b"$node/";
-/// The key with the lowest epoch of new topics.
+/// The key whose value is the lowest epoch for new topics.
 const EPOCHS: &[u8] = b"$epoch";
 
 /// A new topic is created at the requesting node, unless another node has fewer topics by more than a quarter and by
@@ -39,7 +39,7 @@ choice! {
         Volatile = 1,
         /// The topic waits for its owner, which has the records.
         Durable = 2,
-        /// The records are replicated. Not used yet.
+        /// Reserved for topics whose records are replicated; not used.
         Replicated = 3,
     }
 }
@@ -58,7 +58,7 @@ layout! {
         pub pattern: &'a [u8],
         /// The encoded configuration.
         pub config: &'a [u8],
-        /// The previous owner, if the topic moved from there; 0 if that node is down.
+        /// The previous owner, if the topic moved away from a running node; otherwise 0.
         pub from: u64,
     }
 }
@@ -75,7 +75,7 @@ layout! {
         pub kind: TopicKind,
         /// For a new topic: its encoded configuration. If it is empty, a missing topic is not created.
         pub config: &'a [u8],
-        /// The lowest epoch that may begin.
+        /// The lowest number for a new epoch of the topic.
         pub epoch: u32,
         /// The requesting node.
         pub node: u64,
@@ -112,7 +112,7 @@ pub fn node_key(node: u64) -> Vec<u8> {
     [NODES, format!("{node:016x}").as_bytes()].concat()
 }
 
-/// The node of a key.
+/// The number of the node in a node's key; `None` for other keys.
 pub fn node_of(key: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(key.strip_prefix(NODES)?).ok()?;
     u64::from_str_radix(digits, 16).ok()
@@ -253,8 +253,8 @@ impl ControlState {
         Ok(())
     }
 
-    /// The node to become the owner: the requesting node if it has the records or nearly the fewest topics, otherwise
-    /// the member with the fewest.
+    /// Chooses the owner: the requesting node if it has the records or nearly the fewest topics, otherwise the member
+    /// with the fewest topics.
     fn choose(&self, wanted: &OwnerRequest<'_>) -> Result<u64, ControlRefusal> {
         let asks = self.is_alive(wanted.node).then_some(wanted.node);
         if let Some(node) = asks.filter(|_| wanted.holds) {

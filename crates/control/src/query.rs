@@ -5,7 +5,7 @@ use crate::layout::{choice, decode, encode, layout};
 use crate::reply::{ControlReply, FoundKeys, KeyWithItem};
 use crate::state::{ControlState, check_range};
 
-/// Replaces a total in [`QueryAnswer::Status`] that the user may not see.
+/// The value of a total in [`QueryAnswer::Status`] that is hidden from the user.
 pub const NOT_SHOWN: u64 = u64::MAX;
 
 choice! {
@@ -27,7 +27,7 @@ choice! {
         Leases { /// The lease before the first one listed; 0 to begin.
             after: u64, /// The maximum number; 0 for the limit of the state.
             limit: u32 } = 4,
-        /// Reads figures of the state.
+        /// Reads totals of the state, such as the number of keys.
         Status = 5,
     }
 }
@@ -36,7 +36,7 @@ choice! {
     /// The result of a [`ControlQuery`].
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum QueryAnswer {
-        /// Keys; empty if there is none.
+        /// The keys that were read; empty if there are none.
         Found { /// The last revision at the time of the read.
             revision: u64, /// The keys.
             found: FoundKeys } = 1,
@@ -44,7 +44,7 @@ choice! {
         Leases { /// The leases.
             leases: Vec<LeaseState>, /// Whether more follow.
             more: bool } = 2,
-        /// Figures of the state.
+        /// Totals of the state.
         Status { /// The epoch of the revisions.
             epoch: u32, /// The last revision.
             revision: u64, /// Number of keys, system keys included; [`NOT_SHOWN`] here and below for a user who may not see all.

@@ -21,7 +21,7 @@ choice! {
         Granted { /// The lease.
             lease: u64, /// The lease's time to live, ms.
             ttl_ms: u64 } = 3,
-        /// Leases were renewed, except the ended ones.
+        /// Leases were renewed. The leases that had ended are listed.
         KeptAlive { /// Leases that have ended.
             ended: Vec<u64> } = 4,
         /// The lease holds the lock.
@@ -30,7 +30,7 @@ choice! {
         /// The lease waits for the lock.
         Waiting { /// Number of leases that wait before this one.
             before: u64 } = 6,
-        /// Done.
+        /// The command was applied; there is nothing else to report.
         Done = 7,
         /// The topic has an owner.
         Placed { /// The node.

@@ -11,7 +11,7 @@ use crate::state::{ControlState, is_reserved};
 /// Bytes of a put in [`Change::bytes`] besides its key and value.
 const PUT_BYTES: usize = 1 + 2 * size_of::<u32>() + 4 * size_of::<u64>();
 
-/// Changes of keys that share a revision. Without changes, no revision is used.
+/// Collects the changes of keys in one revision. Without changes, the revision number is not used.
 #[derive(Debug)]
 pub(crate) struct RevisionBuilder<'s> {
     pub(crate) state: &'s mut ControlState,

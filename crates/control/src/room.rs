@@ -1,9 +1,9 @@
 //! Room that keys take, in total and for each tenant.
 //!
 //! Clients' keys and locks may take [`state_bytes_max`](crate::ControlStateLimits::state_bytes_max), and the cluster's
-//! keys the same amount again. A key belongs to the tenant that last wrote it. A tenant may use three times
-//! the free bytes, which is three quarters if no other tenant has keys. Other tenants thus always find room.
-//! Waiting leases count for no tenant.
+//! keys the same amount again. A key belongs to the tenant that last wrote it. A tenant's keys may take three times the
+//! bytes that remain free: three quarters of all if no other tenant has keys. Free bytes therefore always remain for
+//! other tenants. Waiting leases count for no tenant.
 
 use std::ops::AddAssign;
 
@@ -15,7 +15,7 @@ use crate::lock;
 use crate::reply::ControlReply;
 use crate::state::{CommandSource, ControlState, is_reserved};
 
-/// A tenant may use three times the free bytes, and have three times the free leases.
+/// A tenant's keys may take this multiple of the free bytes, and its users may have this multiple of the free leases.
 pub(crate) const SHARE: u64 = 3;
 
 /// The growth of the state by a write, in total and for the writer's tenant; 0 if it shrinks.
@@ -113,7 +113,7 @@ impl ControlState {
         true
     }
 
-    /// The total that includes the key.
+    /// The total in which the key's bytes count: the cluster's or the clients'.
     fn bytes_with(&mut self, key: &[u8]) -> &mut u64 {
         let is_clusters = is_reserved(key) && lock::name_of(key).is_none();
         if is_clusters { &mut self.cluster_bytes } else { &mut self.bytes }

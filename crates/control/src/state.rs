@@ -32,7 +32,7 @@ pub struct ControlState {
     pub(crate) leases_of: OrdMap<Value, u64>,
     /// The number of leases of each tenant.
     pub(crate) leases_of_tenant: OrdMap<Value, u64>,
-    /// The end of each lease, with its number.
+    /// End times and numbers of all leases, in order of time.
     pub(crate) ends: OrdSet<(u64, u64)>,
     pub(crate) queues: OrdMap<Key, LockQueue>,
     pub(crate) limits: ControlStateLimits,
@@ -51,7 +51,7 @@ pub struct ControlState {
     pub(crate) writer: Option<Value>,
     /// Bytes of the cluster's keys.
     pub(crate) cluster_bytes: u64,
-    /// Derived from the topics' keys.
+    /// An index of topics, derived from the topics' keys.
     pub(crate) topics: TopicIndex,
 }
 

@@ -5,8 +5,8 @@
 //!   merged.
 //! - A crossed or locked book remains crossed or locked until a record changes it. The book only counts and
 //!   reports this.
-//! - The state is always whole; depth only limits views. With `max_depth`, the state keeps only that number of levels
-//!   on each side, the best ones.
+//! - The state has all levels; an instrument's depth only limits views. With `max_depth`, the state keeps only that
+//!   number of levels on each side, the best ones.
 //!
 //! At most [`FeedLimits::levels_max`] levels a side. The book remembers as many removals as it has levels, within
 //! [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
@@ -35,7 +35,7 @@ pub use entry::{BOOK_ENTRY_BYTES, BookEntry};
 pub struct Book {
     scale: Scale,
     limits: FeedLimits,
-    /// Bids, then asks: indexed by [`Side`], without a branch.
+    /// The two sides, bids first. They are indexed by [`Side`], without a branch.
     halves: [HalfBook; 2],
     checksum: u64,
     touch: BidAskRelation,

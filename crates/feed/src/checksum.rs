@@ -1,6 +1,6 @@
 //! Hashes whose wrapping sum is a state's checksum.
 //!
-//! A sum does not depend on order. A change thus adds or subtracts one entry's hash. `docs/feeds.md`
+//! A sum does not depend on the order of its entries. A change therefore only adds or subtracts one entry's hash. `docs/feeds.md`
 //! describes the hashes for clients in other languages.
 
 const BID: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -60,7 +60,7 @@ fn bytes(hash: u64, bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Clients in other languages compute the same numbers.
+    /// Fixed numbers, because clients in other languages compute the same.
     #[test]
     fn hashes_equal_the_documented_values() {
         assert_eq!(level(Side::Bid, 10_125, 7), 0x39a7_f879_76f0_e3ce);

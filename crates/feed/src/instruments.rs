@@ -23,16 +23,16 @@ pub use error::InstrumentsError;
 use raw::{RawInstrument, RawInstruments};
 pub use written::{InstrumentsText, SCENARIOS};
 
-/// Most instruments of a file.
+/// Maximum number of instruments in a file.
 pub const INSTRUMENTS_MAX: usize = 100_000;
-/// Most levels on a side of a simulated book.
+/// Maximum number of levels on a side of a simulated book.
 pub const LEVELS_PER_SIDE_MAX: u32 = 100_000;
-/// Most updates a second of one instrument, and of all instruments together.
+/// Maximum number of updates a second, for one instrument and for all instruments together.
 pub const UPDATES_PER_SEC_MAX: u32 = 100_000_000;
 /// Highest standard deviation of one update's move, ticks.
 pub const VOLATILITY_MAX: f64 = 1000.0;
 
-/// Fewest levels of a side, even if the file says less.
+/// Minimum number of levels of a side; a lower number in a file is raised to this.
 const LEVELS_PER_SIDE_MIN: u32 = 4;
 const UPDATES_PER_SEC_DEFAULT: u32 = 100;
 const VOLATILITY_DEFAULT: f64 = 0.05;
@@ -55,13 +55,13 @@ pub struct Instrument {
     pub id: String,
     /// Display name.
     pub symbol: String,
-    /// Levels that a view shows by default.
+    /// Number of levels that a view shows by default.
     pub publish_depth: u32,
     /// Distance of adjacent prices.
     pub tick_size: i64,
     /// Initial price.
     pub base_price: i64,
-    /// Levels of a newly seeded side.
+    /// Number of levels of a newly seeded side.
     pub levels_per_side: u32,
     /// Updates a second.
     pub updates_per_sec: u32,

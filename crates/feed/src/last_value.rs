@@ -256,7 +256,7 @@ impl Reducer for LastValue {
 
     fn bytes(&self) -> u64 {
         let places = self.places.capacity() * (size_of::<(Arc<[u8]>, u32)>() + 1);
-        // Each shared slice has two counters in front.
+        // Each value is an `Arc` slice, which stores two reference counters before the bytes.
         let contents = self.values.len() * 32 + self.content_bytes;
         (places + contents) as u64 + self.values.bytes() + self.removals.bytes()
     }

@@ -13,11 +13,11 @@ pub struct FeedLimits {
     pub keys_max: u32,
     /// Maximum size of a snapshot of last values, bytes; less than clients accept by default.
     pub last_bytes_max: u32,
-    /// Fewest removals remembered for subscribers that request changes, even with fewer entries. A subscriber
-    /// further behind receives a snapshot.
+    /// Minimum number of removals that a state remembers, even if it has fewer entries. Subscribers that request
+    /// changes need them; a subscriber that is further behind receives a snapshot.
     pub removals_min: u32,
-    /// Most removals remembered, even with more entries: bounds the cost of such a request for the log's
-    /// owner.
+    /// Maximum number of removals that a state remembers, even if it has more entries. It bounds the owner's work for
+    /// such a request.
     pub removals_max: u32,
 }
 

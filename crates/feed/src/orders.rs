@@ -2,10 +2,10 @@
 //! the orders.
 //!
 //! Invariants:
-//! - A level's size is the sum of its orders' sizes, and a level without orders does not exist. The levels
-//!   equal those of a [`Book`](crate::Book) that received every sum.
-//! - In a queue, an earlier place means a lower priority number. An order receives its place and number when
-//!   it is added, or added again.
+//! - A level's size is the sum of its orders' sizes, and a level without orders does not exist. A [`Book`](crate::Book)
+//!   that receives these sums has the same levels.
+//! - In a queue, an earlier place means a lower priority number. An order receives its place and number when it enters
+//!   the queue.
 //! - The sum of all sizes fits an `i64`, so no level's sum can overflow.
 //!
 //! At most [`FeedLimits::orders_max`] orders. The book remembers as many removals as it has orders, within

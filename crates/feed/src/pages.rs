@@ -3,17 +3,17 @@
 //! ```text
 //!   live:    own    [ – ][ B″][ – ][ – ]      changed since the last freeze: written in place
 //!            below    │
-//!            layer  [ – ][ B′][ C′][ – ]  ◄── frozen later    found by looking down
+//!            layer  [ – ][ B′][ C′][ – ]  ◄── frozen later    searched from the top down
 //!            layer  [ A ][ B ][ C ][ D ]  ◄── frozen earlier
 //! ```
 //! Invariants:
 //! - A page that any frozen state can reach is never written to: only [`Arc::get_mut`] gives a layer to be
 //!   changed.
 //! - Every page is in `own` or in a layer below; the uppermost is the live one.
-//! - There is at most one layer more than frozen states that are kept.
+//! - The number of layers is at most the number of kept frozen states plus one.
 //!
-//! The cost of freezing depends on the changes since the last freeze, not on the total. One `Arc` for each
-//! page would need an atomic read-modify-write at every change; here a null check is enough.
+//! The cost of freezing depends on the changes since the last freeze, not on the total. With an `Arc` for each page,
+//! every change would need an atomic read-modify-write; with layers, a null check is enough.
 
 use std::sync::Arc;
 

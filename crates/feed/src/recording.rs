@@ -1,7 +1,7 @@
 //! Converts recordings of exchanges into records of state topics.
 //!
-//! The formats are [`Betfair`]'s stream and [`Bitstamp`]'s orders. A [`Recording`] takes the decompressed
-//! bytes of a file in pieces of any size, cuts them into lines, and keeps only what its books need.
+//! The formats are [`Betfair`]'s stream and [`Bitstamp`]'s orders. A [`Recording`] takes the decompressed bytes of a
+//! file in pieces of any size, cuts them into lines, and keeps only the data that its books need.
 //!
 //! Invariants:
 //! - An invalid line is reported with its number, and counted; the next line is read as usual.

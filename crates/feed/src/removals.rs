@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone)]
 pub(crate) struct Removals<T> {
     lately: VecDeque<(u64, T)>,
-    /// The newest record with a forgotten removal, or the record before which no removal is known.
+    /// Removals by records up to this one may be forgotten; all removals by later records are known.
     forgotten: u64,
 }
 
@@ -28,7 +28,7 @@ impl<T> Removals<T> {
         self.lately.push_back((seq, removed));
     }
 
-    /// Forgets everything up to record `seq`.
+    /// Forgets the removals of all records up to `seq`.
     pub(crate) fn restart(&mut self, seq: u64) {
         self.lately.clear();
         self.forgotten = seq;

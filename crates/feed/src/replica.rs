@@ -5,9 +5,9 @@
 //! refuses. The replica then requests the missing records, or the whole state if records are not enough.
 //!
 //! Invariants:
-//! - Every reported state is whole: the result of all records up to its position.
-//! - After a fault, a log reports no changes until its state is whole again. The replica repeats requests
-//!   without a response.
+//! - Every reported state is whole: it is the result of all records up to its position.
+//! - After a fault, a log reports no changes until its state is whole again. The replica repeats requests that receive
+//!   no response.
 //!
 //! A replica has no clock: the caller passes the time.
 
@@ -36,8 +36,8 @@ pub struct Replica<F, S> {
 }
 
 impl<F: Reducer, S: Subscribe> Replica<F, S> {
-    /// Creates a replica of all logs of a subscriber, which must be set to start, and continue after a gap,
-    /// with a snapshot. The subscriber may be conflated. `make` creates the empty state of a log.
+    /// Creates a replica of all logs of a subscriber. The subscriber must be set to start with a snapshot, and to
+    /// continue with a snapshot after a gap. The subscriber may be conflated. `make` creates the empty state of a log.
     pub fn new(subscriber: S, make: impl FnMut(&LogName) -> F + Send + 'static) -> Replica<F, S> {
         let (make, states) = (Box::new(make), States::default());
         Replica { subscriber, make, states, counts: ReplicaCounts::default(), retry_ns: RETRY_NS }
@@ -49,7 +49,7 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         self
     }
 
-    /// Handles available events, about `max` at most; returns their number. `now_ns` must not decrease.
+    /// Handles up to about `max` available events; returns their number. `now_ns` must not decrease.
     pub fn drain(
         &mut self,
         now_ns: u64,
@@ -139,7 +139,7 @@ struct States<F> {
     free: Vec<usize>,
     by_address: HashMap<usize, usize>,
     by_name: HashMap<Arc<LogName>, usize>,
-    /// The log of the last event.
+    /// The address of the last event's log name, and the index of this log.
     last: (usize, usize),
     /// States that are not whole.
     pending: Vec<usize>,

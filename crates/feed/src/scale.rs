@@ -9,7 +9,7 @@ use crate::decimal;
 
 /// Largest magnitude of a price or size.
 pub const UNITS_MAX: i64 = 1 << 53;
-/// Most decimals of a price or size.
+/// Maximum number of decimals of a price or size.
 pub const DECIMALS_MAX: u8 = 15;
 
 /// An instrument's number of decimals, and its range of prices.
@@ -25,10 +25,10 @@ pub struct Scale {
     pub price_min: i64,
     /// Highest price, units.
     pub price_max: i64,
-    /// Levels that a view shows by default. The state itself is always whole.
+    /// Number of levels that a view shows by default. The state itself has all levels.
     pub depth: u32,
-    /// Only for kind `book`: most levels of a side. After each record, worse levels are removed. 0 for no
-    /// limit.
+    /// Only for kind `book`: maximum number of levels on a side, 0 for no limit. After each record, the worst levels
+    /// beyond it are removed.
     pub max_depth: u32,
 }
 

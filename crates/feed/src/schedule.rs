@@ -1,9 +1,9 @@
 //! A schedule of records at absolute times. The caller passes the time.
 //!
-//! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed part of
-//! 1 ÷ r. With that part, instruments of one rate alternate. Delays do not move the schedule. A delayed source
-//! sends its overdue records at once, each with its intended time, and [`Lateness`] counts the delay. Latency
-//! from the intended time therefore includes the source's own delay, which avoids coordinated omission.
+//! Record k of an instrument with r changes a second is due k ÷ r seconds after the start, plus a fixed fraction of 1 ÷
+//! r seconds. Because of this fraction, instruments of the same rate alternate. Delays do not move the schedule. A
+//! delayed source sends its overdue records at once, each with its intended time, and [`Lateness`] counts the delay.
+//! Latency from the intended time therefore includes the source's own delay, which avoids coordinated omission.
 //!
 //! Invariants:
 //! - The order of records and their intended times depend on the rates alone.
@@ -11,9 +11,9 @@
 //! - In the half-open time from the start to s seconds after it, an instrument of rate r has ⌈r × s⌉ records
 //!   at most and ⌊r × s⌋ at least.
 //!
-//! The caller's thread waits. [`FeedSchedule::next_action`] advises to sleep until shortly before the next record
-//! and then to spin, because a sleeping thread wakes late by tens of microseconds. If records are too dense for
-//! that, the schedule advises to sleep for a grain and then to send the due records. A thread that only spins
+//! The caller's thread waits. [`FeedSchedule::next_action`] advises to sleep until shortly before the next record and
+//! then to spin, because a sleeping thread wakes late by tens of microseconds. If records follow each other too fast
+//! for that, the schedule advises to sleep for [`GRAIN_NS`] and then to send the due records. A thread that only spins
 //! would take a core from the subscribers.
 
 mod lane;
@@ -22,14 +22,14 @@ mod slips;
 use lane::InstrumentLane;
 pub use slips::Lateness;
 
-/// Time before a record at which a sleeping source wakes: Linux' wake-up latency with a margin, ns.
+/// How long before a record a sleeping source wakes, by default, ns: Linux' wake-up latency with a margin.
 pub const SPIN_NS_DEFAULT: u64 = 30_000;
-/// Length of a sleep while records are closer together than the time to spin, ns.
+/// Length of a sleep if records follow each other within less than the time to spin, ns.
 pub const GRAIN_NS: u64 = 50_000;
-/// Each new time between two records counts 1 ÷ `GAPS` in the mean.
+/// The weight of a new interval in the mean time between records is 1 ÷ `GAPS`.
 const GAPS: u64 = 16;
 const SPARSE_NS: u64 = 1_000_000_000;
-/// A record taken later than this counts as late, by default, ns.
+/// Delay above which a taken record counts as late, by default, ns.
 pub const LATE_NS_DEFAULT: u64 = 1_000_000;
 
 /// The due times of several instruments' records, merged in order of time.
@@ -91,8 +91,8 @@ impl FeedSchedule {
         schedule
     }
 
-    /// Sets how long to spin before each record, unless records are denser; 0 always sleeps, `u64::MAX`
-    /// always spins.
+    /// Sets how long to spin before each record. If records follow each other faster, the source sleeps instead; 0
+    /// always sleeps, `u64::MAX` always spins.
     pub fn spinning(mut self, spin_ns: u64) -> FeedSchedule {
         self.spin_ns = spin_ns;
         self

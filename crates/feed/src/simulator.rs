@@ -3,11 +3,11 @@
 //! Invariants:
 //! - Each instrument has its own random stream, so that its records do not depend on requests for other
 //!   instruments.
-//! - Only integers decide. Floats occur only in the volatility, with operations that IEEE 754 rounds exactly.
+//! - All decisions use integers. Only the volatility uses floats, with operations that IEEE 754 rounds exactly.
 //! - A book is never crossed or locked unless the instruments allow it.
 //!
-//! [`FeedSchedule`](crate::FeedSchedule) decides when a record is due. `docs/feeds.md` describes the algorithm; a
-//! golden hash in the tests pins it.
+//! [`FeedSchedule`](crate::FeedSchedule) decides when a record is due. `docs/feeds.md` describes the algorithm; a test
+//! compares a hash of its output with a fixed value.
 
 mod half;
 mod market;

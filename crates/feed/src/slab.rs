@@ -1,14 +1,14 @@
 //! Entries at fixed places, with the last change of each page.
 //!
 //! Invariants: a place is assigned again only after it was returned; live and frozen states share pages as in
-//! [`Pages`]. A search for changes after a record skips unchanged pages by one comparison, so that no order
-//! of changes is stored.
+//! [`Pages`]. A search for changes after a record skips an unchanged page after one comparison. A list of changes is
+//! therefore not needed.
 
 use std::array;
 
 use crate::pages::{FrozenPages, Pages};
 
-/// Entries in a page.
+/// Number of entries in a page.
 const PAGE_ENTRIES: usize = 32;
 
 /// Entries by place.

@@ -23,8 +23,8 @@ const VERSION: u8 = 1;
 /// A merged record up to this size is sent even if a snapshot is smaller.
 const MERGED_BYTES_FREE: usize = 4 << 10;
 
-/// Whether a merged record, which begins at `start`, is preferred to a snapshot of this size. If not,
-/// truncates it.
+/// Whether a merged record, which begins at `start`, is preferred to a snapshot of this size. If not, cuts `payload`
+/// back to `start`.
 pub(crate) fn keep_if_worth_it(payload: &mut Vec<u8>, start: usize, snapshot_bytes: usize) -> bool {
     let worth_it = payload.len() - start <= snapshot_bytes.max(MERGED_BYTES_FREE);
     if !worth_it {
@@ -82,7 +82,7 @@ pub enum SnapshotError {
     Entry {
         /// Number of the entry, from 1.
         entry: usize,
-        /// Why the entry is refused.
+        /// The reason why the entry is refused.
         error: crate::EntryError,
     },
 }

@@ -29,9 +29,9 @@ pub enum BidAskRelation {
 /// A locked or crossed book is reported until a record changes it; it is never repaired silently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Crossings {
-    /// Changes from open or apart to locked.
+    /// Number of changes from open or apart to locked.
     pub locked: u64,
-    /// Changes from any other relation to crossed.
+    /// Number of changes from any other relation to crossed.
     pub crossed: u64,
 }
 

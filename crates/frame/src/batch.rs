@@ -7,7 +7,7 @@
 //!  | u32      | u32   | u64      | u64       | u32   | u32   |
 //!  +----------+-------+----------+-----------+-------+-------+----------
 //! ```
-//! Little-endian. `bytes` counts the padded frames that follow, not this header.
+//! Integers are little-endian. `bytes` is the size of the padded frames that follow, without this header.
 
 use crate::error::FrameError;
 use crate::frame::{FRAME_ALIGN, HEAD_BYTES, META_BYTES_MIN};
@@ -18,7 +18,7 @@ pub const BATCH_HEADER_BYTES: usize = 32;
 /// The header before a batch of consecutive records: their log, epoch, sequence numbers and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BatchHeader {
-    /// Number of the log on this connection.
+    /// The number that this connection uses for the log.
     pub topic_id: u32,
     /// The log's epoch.
     pub epoch: u32,
@@ -52,9 +52,8 @@ impl BatchHeader {
 
     /// Decodes and checks a header.
     ///
-    /// # Errors
-    /// [`FrameError::Truncated`] if `bytes` is too short. [`FrameError::Batch`] if there is no record, if the bytes do
-    /// not fit the count, or if a sequence overflows.
+    /// # Errors [`FrameError::Truncated`] if `bytes` is too short. [`FrameError::Batch`] if there is no record, if
+    /// `bytes` does not fit `count`, or if a sequence number overflows.
     pub fn parse(bytes: &[u8]) -> Result<BatchHeader, FrameError> {
         let have = bytes.len();
         let b: &[u8; BATCH_HEADER_BYTES] =

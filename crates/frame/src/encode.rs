@@ -55,7 +55,7 @@ impl FrameLayout {
 }
 
 impl<'a> Meta<'a> {
-    /// Computes size and flags of a frame with these fields and a payload of `payload_bytes`.
+    /// Computes the size and flags of a frame with these fields and a payload of `payload_bytes` bytes.
     ///
     /// # Errors
     /// [`FrameError::FieldTooLong`] or [`FrameError::TooLarge`] if the layout cannot hold it.

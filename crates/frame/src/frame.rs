@@ -19,9 +19,9 @@ use crate::encode::Meta;
 
 /// Frames start at multiples of this many bytes.
 pub const FRAME_ALIGN: usize = 8;
-/// Bytes before the meta.
+/// Size of the part of a frame before its meta, bytes.
 pub const HEAD_BYTES: usize = 8;
-/// The smallest meta: the append time alone.
+/// Size of the smallest meta, bytes: the append time alone.
 pub const META_BYTES_MIN: usize = 8;
 /// Offset of the append time in a frame.
 pub const APPEND_TIME_AT: usize = 8;
@@ -103,7 +103,7 @@ impl<'a> Frame<'a> {
         (self.flags & FLAG_EVENT_TIME != 0).then(|| read_u64(self.meta, META_BYTES_MIN))
     }
 
-    /// Time at which the record expires, ns since the Unix epoch.
+    /// Time at which the record expires, ns since the Unix epoch; subscribers do not receive it after that.
     #[inline]
     pub fn expires_ns(&self) -> Option<u64> {
         let at = META_BYTES_MIN + 8 * usize::from(self.flags & FLAG_EVENT_TIME != 0);

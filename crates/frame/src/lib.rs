@@ -7,7 +7,7 @@
 //! Invariants:
 //! - [`Frame::check`] is the only way to turn foreign bytes into frames. No accessor of [`Frame`] panics on bytes
 //!   that it accepted.
-//! - Nothing here allocates, except [`Frame::append_to`] for its output, or copies more than it encodes.
+//! - Only [`Frame::append_to`] allocates, for its output. Nothing is copied except the encoded bytes.
 //!
 //! Not here: appending ([topic](https://docs.rs/dunlin-topic)), messages between processes (`wire`), checksums (the
 //! journal's blocks).

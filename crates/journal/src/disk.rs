@@ -1,8 +1,8 @@
 //! The disk interface of a log.
 //!
-//! Assumptions about a disk: after a power failure, a 512-byte sector that was being written holds old or new
-//! bytes, and unchanged bytes stay. After [`DiskFile::sync`] returned, earlier writes are stored. After
-//! [`Disk::sync_dir`] returned, names are stored. Unsynced writes and names may be stored or not, in any
+//! Assumptions about a disk: after a power failure, a 512-byte sector that was being written holds old or new bytes,
+//! and the bytes that the write did not change are intact. After [`DiskFile::sync`] returned, earlier writes are
+//! stored. After [`Disk::sync_dir`] returned, names are stored. Unsynced writes and names may be stored or not, in any
 //! order.
 
 mod fake;
@@ -36,7 +36,7 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
     /// Stores the directory's names durably.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Free bytes.
+    /// Free bytes on the file system of a directory.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
     /// Locks a directory against other processes until the guard is dropped; `None` if it is locked.
     fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
@@ -45,12 +45,12 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     fn changed_ns(&self, _path: &Path) -> io::Result<u64> {
         Ok(0)
     }
-    /// The file system's number of a file (its inode). The number stays when the file is changed or renamed;
-    /// a copy of the file has another one. 0 on a disk without such numbers.
+    /// The file system's number of a file (its inode). The number stays the same when the file is changed or renamed; a
+    /// copy of the file has another number. 0 if the disk has no such numbers.
     fn file_number(&self, _path: &Path) -> io::Result<u64> {
         Ok(0)
     }
-    /// A number unique to a file on this disk.
+    /// A new number that identifies one file on this disk.
     fn identity(&self) -> u64;
 }
 
@@ -60,7 +60,7 @@ pub trait DiskFile: Send + Sync + std::fmt::Debug {
     fn bytes(&self) -> io::Result<u64>;
     /// Reads from `at` into `out` up to the end of the file. Returns the number of bytes read.
     fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<usize>;
-    /// Writes all parts consecutively from `at`. After a failure, the written part is unknown.
+    /// Writes all parts consecutively from `at`. After an error, it is unknown how much was written.
     fn write_at(&self, parts: &[&[u8]], at: u64) -> io::Result<()>;
     /// Truncates the file, or extends it with zeros.
     fn set_bytes(&self, bytes: u64) -> io::Result<()>;

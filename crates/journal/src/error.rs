@@ -41,10 +41,10 @@ pub enum OpenError {
     /// Another process or `Journal` writes to this log.
     #[error("the log in {} is being written by another process", .0.display())]
     InUse(PathBuf),
-    /// The directory holds no log.
+    /// The directory contains no log.
     #[error("there is no log in {}", .0.display())]
     NoLog(PathBuf),
-    /// The directory holds another log.
+    /// The directory contains another log.
     #[error("{} holds the log '{found}', not '{expected}'", dir.display())]
     OtherLog {
         /// The directory.
@@ -75,7 +75,7 @@ pub enum OpenError {
         /// The limit.
         bytes_max: usize,
     },
-    /// The directory holds more files than a log may have.
+    /// The directory contains more files than a log may have.
     #[error("{} holds {files} files, but a log may have at most {files_max}", dir.display())]
     TooManyFiles {
         /// The directory.
@@ -142,7 +142,7 @@ pub enum AppendError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The position was dropped, or never existed here.
+    /// The position was dropped, or this log never had it.
     #[error("{position} is not retained: the oldest record is {oldest}")]
     Gone {
         /// The requested position.

@@ -20,7 +20,7 @@ pub(crate) struct SharedLog {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
     pub name: String,
-    /// A writer in this process sets the readable length of the last file; otherwise the file's content
+    /// Whether a writer in this process sets the readable length of the last file. Otherwise the file's content
     /// decides.
     pub written_here: bool,
     state: Mutex<LogFiles>,
@@ -67,7 +67,7 @@ impl SharedLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file that contains this position, or the next one.
+    /// The file that contains this position; if there is none, the next file.
     pub fn file_of(&self, position: Position) -> Option<Arc<LogFile>> {
         let files = self.files();
         let behind = files.all.partition_point(|file| file.name.first <= position);
@@ -99,7 +99,7 @@ impl LogFile {
         }
     }
 
-    /// How far the file is readable, bytes.
+    /// Up to which offset the file is readable, bytes.
     pub fn readable(&self) -> u64 {
         self.readable.load(Ordering::Acquire)
     }
@@ -168,7 +168,7 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<ListedFile>, OpenE
     names.into_iter().filter_map(|name| look(disk, dir, name).transpose()).collect()
 }
 
-/// Reads a file's header; `None` if its writer has dropped it meanwhile.
+/// Reads a file's header; `None` if the log's writer has removed the file in the meantime.
 fn look(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<ListedFile>, OpenError> {
     let path = dir.join(name.to_string());
     let file = match open(disk, &path, false) {
@@ -182,8 +182,8 @@ fn look(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<ListedFile
     Ok(Some(ListedFile { name, path, bytes, header }))
 }
 
-/// Refuses files that this build cannot read, or that belong to another log. Damaged headers pass, because names
-/// suffice.
+/// Refuses files that this build cannot read, or that belong to another log. Files with a damaged header are accepted,
+/// because their names suffice.
 pub(crate) fn check(listed: &[ListedFile], dir: &Path, log_name: Option<&str>) -> Result<(), OpenError> {
     for file in listed {
         match &file.header {

@@ -35,13 +35,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Recovered`] reports the state at the start: the last record, the least next epoch, the cut bytes and
-//!   the lost records.
-//! - [`Journal::append_noted`] writes a note of the caller beside the records; readers find it in [`Records::note`].
+//! - [`Recovered`] reports the state at the start: the last record, the lowest possible next epoch, the removed bytes
+//!   and the lost records.
+//! - [`Journal::append_noted`] also stores a note of the caller with the records; readers find it in [`Records::note`].
 //! - [`Journal::room`] ensures room before records are numbered. After [`AppendError::Full`], the log is
 //!   unchanged, and a retry may succeed. After any other disk failure the log has ended.
-//! - [`DiskReserve`] keeps room free for a full disk; [`Journal::end_file`] allows dropping all files before the next
-//!   record.
+//! - [`DiskReserve`] keeps room for the time when the disk is full. After [`Journal::end_file`], all files before the
+//!   next record can be removed.
 //! - [`Journal::retain`] and [`Journal::truncate_before`] drop whole files; [`Journal::save_snapshot`] saves a
 //!   reducer's state.
 //!

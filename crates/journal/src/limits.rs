@@ -5,13 +5,13 @@
 pub struct JournalLimits;
 
 impl JournalLimits {
-    /// Maximum number of frame bytes in a block: the largest record and a little more.
+    /// Maximum number of frame bytes in a block: the largest record with some margin.
     pub const BLOCK_BYTES_MAX: u32 = 65 << 20;
     /// Maximum size of a log's name, bytes.
     pub const NAME_BYTES_MAX: usize = 448;
     /// Maximum number of bytes in a file before its last block: offsets have 35 bits.
     pub const FILE_BYTES_MAX: u64 = 8 << 30;
-    /// Bytes of the smallest file.
+    /// Smallest configurable size of a file, bytes.
     pub const FILE_BYTES_MIN: u64 = 4 << 10;
     /// Maximum number of files of one log.
     pub const FILES_MAX: usize = 1 << 20;
@@ -19,7 +19,7 @@ impl JournalLimits {
     pub const SNAPSHOT_BYTES_MAX: u64 = 4 << 30;
     /// Distance of two index entries in a file, bytes.
     pub const INDEX_STEP_BYTES: u64 = 64 << 10;
-    /// Bytes that a reader fetches at a time.
+    /// Number of bytes that a reader fetches at a time.
     pub const READ_BYTES: usize = 1 << 20;
     /// A search for the next valid block in a damaged file reads at most this multiple of the file's size.
     pub const SEARCH_FACTOR: u64 = 4;
@@ -28,10 +28,10 @@ impl JournalLimits {
 /// The configuration of a log: file sizes and retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalConfig {
-    /// The size at which a new file follows, bytes.
+    /// The size at which a new file begins, bytes.
     pub file_bytes: u64,
-    /// Maximum number of zero bytes written ahead of the records. Commits then overwrite allocated blocks, and a full
-    /// disk is noticed before a record is numbered.
+    /// Maximum number of zero bytes written behind the records in advance. Commits then overwrite allocated blocks, and
+    /// a full disk is detected before a record receives its number.
     pub ahead_bytes: u64,
     /// The largest size of the log, bytes; the oldest files beyond the limit are dropped. `None`: no limit.
     pub retain_bytes: Option<u64>,
@@ -40,7 +40,7 @@ pub struct JournalConfig {
 }
 
 impl Default for JournalConfig {
-    /// Files of 64 MiB, up to 1 MiB of zeros ahead, and no retention limits.
+    /// Files of 64 MiB, up to 1 MiB of zeros in advance, and no retention limits.
     fn default() -> JournalConfig {
         JournalConfig { file_bytes: 64 << 20, ahead_bytes: 1 << 20, retain_bytes: None, retain_ns: None }
     }

@@ -21,7 +21,7 @@ use crate::writer::{AppendBatch, Journal};
 pub struct CommitLoad {
     /// Payload size, bytes.
     pub payload_bytes: usize,
-    /// Records per commit.
+    /// Number of records in each commit.
     pub in_flight: u32,
     /// Number of commits.
     pub commits: u64,
@@ -30,7 +30,7 @@ pub struct CommitLoad {
 /// The durations that a disk measurement recorded, for commits or for a replay.
 #[derive(Debug, Clone, Default)]
 pub struct CommitMeasurement {
-    /// Records written or read.
+    /// Number of records written or read.
     pub records: u64,
     /// Bytes of the records' frames.
     pub bytes: u64,
@@ -56,7 +56,7 @@ impl CommitMeasurement {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeasureError {
-    /// The directory is in memory. A measurement there shows nothing about a disk.
+    /// The directory is on a file system in memory, where a measurement says nothing about a disk.
     #[error("{0} is on a file system in memory, where durability cannot be measured")]
     NotADisk(String),
     /// The log could not be opened.
@@ -75,7 +75,8 @@ pub enum MeasureError {
 
 /// Commits records to a new log in this directory, which must be on a disk, and empty or missing.
 ///
-/// `now_ns` is a monotonic clock. A single thread runs one write and one sync of `in_flight` records per commit.
+/// `now_ns` is a monotonic clock. A single thread makes the commits: each is one write of `in_flight` records and one
+/// sync.
 pub fn measure_commits(
     dir: &Path,
     load: &CommitLoad,

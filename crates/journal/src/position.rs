@@ -22,7 +22,7 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// A range of lost records: they were in the log, but can no longer be read.
+/// A range of lost records, which were in the log but cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hole {
     /// The first missing record.

@@ -5,7 +5,8 @@
 //!   are valid.
 //! - Missing records are reported as a [`Hole`], with exact bounds if they are known.
 //!
-//! Not here: whether a recording is complete. A torn tail ends the read; [`verify`](crate::verify) reports it.
+//! A reader does not check whether a recording is complete. An incomplete write at the end ends the read without an
+//! error; [`verify`](crate::verify) reports it.
 
 mod load;
 mod scan;
@@ -85,8 +86,7 @@ impl Reader {
     /// The position of the first record appended at `time_ns` or later; `None` if there is none.
     pub fn position_at(&self, time_ns: u64) -> Result<Option<Position>, ReadError> {
         let start = {
-            // The record is in the last file that started before the time, or is the first one of the next
-            // file.
+            // The record is in the last file that begins before the time, or is the first record of the next file.
             let files = self.shared.files();
             let later = files.all.partition_point(|file| file.first_time_ns < time_ns);
             files.all.get(later.saturating_sub(1)).cloned()

@@ -1,10 +1,10 @@
 //! A reserve of disk room: a file of zeros that is removed when the disk is full.
 //!
-//! A log on a full disk removes the file. The log can then write operations that free room: deletions,
-//! compactions, changes of the leader. The zeros are written, because a sparse file reserves nothing.
+//! A log on a full disk removes the file. The log can then write operations that free room: deletions, compactions,
+//! changes of the leader. The file's zeros are really written, because a sparse file reserves nothing.
 //!
-//! Limit: its configured bytes. The reserve is filled only if twice as much is free, so that it does not
-//! itself fill the disk.
+//! The reserve has the configured size. It is filled only if twice as much is free, so that the reserve itself does not
+//! fill the disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::disk::Disk;
 use crate::error::DiskError;
 
-/// Zeros written at a time.
+/// The zeros that one write appends.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A file of zeros that a log deletes to gain room when the disk is full.
@@ -26,8 +26,8 @@ pub struct DiskReserve {
 }
 
 impl DiskReserve {
-    /// Opens the reserve with this name in a directory, in its last state. A reserve of 0 bytes never exists.
-    /// An incomplete reserve is removed.
+    /// Opens the reserve with this name in a directory; it is filled if it was filled before. A reserve of 0 bytes
+    /// never exists. An incomplete reserve is removed.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<DiskReserve, DiskError> {
         disk.create_dir(dir).map_err(DiskError::of("make", dir))?;
         let path = dir.join(name);
@@ -50,7 +50,7 @@ impl DiskReserve {
         self.bytes
     }
 
-    /// Whether the reserve must be filled.
+    /// Whether the reserve should be filled, but is not.
     pub fn is_lacking(&self) -> bool {
         self.bytes > 0 && !self.is_filled
     }

@@ -33,11 +33,11 @@ pub(crate) struct BlockScan {
     note: Range<usize>,
     /// Bytes fetched at a time, unless a block is larger.
     read_bytes: usize,
-    /// Bytes that searches may still read.
+    /// Bytes that searches for valid blocks may still read.
     search_left: u64,
 }
 
-/// The block, or its absence, at an offset of a scan.
+/// The block at an offset of a file, or the reason why there is none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ScanStep {
     /// Records; their frames are [`BlockScan::frames`] until the next step.
@@ -91,7 +91,7 @@ impl BlockScan {
         self.end
     }
 
-    /// Moves to an offset, to read a block again.
+    /// Moves to the offset of a block, to read it again.
     pub fn stand_at(&mut self, at: u64) {
         self.at = at;
     }
@@ -125,8 +125,8 @@ impl BlockScan {
 
     /// Moves to the next valid block after a bad one; stays and returns `false` if there is none.
     ///
-    /// With `vouched`, a later valid block counts only if it states that the bad block was synced. Without that
-    /// statement, the bad block may be a tail that a crash tore.
+    /// With `vouched`, a later valid block counts only if it states that the bad block was synced. Otherwise the bad
+    /// block may be a write that a crash interrupted.
     pub fn search(&mut self, file: &dyn DiskFile, vouched: bool) -> io::Result<bool> {
         let bad = self.at;
         let Some((found, header)) = self.next_sound(file, bad + BLOCK_ALIGN as u64)? else {

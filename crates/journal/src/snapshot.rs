@@ -7,8 +7,8 @@
 //!  |              | u32     | u32    | u32   | u32   | u64    | u64       |
 //!  +--------------+---------+--------+-------+-------+--------+-----------+---------
 //! ```
-//! `crc32c` covers everything after it. A snapshot is written under a temporary name, synced and renamed;
-//! then older ones are removed. At least one complete snapshot therefore exists once the first was saved.
+//! `crc32c` covers all bytes after this field. A snapshot is written under a temporary name, synced and renamed; then
+//! older ones are removed. At least one complete snapshot therefore exists once the first was saved.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ pub(crate) fn latest(disk: &dyn Disk, dir: &Path) -> Result<Option<Snapshot>, Re
         tries_left -= 1;
         let Some(&position) = list(disk, dir)?.last() else { return Ok(None) };
         match read(disk, dir, position) {
-            // A newer snapshot was saved in the meantime, and this one removed.
+            // A newer snapshot was saved in the meantime, and the older one removed.
             Err(ReadError::Disk(error)) if error.is_missing() && tries_left > 0 => {}
             read => return read.map(Some),
         }

@@ -33,8 +33,8 @@ pub(crate) struct FileSurvey {
     pub written: u64,
 }
 
-/// Reads a file. A crash may have torn the last file: a bad block ends it, unless a later block states that
-/// it was synced.
+/// Reads a file. A crash may have interrupted the last write to the last file. A bad block therefore ends this file,
+/// unless a later block states that the bad block was synced.
 pub(crate) fn survey(
     file: &dyn DiskFile,
     name: FileName,
@@ -104,7 +104,7 @@ impl FileSurvey {
             self.miscounted.get_or_insert(at);
         }
         self.hole_before(epoch, mark.next.seq);
-        // Counts continue with the mark's values, which include lost blocks.
+        // The counts continue from the mark's values, which include lost blocks.
         self.blocks = mark.file_blocks;
         self.records = mark.file_records;
         self.next_seq = self.next_seq.max(mark.next.seq);
@@ -125,8 +125,8 @@ impl FileSurvey {
         self.mark.filter(|mark| mark.kind == kind && self.written <= self.end)
     }
 
-    /// The kind of the final mark, if the log was closed or cut here and not begun since. The mark also
-    /// vouches for all bad blocks before it, so that every recovery reads the file alike.
+    /// The kind of the final mark, if the log was closed or cut here and not opened for writing since. All bad blocks
+    /// before the mark count as damage, so that every recovery reads the file in the same way.
     pub fn at_rest(&self) -> Option<BlockKind> {
         let mark = self.ended_with(BlockKind::End).or_else(|| self.ended_with(BlockKind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)

@@ -1,8 +1,8 @@
 //! Verifies a recording: reads every block of every file and compares them.
 //!
-//! There are two results. *Wrong*: a part is damaged, missing, moved or duplicated. *Not ended*: a process
-//! writes the log, or a crash ended it, so that its last records may be missing without a trace. The strict
-//! check requires that nothing is wrong and the log has ended.
+//! There are two results. *Wrong*: a part is damaged, missing, moved or duplicated. *Not ended*: a process writes the
+//! log, or a crash interrupted it, so that its last records may be missing without a sign. The strict check requires
+//! that nothing is wrong and that the log has ended.
 //!
 //! No check detects that the whole directory was replaced by an older copy.
 
@@ -23,9 +23,9 @@ pub struct VerifyReport {
     pub name: String,
     /// Each file, oldest first.
     pub files: Vec<FileReport>,
-    /// Blocks in all files.
+    /// Number of blocks in all files.
     pub blocks: u64,
-    /// Records in all files.
+    /// Number of records in all files.
     pub records: u64,
     /// Bytes of all files.
     pub bytes: u64,
@@ -35,7 +35,7 @@ pub struct VerifyReport {
     pub last: Option<Position>,
     /// The position of the newest snapshot.
     pub snapshot: Option<Position>,
-    /// Lost records.
+    /// Ranges of lost records.
     pub holes: Vec<Hole>,
     /// Defects.
     pub wrong: Vec<JournalDefect>,
@@ -50,9 +50,9 @@ pub struct FileReport {
     pub file: PathBuf,
     /// Length in bytes.
     pub bytes: u64,
-    /// Valid blocks of records.
+    /// Number of valid blocks of records.
     pub blocks: u64,
-    /// Records in the valid blocks.
+    /// Number of records in the valid blocks.
     pub records: u64,
     /// The file's epoch, and the sequence of its first record.
     pub first: Position,

@@ -59,16 +59,16 @@ struct Current {
     synced: u64,
     blocks: u64,
     records: u64,
-    /// Whether the log was closed or cut at `end` and not begun since.
+    /// Whether the log was closed or cut at `end`, and not opened for writing since.
     at_rest: bool,
 }
 
-/// The last record of the log, and the conditions for the next one.
+/// The last record of the log, and the lowest epoch of the next one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tail {
     last: Option<Position>,
     last_time_ns: u64,
-    /// The lowest epoch that may be next.
+    /// The lowest epoch that the next record may have.
     epoch_least: u32,
 }
 
@@ -76,7 +76,7 @@ impl Journal {
     /// Opens or creates the log of a directory, repairs it after a crash, and reports its state.
     ///
     /// The directory holds only this log and is locked while the journal lives. Dropping a journal without
-    /// [`Journal::close`] leaves the log as a crash does.
+    /// [`Journal::close`] has the same effect as a crash of the process.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -86,7 +86,7 @@ impl Journal {
         recover::open(disk, dir, name, config.bounded())
     }
 
-    /// Creates a reader of this log for any thread, which sees synced records.
+    /// Creates a reader of this log, for any thread. The reader sees synced records only.
     pub fn reader(&self) -> Reader {
         Reader { shared: self.shared.clone() }
     }
@@ -184,14 +184,14 @@ impl Current {
         Ok(())
     }
 
-    /// Cuts the preallocated zeros.
+    /// Removes the preallocated zeros.
     fn cut_ahead(&mut self) -> Result<(), DiskError> {
         self.file.set_bytes(self.end).map_err(DiskError::of("cut", &self.log.path))?;
         self.prepared = self.end;
         Ok(())
     }
 
-    /// Cuts the preallocated zeros, except the room for marks.
+    /// Removes the preallocated zeros, except the room for marks.
     fn give_up_ahead(&mut self) -> Result<(), DiskError> {
         let keep = self.end + ahead::MARKS_BYTES;
         if self.prepared > keep {

@@ -1,7 +1,7 @@
 //! Binary encoding of raft's types, on disk and between nodes.
 //!
-//! Integers are little-endian. An optional value is a byte and then the value. Bytes and lists are a `u32` length and
-//! then their items.
+//! Integers are little-endian. An optional value is a byte, 1 if the value follows. Bytes and lists are a `u32` length
+//! and then their items.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub(crate) trait ValueCodec: Sized {
     fn write(&self, out: &mut Vec<u8>);
 }
 
-/// Decodes a value that fills all bytes.
+/// Decodes a value from bytes that contain nothing else.
 pub(crate) fn whole<T: ValueCodec>(mut bytes: Bytes, what: &'static str) -> Decoded<T> {
     let read = T::read(&mut bytes)?;
     if bytes.is_empty() { Ok(read) } else { Err(CodecError(what)) }

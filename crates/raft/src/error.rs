@@ -41,7 +41,7 @@ pub enum RaftGroupError {
     /// The group cannot execute the request at present.
     #[error("{0}")]
     Refused(String),
-    /// This node's part in the group has ended.
+    /// This node does not take part in the group, for the given reason.
     #[error("this node has stopped: {0}")]
     Stopped(String),
 }

@@ -1,4 +1,4 @@
-//! The records that this crate writes to journals.
+//! The records that Raft writes to its journals.
 
 use std::io;
 
@@ -38,7 +38,7 @@ pub(crate) fn append(
     count: u32,
     frames: &[&[u8]],
 ) -> Result<(), AppendError> {
-    // No record is looked up by time.
+    // The times are 0, because no record is looked up by time.
     journal.append(&AppendBatch { epoch, first_seq, count, first_time_ns: 0, last_time_ns: 0, frames })
 }
 

@@ -1,4 +1,4 @@
-//! One node's part in a raft group.
+//! One node's membership in a Raft group.
 
 mod batches;
 mod elections;
@@ -38,13 +38,13 @@ use running::{GroupTasks, GroupThread};
 
 type OurRaft = Raft<Types, Machines>;
 
-/// Interval of checks of the log's length.
+/// Interval at which the length of the log is checked.
 const LOOK: Duration = Duration::from_millis(200);
-/// Longest interval, on a disk with little room.
+/// Longest interval of these checks while the disk has little room.
 const LOOK_LOW_MAX: Duration = Duration::from_secs(5);
-/// A quarter of the log's maximum size stays in the log after a snapshot.
+/// After a snapshot, the log keeps its last entries: up to its maximum size divided by this number.
 const KEPT_SHARE: usize = 4;
-/// The log may grow to an eighth of the last snapshot if that is more than the log's usual maximum.
+/// The log may grow to the size of the last snapshot divided by this number, if that is more than its usual maximum.
 const SNAPSHOT_SHARE: u64 = 8;
 /// Pauses between requests to a node that does not respond.
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
@@ -93,7 +93,7 @@ pub struct Status {
     pub term: u64,
     /// The last entry of the node's log.
     pub last: Option<u64>,
-    /// The last entry applied to the node's machine.
+    /// The last entry applied to the node's state machine.
     pub applied: Option<u64>,
     /// The last entry in a snapshot.
     pub snapshot: Option<u64>,
@@ -106,13 +106,14 @@ pub struct Status {
     /// The error of the node's disk while it has too little room. Commands that make the state larger are
     /// then refused.
     pub lacks_room: Option<String>,
-    /// Why the node's part has ended.
+    /// The reason why the node does not take part in the group; `None` while it does.
     pub stopped: Option<String>,
 }
 
 impl<M: StateMachine> GroupHandle<M> {
-    /// Joins a group again, or waits to be added. `machine` must be in its initial state. The group runs on the
-    /// transport's runtime, which must not use the calling thread, or on a thread of its own.
+    /// Starts this node's membership: the node joins its group again, or waits until it is added to one. `machine` must
+    /// be in its initial state. The group runs on the transport's runtime, which must not use the calling thread, or on
+    /// a thread of its own.
     pub fn start(
         id: u64,
         disk: Arc<dyn Disk>,
@@ -216,7 +217,7 @@ impl UntypedGroup {
         })
     }
 
-    /// The error of the log's disk while all writes wait for room.
+    /// The error of the log's disk while no write succeeds for lack of room.
     pub fn waits_for_room(&self) -> Option<String> {
         (self.room.level() == SpaceLevel::Out).then(|| self.room.lacking().unwrap_or_default())
     }
@@ -244,8 +245,8 @@ impl UntypedGroup {
         answers.pop().ok_or(RaftGroupError::Unknown)
     }
 
-    /// Proposes commands, which are applied one after another without others between. Returns the response of this
-    /// node's machine to each. Refused commands are returned with the error.
+    /// Proposes commands, which are applied directly one after another. Returns this node's response to each. If
+    /// commands are refused, the error returns them.
     pub async fn propose_all(&self, commands: Commands) -> Result<Vec<Bytes>, (RaftGroupError, Commands)> {
         let (bytes, bytes_max) = (commands.longest(), self.limits.command_bytes_max);
         if bytes > bytes_max {
@@ -302,13 +303,14 @@ impl UntypedGroup {
         }
     }
 
-    /// Waits until this node's machine has applied every command answered before the call. Only on the leader.
+    /// Waits until this node has applied every command that was acknowledged before the call. Only the leader can do
+    /// this.
     pub async fn catch_up(&self) -> Result<(), RaftGroupError> {
         self.read_index().await.map(drop)
     }
 
-    /// The index of the last entry that [`UntypedGroup::catch_up`] would wait for. Another node that waits for it with
-    /// [`UntypedGroup::applied`] reads an equally fresh state.
+    /// The index of the last entry that [`UntypedGroup::catch_up`] would wait for. Another node that waits for this
+    /// index with [`UntypedGroup::applied`] then reads an equally recent state.
     pub async fn read_index(&self) -> Result<u64, RaftGroupError> {
         let (confirm, confirmed) = oneshot::channel();
         self.waiting.try_send(confirm).map_err(|refused| self.not_taken(&refused))?;
@@ -431,7 +433,8 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
         // crash, it would continue its term without the entry and assign its index again. The power-cut test
         // shows this.
         enable_leader_restore: Some(false),
-        // Entries differ in size. Bytes therefore decide about snapshots, and about the size of requests.
+        // Entries differ in size. The size in bytes therefore decides when to take a snapshot and how many entries a
+        // request has.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,
         max_payload_entries: 4_096,
@@ -441,9 +444,9 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
     config.validate().map_err(io::Error::other)
 }
 
-/// Takes a snapshot whenever the log has grown too long, and then removes the entries in it. The limit grows
-/// with the last snapshot. On a disk with little room, the group removes all entries in a snapshot, and takes
-/// a snapshot as soon as that frees any bytes.
+/// Takes a snapshot whenever the log has grown too long, and then removes the entries in it. The limit grows with the
+/// last snapshot. On a disk with little room, the group removes all entries that the snapshot contains, and takes a
+/// snapshot as soon as this frees any bytes.
 async fn shorten(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
     let kept_bytes = (bytes_max / KEPT_SHARE) as u64;
@@ -471,7 +474,7 @@ async fn shorten(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usi
         // Each attempt costs time. The pauses therefore grow while the disk has little room.
         pause = if is_low { (pause * 2).min(LOOK_LOW_MAX) } else { LOOK };
         machines.fill_reserve().await;
-        // A snapshot is made only once: without newly applied entries, another snapshot would be the same.
+        // Without newly applied entries, another snapshot would have the same content, and is not made.
         let is_long = log.bytes_after(snapshot) > if is_low { 0 } else { bytes_max };
         if is_long && applied > snapshot && asked_at != Some(applied) {
             asked_at = Some(applied);

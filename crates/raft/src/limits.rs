@@ -6,8 +6,8 @@ pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
 /// Limits of a Raft group, and the times that decide how soon a dead leader is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaftLimits {
-    /// Interval of the leader's heartbeats, and time for each response, ms. A leader without timely responses
-    /// takes no writes. The interval must therefore exceed a round trip between nodes. Within
+    /// Interval of the leader's heartbeats, and time limit for each response, ms. A leader that receives no timely
+    /// responses accepts no writes. The interval must therefore exceed a round trip between nodes. Within
     /// [`HEARTBEAT_MS`], and equal on every node.
     pub heartbeat_ms: u64,
     /// Maximum number of commands that may wait to be proposed.
@@ -18,13 +18,14 @@ pub struct RaftLimits {
     pub command_bytes_max: usize,
     /// Maximum number of entries in flight at once.
     pub in_flight_max: usize,
-    /// Longest wait for a response, ms. After that the outcome of commands is unknown, and reads are refused.
+    /// Longest wait for a response, ms. Then the outcome of commands is unknown, and reads are refused.
     pub answer_ms_max: u64,
-    /// Bytes of the log since the last snapshot at which a new snapshot is taken, or an eighth of the last snapshot
-    /// if that is more. A quarter of this limit stays in the log, for followers that lack little.
+    /// Bytes of the log since the last snapshot at which a new snapshot is taken, or an eighth of the last snapshot if
+    /// that is more. After the snapshot, a quarter of this limit stays in the log, for followers that lack only the
+    /// last entries.
     pub log_bytes_max: usize,
-    /// Bytes that the log and the snapshots each reserve on the disk, for commands that free room when the disk is
-    /// full; 0 for none.
+    /// Bytes that the log and the snapshots each reserve on the disk, 0 for none. When the disk is full, commands that
+    /// free room can use them.
     pub reserve_bytes: u64,
     /// Maximum size of entries in one request to another node, bytes; a single larger entry is allowed.
     pub append_bytes_max: usize,
@@ -62,8 +63,8 @@ impl Default for RaftLimits {
 }
 
 impl RaftLimits {
-    /// A follower that receives no heartbeat for [`election_ms_max`](RaftLimits::election_ms_max) waits for a random
-    /// time between this value and that one, ms. Then it starts an election.
+    /// A follower that receives no heartbeat for [`election_ms_max`](RaftLimits::election_ms_max) starts an election.
+    /// It first waits for a random time between this value and `election_ms_max`, ms.
     pub fn election_ms_min(&self) -> u64 {
         self.heartbeat_ms * 6 / 5
     }

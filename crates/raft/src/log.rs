@@ -4,9 +4,11 @@
 //! - The journal has the operations in the order in which they were done. A write counts once it is synced.
 //! - Entries that may still be read are in memory, and readable as soon as they are appended.
 //! - A journal with a hole is not opened: a node that has lost acknowledged entries must not vote.
-//! - On a full disk, writes wait for room, and [`DiskSpace`] reports it. A failed disk ends the log.
+//! - On a full disk, writes wait for room, and [`DiskSpace`] reports this. After an error of the disk, the log writes
+//!   nothing.
 //!
-//! Limits: entries are held from the last purge on, so [`log_bytes_max`](crate::RaftLimits::log_bytes_max) bounds the memory.
+//! Entries after the last purge are in memory, so that [`log_bytes_max`](crate::RaftLimits::log_bytes_max) bounds the
+//! memory.
 
 mod margin;
 mod operation;
@@ -22,9 +24,9 @@ pub(crate) use room::{DiskSpace, SpaceLevel};
 pub(crate) use store::RaftLog;
 pub use synced::is_begun;
 
-/// The journal's directory, in the group's.
+/// Name of the journal's directory, within the group's directory.
 const DIR: &str = "log";
 /// The journal's name, which each of its files contains.
 const NAME: &str = "raft";
-/// The file that is removed when the disk is full.
+/// Name of the reserve file, which is removed when the disk is full.
 const RESERVE: &str = "reserve";

@@ -25,13 +25,13 @@ pub trait StateMachine: Any + Send {
     /// share.
     fn apply(&mut self, index: u64, command: &[u8]) -> Bytes;
 
-    /// Ends an entry: callers and subscribers may be notified of all its commands.
+    /// Called after the last command of an entry: callers and subscribers may now be notified.
     fn end_entry(&mut self) {}
 
     /// The present state, in constant time.
     fn freeze(&self) -> Box<dyn Frozen>;
 
-    /// Whether a block of a snapshot comes from [`Frozen::write_past`].
+    /// Whether a snapshot may omit this block, because [`Frozen::write_past`] wrote it.
     fn may_leave_out(_block: &[u8]) -> bool
     where
         Self: Sized,
@@ -48,8 +48,8 @@ pub trait Frozen: Send {
     /// Writes the state in blocks until `take` returns an error.
     fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
 
-    /// Writes further blocks with history before the state. Snapshots omit them on a disk with little room;
-    /// backups always omit them.
+    /// Writes further blocks, which contain history from before the state. Snapshots omit them on a disk with little
+    /// room; backups always omit them.
     fn write_past(&self, _take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The machine as openraft's state machine.
+//! Implements openraft's state machine with this node's machine and snapshots.
 
 use std::io;
 use std::path::Path;
@@ -19,9 +19,10 @@ use crate::vocabulary::{
     Blocks, EntryResponses, LogId, Proposal, RaftSnapshot, SnapshotMeta, StoredMembership, Types,
 };
 
-/// Larger work costs more than moving it to another thread, and would delay heartbeats.
+/// Size of a command batch or snapshot, bytes, above which another thread handles it. On this thread it would delay
+/// heartbeats; below this size, changing the thread costs more.
 pub(crate) const LARGE_BYTES: usize = 128 << 10;
-/// First and longest pause before a snapshot without room is tried again.
+/// Pause before a snapshot for which there was no room is tried again: the first one, and the longest.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -30,11 +31,11 @@ const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Machines {
     running: Arc<Mutex<AppliedMachine>>,
-    /// [`StateMachine::grows`] and [`StateMachine::may_leave_out`].
+    /// The functions [`StateMachine::grows`] and [`StateMachine::may_leave_out`] of the machine.
     pub(crate) grows: fn(&[u8]) -> bool,
     may_leave_out: fn(&[u8]) -> bool,
     snapshots: Arc<Mutex<Snapshots>>,
-    /// The size of the last snapshot.
+    /// The size of the last snapshot, bytes.
     snapshot_bytes: Arc<AtomicU64>,
 }
 
@@ -137,7 +138,7 @@ impl Machines {
         let is_lacking = self.snapshots.try_lock().is_ok_and(|snapshots| snapshots.lacks_reserve());
         if is_lacking {
             let kept = self.clone();
-            // The next snapshot reports a failing disk.
+            // An error is ignored here; the next snapshot reports a failing disk.
             let _ = blocking(move || lock(&kept.snapshots).fill_reserve()).await;
         }
     }
@@ -177,7 +178,8 @@ impl AppliedMachine {
             }
             EntryPayload::Normal(proposed) => {
                 let (now_ms, commands) = proposal::split(&proposed.0);
-                // A new leader counts from the state it has applied, while entries with later times may be in flight.
+                // The clock of a new leader begins at the applied state, while entries with later times may still
+                // follow.
                 self.machine.advance(now_ms.max(self.machine.now_ms()));
                 let answers = commands.map(|command| self.machine.apply(log_id.index, command)).collect();
                 self.machine.end_entry();
@@ -218,7 +220,7 @@ impl RaftStateMachine<Types> for Machines {
         let (kept, of, snapshot) = (self.clone(), meta.clone(), Arc::new(snapshot));
         let blocks = Arc::clone(&snapshot);
         blocking(move || {
-            // A snapshot that the machine refuses is not kept.
+            // If the machine refuses the snapshot, the snapshot is not kept.
             let mut running = lock(&kept.running);
             running.machine.restore(&mut blocks.0.iter().cloned())?;
             (running.applied, running.membership) = (of.last_log_id, of.last_membership);

@@ -12,9 +12,9 @@ use crate::vocabulary::{LogEntry, RaftSnapshot, SnapshotMeta, Types, Vote};
 /// The version, the first byte of every message.
 pub(crate) const VERSION: u8 = 1;
 
-/// Smaller parts are copied instead of becoming a piece.
+/// Parts smaller than this are copied into a shared piece.
 const PIECE_BYTES_MIN: usize = 8 << 10;
-/// Upper bound of an entry without its commands, and of a message without its entries, bytes.
+/// Upper bound of the size of an entry without its commands, and of a message without its entries, bytes.
 const ENTRY_BYTES: usize = 128;
 
 /// A request to another node.
@@ -24,9 +24,9 @@ pub(crate) enum RaftRequest {
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
     TransferLeader(TransferLeaderRequest<Types>),
-    /// Begins a snapshot. The response is the number of blocks that the receiver has.
+    /// Begins a snapshot. The response is the number of the snapshot's blocks that the receiver already has.
     Begin(Vote, SnapshotId, SnapshotMeta),
-    /// A block with its number. The response is as for `Begin`.
+    /// Sends a block with its number. The response is the same as for `Begin`.
     Block(Vote, SnapshotId, u64, Bytes),
     /// Ends the snapshot.
     End(Vote, SnapshotId),
@@ -138,7 +138,7 @@ impl RaftRequest {
     }
 }
 
-/// Consecutive pieces of a message.
+/// Collects a message as consecutive pieces.
 struct Pieces {
     written: Vec<Bytes>,
     /// Small parts, joined.

@@ -3,9 +3,9 @@
 //! Requests with entries follow one another without waiting for responses. A slow disk delays only later requests of
 //! the same lane. Heartbeats and votes have their own lane ([`RequestLane`]).
 //!
-//! Large requests have another lane than small ones, which the transport may serve on another thread. Copying
-//! and encrypting megabytes then delays no heartbeat. The lane changes only when all sent requests have
-//! responses, so that no request overtakes another.
+//! Large requests use another lane than small ones. The transport may serve this lane on another thread. Copying and
+//! encrypting megabytes then delays no heartbeat. The lane for entries changes only when all sent requests have
+//! received their responses, so that no request overtakes another.
 
 use std::future::Future;
 use std::io;
@@ -44,7 +44,8 @@ pub struct RaftMember {
 /// A future that completes with the response to a request between nodes.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
-/// The queue of a request between nodes. Requests of one lane arrive in order and wait for no other lane.
+/// The queue of a request between nodes. Requests of one lane arrive in order; they do not wait for requests of other
+/// lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestLane {
     /// Short requests that are useless when late: heartbeats, votes.
@@ -62,7 +63,8 @@ impl RequestLane {
     pub const ALL: [RequestLane; 4] =
         [RequestLane::Urgent, RequestLane::Log, RequestLane::Bulk, RequestLane::Forward];
 
-    /// Whether its messages may be large. A transport serves these lanes outside its [`runtime`](Transport::runtime).
+    /// Whether the lane's messages may be large. A transport serves such lanes outside its
+    /// [`runtime`](Transport::runtime).
     pub fn may_be_large(self) -> bool {
         matches!(self, RequestLane::Bulk | RequestLane::Forward)
     }
@@ -74,8 +76,8 @@ impl RequestLane {
 /// A response may be awaited on any thread, without a runtime. A missing response is an error after a bounded time.
 /// The error kind [`NotConnected`](io::ErrorKind::NotConnected) means that the request was not sent.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a request. Its place in the lane is fixed when this returns. Dropping the future ignores the response.
-    /// The request consists of consecutive pieces, so that large parts need not be copied.
+    /// Sends a request. Its order within the lane is fixed when this call returns. If the future is dropped, the
+    /// response is ignored. The request consists of consecutive pieces, so that large parts need not be copied.
     fn ask(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture;
 
     /// The runtime of the connections for short messages, if it has one thread and timers. The group then runs on it,
@@ -141,7 +143,7 @@ fn unreachable(error: &io::Error) -> RPCError<Types> {
 }
 
 impl MemberClient {
-    /// Sends a request at once, and waits for the response when awaited.
+    /// Sends a request at once; awaiting the result waits for the response.
     fn ask<A: ValueCodec>(
         &self,
         lane: RequestLane,
@@ -200,7 +202,7 @@ impl MemberClient {
         let within = Duration::from_millis(self.limits.block_ms_max);
         let offer = SnapshotId::of(&snapshot);
         let begin = RaftRequest::Begin(vote, offer, snapshot.meta);
-        // Blocks of an earlier attempt are kept.
+        // The receiver still has the blocks of an earlier attempt, which are not sent again.
         let mut next: u64 = self.ask(self.lane, &begin, within).await?;
         while let Some(block) = snapshot.snapshot.0.get(next as usize) {
             let had: u64 =
@@ -217,7 +219,7 @@ struct Sending<'a, S> {
     peer: &'a MemberClient,
     within: Duration,
     input: S,
-    /// The next request, if it waits for a change of lanes.
+    /// The next request, if its lane differs from the lane of the requests in flight.
     next: Option<AppendEntriesRequest<Types>>,
     /// Whether the input has ended.
     is_over: bool,
@@ -275,7 +277,7 @@ impl RaftNetworkV2<Types> for MemberClient {
     where
         S: Stream<Item = AppendEntriesRequest<Types>> + Send + Unpin + 'static,
     {
-        // openraft limits every request to the time of a heartbeat, but a disk may take longer.
+        // openraft limits every request to the interval of a heartbeat, but a disk may take longer.
         let within = match self.lane {
             RequestLane::Urgent => option.hard_ttl(),
             RequestLane::Log | RequestLane::Bulk | RequestLane::Forward => {
@@ -333,7 +335,7 @@ impl RaftNetworkV2<Types> for MemberClient {
         transfer: TransferLeaderRequest<Types>,
         option: RPCOption,
     ) -> PeerResult<TransferLeaderResponse<Types>> {
-        // The elected leader shows whether the transfer succeeded.
+        // The response is ignored: the next election shows whether the transfer succeeded.
         self.call::<Vote>(RaftRequest::TransferLeader(transfer), &option).await.map(|_| Ok(()))
     }
 }

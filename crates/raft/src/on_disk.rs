@@ -16,7 +16,8 @@ use crate::snapshots::SnapshotRecord;
 use crate::vocabulary::Membership;
 
 /// Returns the voters and learners of the newest membership in a group's directory. The membership need not be
-/// committed. Without one, the list is empty. The function only reads. Another process may therefore use the directory.
+/// committed. Without a membership, both lists are empty. The function only reads, so that another process may use the
+/// directory.
 pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<RaftMember>> {
     let mut newest: Option<(u64, Membership)> = None;
     let mut note = |index: u64, membership: Membership| {
@@ -54,7 +55,7 @@ fn each_record(
         return Ok(());
     }
     let reader = match Reader::open(Arc::clone(disk), dir) {
-        // The directory exists, but nothing was written yet.
+        // The directory exists, but contains no log yet.
         Err(dunlin_journal::OpenError::NoLog(_)) => return Ok(()),
         opened => opened.map_err(io::Error::other)?,
     };

@@ -1,9 +1,9 @@
 //! Snapshots on disk: a journal with a begin record, blocks and an end record for each. A snapshot without an end is
 //! ignored.
 //!
-//! Each snapshot begins an epoch, and thus a file, so that older files can be removed. A snapshot is written
-//! only if the disk has room for all of it. If necessary, this module releases the [`DiskReserve`], and fills
-//! it again when older snapshots are removed.
+//! Each snapshot begins an epoch, and thus a file, so that older files can be removed. A snapshot is written only if
+//! the disk has room for the whole snapshot. If necessary, the [`DiskReserve`] is released, and filled again after
+//! older snapshots are removed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ use crate::error::damaged;
 use crate::frames::{self, EncodedRecords, payloads};
 use crate::vocabulary::{Blocks, LogId, SnapshotMeta};
 
-/// The journal's name, part of each of its files.
+/// The name of the journal, which each of its files contains.
 const NAME: &str = "raft snapshots";
 /// Blocks are written in batches of this size, bytes.
 const BATCH_BYTES: usize = 1 << 20;
-/// The reserve's file.
+/// Name of the file with the reserve.
 const RESERVE: &str = "reserve";
 /// Upper bound of the bytes that the frame of a block adds to the block.
 const BLOCK_BYTES_EXTRA: u64 = 64;
-/// Upper bound of the bytes of header and marks in the first file.
+/// Upper bound of the size of the first file's header and marks, bytes.
 const FIRST_FILE_BYTES_EXTRA: u64 = 8 << 10;
-/// Upper bound of the bytes of header, marks and preallocation in each further file.
+/// Upper bound of the size of each further file's header, marks and preallocation, bytes.
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
 
 impl ValueCodec for SnapshotMeta {
@@ -44,7 +44,7 @@ impl ValueCodec for SnapshotMeta {
 pub(crate) enum SnapshotRecord {
     Begin(SnapshotMeta),
     Block(Bytes),
-    /// The number of blocks.
+    /// The end of a snapshot, with the number of its blocks.
     End(u64),
 }
 
@@ -122,7 +122,7 @@ impl Snapshots {
         Ok(last)
     }
 
-    /// Calls `take` with the records from `from` on, and `None` for a hole, until it returns `false`.
+    /// Passes the records from `from` on to `take`, and `None` for a hole, until `take` returns `false`.
     fn scan(
         &self,
         from: Position,
@@ -216,7 +216,7 @@ impl Snapshots {
         let begin = Position::new(self.epoch, self.next_seq);
         match self.write(meta, blocks) {
             Ok(()) => {}
-            // Another program has taken the room. The next snapshot removes the written part.
+            // Another program has used the room in the meantime. The next snapshot removes the part that was written.
             Err(AppendError::Full { .. }) => return Ok(false),
             Err(error) => return Err(io::Error::other(error)),
         }

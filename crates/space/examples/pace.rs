@@ -1,5 +1,5 @@
-//! Measures a region's ticks alone, in one process on one core, with the workloads of suite `space` of
-//! `dunlin bench`.
+//! Measures only the ticks of a region, in one process on one core, with the workloads of suite `space` of `dunlin
+//! bench`.
 //!
 //! `cargo run --release -p dunlin-space --example pace [move|flock|plane|near]...`
 
@@ -83,7 +83,7 @@ fn moving(each: u64) {
             out.messages.clear();
         }
     }
-    // The first half of the ticks sorts the rows.
+    // The rows are being sorted during the first half of the ticks, which is not measured.
     let mut times_ns = times_ns.split_off(TICKS / 2);
     times_ns.sort_unstable();
     let at = |share: f64| times_ns[(times_ns.len() as f64 * share) as usize] as f64 / 1e6;

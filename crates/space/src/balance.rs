@@ -3,11 +3,14 @@
 //! Invariants:
 //! - No new cut begins before the last one is done, because entities in handover would count for the wrong
 //!   region.
-//! - Regions with about the same load stay as they are, and so do small differences in number.
+//! - The curve is not cut again while all regions have about the same load, or their loads differ by only a few
+//!   entities.
 //!
 //! ```text
-//!  weight:     version u8, region u32, of the partition u64, amount f64, strayed f64, quantiles: u32 count, u64 each
-//!  partition:  version u8, its version u64, cuts: u32 count, (u64, u32) each
+//!  load report:  version u8, region u32, version of the partition u64, amount f64, strayed f64,
+//!                quantiles: u32 count, u64 each
+//!  partition:    version of the encoding u8, version of the partition u64,
+//!                cuts: u32 count, then for each cut: first key u64, region u32
 //! ```
 
 use std::collections::BTreeMap;
@@ -21,11 +24,11 @@ use crate::partition::{Partition, PartitionError, RegionLoad};
 pub struct BalancePolicy {
     /// Highest load of a region, as a multiple of the mean.
     pub tolerance: f64,
-    /// A region may exceed the mean by this much in any case.
+    /// A region's load may exceed the mean by this amount without a new cut.
     pub spare: f64,
     /// Ticks between two checks of the loads.
     pub every_ticks: u64,
-    /// How long a region's report is valid, ns.
+    /// How long a region's report is used, ns.
     pub fresh_ns: u64,
 }
 
@@ -35,7 +38,7 @@ impl Default for BalancePolicy {
     }
 }
 
-/// No new cut while more than this part of all entities is outside its region.
+/// No new cut begins while more than this fraction of all entities is outside its region.
 const STRAYED_MAX: f64 = 0.02;
 
 /// The load of a region, and the version of the partition that the region uses.
@@ -45,7 +48,7 @@ pub struct LoadReport {
     pub load: RegionLoad,
     /// Version of the partition that the region uses.
     pub version: u64,
-    /// The load outside the stretch: entities whose handover is pending.
+    /// The load outside the region's own stretch: entities whose handover is pending.
     pub strayed: f64,
 }
 
@@ -85,7 +88,7 @@ impl LoadReports {
         self.0.insert(weight.load.region, (now_ns, weight));
     }
 
-    /// Returns the new partition; `None` where the loads are even enough, or a report is missing or too old.
+    /// Returns the new partition; `None` if the loads are even enough, or if a report is missing or too old.
     pub fn next(&self, partition: &Partition, balance: &BalancePolicy, now_ns: u64) -> Option<Partition> {
         let known = |(_, region): &(u64, RegionId)| {
             let (heard_ns, weight) = self.0.get(region)?;

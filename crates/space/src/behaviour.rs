@@ -4,8 +4,8 @@
 //! The result does not depend on the order or the region in which entities are moved. Random numbers come
 //! from [`TickContext::chance`], which depends on the seed, the tick and the id only.
 //!
-//! For the same bytes on any number of regions, a behaviour uses only operations that are exact on every
-//! machine: sums, products, quotients and square roots, but not sines.
+//! The results must be the same bytes on any number of regions. A behaviour therefore uses only operations that give
+//! equal results on every machine: sums, products, quotients and square roots, but not sines.
 
 mod flock;
 mod lanes;
@@ -26,18 +26,18 @@ pub use walk::Walk;
 
 /// Code that decides how entities move.
 pub trait Behaviour<const D: usize> {
-    /// How far an entity sees others; 0 if the behaviour looks at none. The value must not change.
+    /// How far an entity sees others; 0 if the behaviour does not use other entities. The value must not change.
     fn sight(&self) -> f32 {
         0.0
     }
 
-    /// Returns the entity's position and velocity after this tick. A panic or a value that is not finite
-    /// freezes the entity, and is reported.
+    /// Returns the entity's position and velocity after this tick. After a panic or a value that is not finite, the
+    /// entity is frozen, and a report is made.
     fn step(&self, own: &OwnEntity<D>, around: &impl NearbyEntities<D>, moment: &TickContext<D>)
     -> Motion<D>;
 
-    /// Moves [`LANES`] entities at once, with results equal to [`Behaviour::step`] to the bit. The default returns
-    /// `None`; `step` is then called for each entity.
+    /// Moves [`LANES`] entities at once. The results must equal those of [`Behaviour::step`] in every bit. By default
+    /// returns `None`; `step` is then called for each entity.
     #[inline(always)]
     fn step_lanes(
         &self,

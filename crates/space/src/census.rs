@@ -27,9 +27,9 @@ struct Whereabouts {
 /// The number of a region's entities: those that it moves, and those that are being handed over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Headcount {
-    /// Entities that the region moves.
+    /// Number of entities that the region moves.
     pub here: usize,
-    /// Entities that stand still during a handover.
+    /// Number of entities that are being handed over and do not move.
     pub on_the_way: usize,
 }
 

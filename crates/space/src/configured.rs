@@ -1,8 +1,8 @@
 //! Region state as a topic's reducer, built from the topic's configuration.
 //!
 //! ```text
-//!  kind "region", options: region, min, max (coordinates with commas between; as many as the world has dimensions),
-//!                          components ("name:f32" or "name:BYTES", with commas between; none without)
+//!  kind "region", options: region, min, max (coordinates separated by commas, one for each dimension),
+//!                          components ("name:f32" or "name:BYTES", separated by commas; without this option, there are none)
 //! ```
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Space-filling curves through all cells of a world, at every level of refinement.
 //!
-//! A key is a string of digits, the coarsest first. Cells whose keys begin with the same digits form one cell
-//! of that level, and are adjacent on the curve. Keys compare in the curve's order.
+//! A key is a string of digits, the digit of the coarsest level first. All smallest cells whose keys begin with the
+//! same digits form one larger cell, and are adjacent on the curve. Keys compare in the curve's order.
 
 mod cell;
 mod morton;
@@ -22,13 +22,13 @@ pub trait Curve<const D: usize>: Copy + Default + Debug + Send + Sync + 'static 
     /// Position of a cell on the curve.
     type Key: Copy + Ord + Default + Debug + Send + Sync + 'static;
 
-    /// Digits of a key.
+    /// Number of digits of a key.
     const DIGITS: u32;
 
     /// Key of the smallest cell that holds a point of the grid.
     fn key(place: GridPoint<D>) -> Self::Key;
 
-    /// Digit of a key, counted from the coarsest; below 8.
+    /// Digit `index` of a key, where 0 is the coarsest; below 8.
     fn digit(key: Self::Key, index: u32) -> usize;
 
     /// Sorts pairs by key; the sort is stable. `scratch` is memory that may be reused.

@@ -4,9 +4,9 @@
 //! ```text
 //!  [{"timestamp": ms, "icao24": "4b1803", "latitude": °, "longitude": °, "altitude": feet, …}, …]
 //! ```
-//! Positions are projected on a plane that touches the globe in the middle of the recording: kilometres east,
-//! north and up. At 200 km from there, distances are off by less than 0.3 %. Entries without a position, and
-//! second entries of one moment, are skipped and counted.
+//! Positions are projected on a plane that touches the globe in the middle of the recording: kilometres east, north and
+//! up. At 200 km from there, the error of distances is less than 0.3 %. Entries without a position, and further entries
+//! of an aircraft with the same time, are skipped and counted.
 
 use std::collections::BTreeMap;
 
@@ -33,9 +33,9 @@ pub struct Flights {
     pub world: WorldBox<3>,
     /// Length of the recording, seconds.
     pub seconds: f64,
-    /// Entries that were used.
+    /// Number of entries that were used.
     pub fixes: usize,
-    /// Entries that were skipped.
+    /// Number of entries that were skipped.
     pub left_out: usize,
 }
 
@@ -93,7 +93,7 @@ impl Flights {
         let world = world(&flights)?;
         let (mut tracks, mut names) = (BTreeMap::new(), Vec::new());
         for (id, (name, fixes)) in (first..).zip(flights) {
-            // Fixes are in order and finite, and every aircraft has one.
+            // The positions are in order and finite, and every aircraft has at least one.
             if let Ok(track) = Track::new(fixes) {
                 tracks.insert(EntityId(id), track);
                 names.push(name);

@@ -1,13 +1,13 @@
 //! Ghosts: read-only copies of neighbours' entities near the border.
 //!
-//! At every n-th tick a region sends each neighbour all entities within the strip along their border. An
-//! entity that is missing from a batch is gone. Between batches, and when one is lost, ghosts move straight
-//! on. A ghost whose velocity changes by at most `a` a second is then off by at most `a · t² / 2` after `t`
-//! seconds, plus rounding. After [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks, a ghost is invisible.
+//! At every n-th tick a region sends each neighbour all entities within the strip along their border. An entity that is
+//! missing from a batch has left the strip. Between batches, and after the loss of a batch, ghosts move straight on. If
+//! an entity's velocity changes by at most `a` a second, the error of its ghost's position is at most `a · t² / 2`
+//! after `t` seconds, plus rounding. After [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks, a ghost is
+//! invisible.
 //!
-//! Invariants: of each neighbour the batch with the highest (epoch, number) counts. A batch of an older epoch
-//! than the neighbour's known one never counts. An entity that is both a ghost and the region's own is the
-//! region's own.
+//! Invariants: for each neighbour, the batch with the highest epoch and number is used. A batch of an older epoch than
+//! the neighbour's known epoch is ignored. If the region itself has an entity with a ghost's id, the ghost is ignored.
 
 mod batch;
 mod strip;
@@ -66,8 +66,8 @@ impl<const D: usize> Ghosts<D> {
         Ok(batch)
     }
 
-    /// Stores a batch that arrived after `tick`, the region's own tick. Returns whether the batch is newer than the
-    /// stored one and from the present owner.
+    /// Stores a batch that arrived after `tick`, the region's own tick. Returns whether the batch is from the present
+    /// owner and newer than the stored batch.
     pub(crate) fn take(&mut self, mut batch: GhostBatch<D>, epoch_known: u64, tick: u64) -> bool {
         let newer = self.neighbours.get(&batch.from).is_none_or(|held| batch.stamp() > held.batch.stamp());
         if !newer || batch.epoch < epoch_known {
@@ -99,7 +99,7 @@ impl<const D: usize> Ghosts<D> {
     }
 
     /// Visits all ghosts, extrapolated to a tick of this region. Skips neighbours that have sent no batch for more than
-    /// `ticks_max` ticks. For an entity in two neighbours' batches the newer batch counts.
+    /// `ticks_max` ticks. If an entity is in the batches of two neighbours, the newer batch counts.
     pub fn each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
         let fresh = |heard: &&NeighbourBatch<D>| heard.tick + ticks_max >= tick;
         let mut batches: Vec<&NeighbourBatch<D>> = self.neighbours.values().filter(fresh).collect();

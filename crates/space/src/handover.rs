@@ -1,24 +1,24 @@
 //! Hands entities from one region's owner to another's. No entity is ever moved by two regions, lost or
 //! duplicated.
 //!
-//! A [`Handover`] is one region's side of all its handovers, as source and as target. It receives events (an
-//! offer, a message, the standby's progress, the time) and returns [`HandoverEffect`]s, which the caller carries out
+//! A [`Handover`] is one region's side of all its handovers, as source and as target. It receives events (an offer, a
+//! message, an acknowledgement of the standby, the time) and returns [`HandoverEffect`]s, which the caller carries out
 //! in order before the next event. Entities that go to the same region at the same time form one transfer.
 //!
 //! ```text
 //!            source                                                 target
-//!   offer ─► PREPARING  ────────── Prepare (whole states) ────────► STAGED   ids reserved, nobody moves them
-//!            stand still           ◄───────── Prepared ───────────  once its standby has them
-//!            own standby knows? ─► COMMITTING ─── Commit ─────────► TAKEN    they move again, here
-//!            gone from here        ◄────────── Taken ─────────────  once its standby knows
-//!            CLOSED     until own standby knows; then the target may forget, by `settled` in any message
+//!   offer ─► PREPARING  ────────── Prepare (whole states) ────────► STAGED   ids are reserved; the entities do not move
+//!            stand still           ◄───────── Prepared ───────────  sent once its standby has them
+//!            own standby knows? ─► COMMITTING ─── Commit ─────────► TAKEN    the entities move again, here
+//!            gone from here        ◄────────── Taken ─────────────  sent once its standby knows
+//!            CLOSED     until own standby knows; then `settled` in any message lets the target forget the transfer
 //!
-//!   PREPARING ── deadline, or the target's epoch changed ─► aborted: they go on here, Abort ─► DROPPED
-//!   took over from a standby that knew of an offer ─► ASKING ── AskTarget ─► Taken: gone  |  NotTaken: they go on here
-//!   STAGED for long, or the source's epoch changed ── AskSource ─► Commit | Abort | nothing, while it is not decided
+//!   PREPARING ── deadline, or the target's epoch changed ─► aborted: the entities stay here, Abort ─► DROPPED
+//!   took over from a standby that knew of an offer ─► ASKING ── AskTarget ─► Taken: gone  |  NotTaken: they stay here
+//!   STAGED for long, or the source's epoch changed ── AskSource ─► Commit | Abort | no response before the decision
 //! ```
 //! Invariants:
-//! - The source decides, once. Before it commits, the target, the target's standby and the source's standby
+//! - The source decides, once. Before the source commits, the target, the target's standby and the source's standby
 //!   know of the transfer.
 //! - A target takes only committed transfers. After a target has sent `NotTaken` to a new source, it never
 //!   takes that transfer: a late Commit belongs to an older epoch.
@@ -28,9 +28,9 @@
 //! - A repeated message is recognised by its [`TransferId`]; messages of older epochs are dropped.
 //! - Without a response within [`HandoverTiming::prepare_ns`] the source resumes its entities at once.
 //!
-//! Between sending and receiving Commit no region moves the entities. This lasts as long as the network is
-//! cut. Only a third party could avoid it, and a request to a third party for every entity would cost more
-//! than the pause.
+//! Between the sending and the receiving of `Commit`, no region moves the entities. If the network is cut, this lasts
+//! until it is repaired. Only a third party could decide earlier, and a request to a third party for every entity would
+//! cost more than the pause.
 //!
 //! Without a standby ([`StandbyMode::None`]) the entities of a killed process are lost. The source learns this
 //! from `Unknown`, and [`HandoverEffect::Lost`] names the entities.
@@ -61,7 +61,7 @@ pub struct HandoverTiming {
     pub prepare_ns: u64,
     /// After this time without a response a message is sent again.
     pub resend_ns: u64,
-    /// After this time a target asks the source about a staged transfer.
+    /// After this time, a target asks the source for its decision about a staged transfer.
     pub ask_ns: u64,
 }
 
@@ -119,7 +119,7 @@ pub enum HandoverEffect {
     Depart(Vec<EntityId>),
     /// Insert these entities.
     Admit(Vec<Parcel>),
-    /// A region lost its state, with entities that it had taken from here.
+    /// A region lost its state, which included entities that it had taken from here.
     Lost {
         /// The region.
         to: RegionId,
@@ -130,7 +130,7 @@ pub enum HandoverEffect {
 
 /// Decides which entities a region can take from another region.
 pub trait AdmissionCheck {
-    /// Returns the reason why this entity cannot be taken in addition to `others` reserved ones; `None` if it
+    /// Returns the reason why this entity cannot be taken while `others` entities are already reserved; `None` if it
     /// can.
     fn refusal(&self, parcel: &Parcel, others: usize) -> Option<EntityRefusal>;
 }
@@ -158,7 +158,7 @@ pub enum OfferError {
     },
 }
 
-/// The state machine with which one region gives entities to and takes them from other regions.
+/// The state machine of one region for handing entities to other regions and taking entities from them.
 #[derive(Debug, Clone)]
 pub struct Handover {
     region: RegionId,
@@ -169,14 +169,15 @@ pub struct Handover {
     peers: BTreeMap<RegionId, Peer>,
     /// Staged entities with their source and transfer.
     staged: HashMap<EntityId, (RegionId, TransferId)>,
-    /// Number of entries written, and of those that the standby knows.
+    /// Number of entries written, and number of these that the standby knows.
     written: u64,
     known: u64,
-    /// Steps that wait until the standby knows an entry, in the order of entries.
+    /// Steps that wait until the standby knows an entry, in the order of the entries: number of the entry, peer,
+    /// transfer, and direction.
     waiting: VecDeque<(u64, RegionId, TransferId, Direction)>,
     /// Latest time seen; it never goes back, even if the caller's clock does.
     now: u64,
-    /// First epoch after the region's state was lost.
+    /// The first epoch after the region's earlier state was lost.
     blank_since: u64,
     counts: Counts,
 }
@@ -184,17 +185,17 @@ pub struct Handover {
 /// Counters of one region's handovers: entities handed over, taken and refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Entities handed over by this side.
+    /// Number of entities handed over by this side.
     pub departed: u64,
-    /// Entities taken by this side.
+    /// Number of entities taken by this side.
     pub admitted: u64,
-    /// Transfers that this side aborted.
+    /// Number of transfers that this side aborted.
     pub aborted: u64,
-    /// Entities that other regions refused.
+    /// Number of entities that other regions refused.
     pub refused: u64,
-    /// Messages of replaced owners.
+    /// Number of messages that were ignored because they came from replaced owners.
     pub fenced: u64,
-    /// Messages that were repeated or late.
+    /// Number of messages that were ignored because they were repeated or late.
     pub repeated: u64,
 }
 
@@ -231,7 +232,7 @@ struct Peer {
     next: u64,
     outbound: BTreeMap<TransferId, OutboundTransfer>,
     inbound: BTreeMap<TransferId, Inbound>,
-    /// All transfers of the peer before this one have ended.
+    /// All transfers from the peer before this one have ended.
     passed: TransferId,
     /// Value of `settled` that was last sent to the peer.
     told: TransferId,
@@ -315,7 +316,8 @@ impl Handover {
         StagedIds(&self.staged)
     }
 
-    /// Entities whose owner is undecided here: committed to others without confirmation, or staged here.
+    /// Entities whose owner is undecided here: entities that are committed to another region without confirmation, and
+    /// entities staged here.
     pub fn in_doubt(&self) -> Vec<EntityId> {
         let committed =
             self.peers.values().flat_map(|peer| peer.outbound.values().flat_map(OutboundTransfer::committed));
@@ -409,8 +411,8 @@ impl Handover {
         }
     }
 
-    /// Becomes the owner, in a higher epoch, with these owners of other regions. `blank` means that earlier
-    /// state is lost.
+    /// Takes the region over in a higher epoch, with the given epochs of other regions' owners. `blank` means that the
+    /// earlier state is lost.
     pub fn take_over(
         &mut self,
         epoch: u64,
@@ -449,7 +451,7 @@ impl Handover {
         (copy, self.written)
     }
 
-    /// Advances the time, never back.
+    /// Advances the time; an earlier time is ignored.
     fn see(&mut self, now: u64) {
         self.now = self.now.max(now);
     }

@@ -1,8 +1,8 @@
 //! Spatial indexes behind one trait.
 //!
-//! Every index is exact: it returns the same items as [`LinearScan`], which checks every item. Items are numbered
-//! by their position in the columns that [`SpatialIndex::rebuild`] received. Indexes are rebuilt, not updated: where
-//! all points move, a rebuild is less work than single updates (`docs/space.md` has the measurements).
+//! Every index is exact: it returns the same items as [`LinearScan`], which checks every item. Items are numbered by
+//! their position in the columns that [`SpatialIndex::rebuild`] received. Indexes are rebuilt, not updated: if all
+//! points move, a rebuild takes less time than single updates (`docs/space.md` has measurements).
 
 mod grid;
 mod near;
@@ -24,8 +24,8 @@ pub type Columns<'a, const D: usize> = [&'a [f32]; D];
 
 /// An index that finds items by their position.
 pub trait SpatialIndex<const D: usize> {
-    /// Replaces all items. Points should be finite and inside the world; others cost speed, but never
-    /// exactness. A point with a NaN coordinate is in no shape and near nothing.
+    /// Replaces all items. Points should be finite and inside the world. Other points make queries slower, but results
+    /// stay exact. No query returns a point with a NaN coordinate.
     fn rebuild(&mut self, points: Columns<'_, D>);
 
     /// Number of items.
@@ -43,8 +43,8 @@ pub trait SpatialIndex<const D: usize> {
     /// lower number first.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>);
 
-    /// Fills `found` with the `count` nearest other items of every item, or with all others if there are
-    /// fewer.
+    /// Fills `found` with the `count` nearest other items of every item. If there are fewer other items, fills it with
+    /// all of them.
     fn nearest_of_each(&self, count: usize, found: &mut Vec<NearItem>);
 
     /// Fills `found` with the items that a beam hits, by distance along the beam, then by number.

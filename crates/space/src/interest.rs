@@ -11,9 +11,9 @@
 //! Every viewer first receives [`ViewerEvent::Begin`], even if no entity is in sight. The viewer then
 //! discards all entities of this region.
 //!
-//! A viewer may watch around an entity of a neighbour. Each region sends its own entities; together they are
-//! the ones within sight. `Enter` contains the whole entity. At most [`RegionLimits::viewers_max`](crate::RegionLimits)
-//! viewers exist.
+//! The entity at a viewer's center may belong to a neighbouring region. Each region sends its own entities; together
+//! they are all entities within sight. `Enter` contains the whole entity. At most
+//! [`RegionLimits::viewers_max`](crate::RegionLimits) viewers exist.
 
 mod answer;
 mod ask;
@@ -35,12 +35,12 @@ pub use viewer::{SurroundingsWatch, ViewerEvent, ViewerEventError, ViewerId, Vis
 
 use viewer::{KnownEntity, ViewerState};
 
-/// The viewers of a region, and the entities that each of them sees.
+/// The viewers of a region, and the entities that each viewer sees.
 #[derive(Debug)]
 pub struct Interests<const D: usize> {
     viewers_max: u32,
     viewers: BTreeMap<ViewerId, ViewerState>,
-    /// Whether there are viewers without a first update.
+    /// Whether some viewers have not received their first update.
     fresh: bool,
     grid: Grid<D>,
     found: Vec<u32>,
@@ -86,8 +86,8 @@ impl<const D: usize> Interests<D> {
         }
     }
 
-    /// Adds a viewer, or replaces its watch. A replaced viewer starts from the beginning, unless the watch is
-    /// the same.
+    /// Adds a viewer, or replaces its watch. After a replacement with a different watch, the viewer starts from the
+    /// beginning.
     pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
         let radius = watch.radius;
         if !(radius.is_finite() && radius > 0.0) {
@@ -104,7 +104,7 @@ impl<const D: usize> Interests<D> {
         Ok(())
     }
 
-    /// Whether there are viewers without a first update.
+    /// Whether some viewers have not received their first update.
     pub(crate) fn has_fresh(&self) -> bool {
         self.fresh
     }
@@ -129,7 +129,7 @@ impl<const D: usize> Interests<D> {
         self.viewers.is_empty()
     }
 
-    /// Passes each viewer's changes after a tick to `tell`, as encoded [`ViewerEvent`]s. Skips viewers without
+    /// After a tick, calls `tell` with the changes of each viewer, as encoded [`ViewerEvent`]s. Skips viewers without
     /// changes.
     pub fn tell(&mut self, store: &EntityStore<D>, tick: u64, tell: impl FnMut(ViewerId, &[u8])) {
         self.send_updates_with_neighbours(store, &HashMap::new(), tick, tell);
@@ -172,7 +172,7 @@ impl<const D: usize> Interests<D> {
         if !std::mem::replace(&mut viewer.begun, true) {
             ViewerEvent::begin(bytes);
         }
-        // Without a center here or nearby, the viewer sees nothing.
+        // If the center is neither here nor among the ghosts, the viewer sees nothing.
         let own = store.row(watch.center).map(|row| store.position(row));
         let center = own.or_else(|| beside.get(&watch.center).copied());
         self.found.clear();
@@ -203,7 +203,8 @@ impl<const D: usize> Interests<D> {
         }
     }
 
-    /// Spends the viewer's remaining bytes on the entities that waited longest and are nearest.
+    /// Uses the viewer's remaining bytes for updates: first of the entities that waited longest, and among these of the
+    /// nearest.
     fn update(
         &mut self,
         viewer: &mut ViewerState,

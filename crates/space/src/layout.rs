@@ -12,7 +12,7 @@ pub const VERSION: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceDecodeError {
-    /// The bytes end too early, or announce more than there is.
+    /// The bytes end too early, or a length is greater than the remaining bytes.
     #[error("the bytes end too early")]
     Short,
     /// Bytes follow after the end.
@@ -53,7 +53,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Reads the version and returns the bytes behind it.
+    /// Reads the version and returns the bytes after it.
     pub(crate) fn versioned(bytes: &'a [u8]) -> Result<Fields<'a>, SpaceDecodeError> {
         let mut fields = Fields { rest: bytes };
         match fields.u8()? {
@@ -139,7 +139,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends bytes behind their length.
+/// Appends the length of some bytes, and the bytes.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_u32(out, bytes.len() as u32);
     out.extend_from_slice(bytes);

@@ -1,10 +1,10 @@
 //! Entities that move in two or three dimensions, split over regions with one owner each.
 //!
-//! A [`WorldBox`] is a box of space. A [`Curve`] orders its cells so that near cells are mostly near in the
-//! order, and a [`Partition`] gives each [`Region`] a stretch of it. A region moves its entities tick by tick
-//! with a [`Behaviour`], sees its neighbours' entities as [`Ghosts`], and hands entities over with a
-//! [`Handover`]. [`RegionReducer`] is the state of a region's topic, and [`Interests`] decides what viewers
-//! receive. [`Octree`], [`Tetree`], [`Grid`] and [`LinearScan`] find entities by position.
+//! A [`WorldBox`] is a box of space. A [`Curve`] orders its cells so that neighbouring cells are mostly close together
+//! on the curve. A [`Partition`] assigns a stretch of the curve to each [`Region`]. A region moves its entities tick by
+//! tick with a [`Behaviour`], sees its neighbours' entities as [`Ghosts`], and hands entities over with a [`Handover`].
+//! [`RegionReducer`] is the state of a region's topic, and [`Interests`] decides what viewers receive. [`Octree`],
+//! [`Tetree`], [`Grid`] and [`LinearScan`] find entities by position.
 //!
 //! ```
 //! use dunlin_space::behaviour::Walk;
@@ -19,7 +19,7 @@
 //! ```
 //! This crate has no sockets, disks, threads or clock.
 
-// Loops over axes index several columns and points at once.
+// Loops over axes often index several columns and points at once.
 #![allow(clippy::needless_range_loop)]
 
 mod entity;

@@ -2,7 +2,8 @@
 
 use crate::handover::HandoverLimits;
 
-/// Limits of one region: entities, ghosts and viewers. At a limit, it refuses further items and loses none.
+/// Limits of one region: entities, ghosts and viewers. At a limit, the region refuses or drops further items, and keeps
+/// those it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionLimits {
     /// Maximum number of entities.
@@ -13,7 +14,7 @@ pub struct RegionLimits {
     pub viewers_max: u32,
     /// Maximum number of reports kept until they are taken. Further reports are dropped and counted.
     pub reports_max: u32,
-    /// Handovers.
+    /// Limits of handovers.
     pub handover: HandoverLimits,
 }
 

@@ -38,7 +38,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
             let mut region = Region::new(setup, behaviour.clone(), partition.clone(), authority);
             let mut out = Outputs::default();
             for peer in ids.iter().filter(|peer| *peer != id) {
-                // Cannot fail, because the lease has just begun.
+                // Cannot fail, because the lease has just been granted.
                 let _ = region.meet(*peer, 1, 0, &mut out);
             }
             (*id, (region, out))

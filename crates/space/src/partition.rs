@@ -23,7 +23,7 @@ pub struct RegionLoad {
     pub region: RegionId,
     /// The load in any unit that all regions share: nanoseconds a tick, or entities.
     pub amount: f64,
-    /// Keys in ascending order that divide the stretch into parts of equal load.
+    /// Keys in ascending order that divide the region's stretch into parts of equal load.
     pub quantiles: Vec<u64>,
 }
 
@@ -139,9 +139,9 @@ impl Partition {
         Ok(self.next(cuts))
     }
 
-    /// Cuts the curve again for equal loads, if the highest load exceeds `tolerance` times the mean. `None` if the
-    /// loads are balanced, or if one cell has so much load that no cut helps. After the cut, the same loads count as
-    /// balanced.
+    /// Cuts the curve again for equal loads, if the highest load exceeds `tolerance` times the mean. Returns `None` if
+    /// the loads are balanced, or if one cell has so much load that no cut helps. With the same loads, the new
+    /// partition is balanced.
     pub fn rebalance(&self, loads: &[RegionLoad], tolerance: f64) -> Option<Partition> {
         let total: f64 = loads.iter().map(|load| load.amount).sum();
         let mean = total / self.cuts.len() as f64;
@@ -153,7 +153,7 @@ impl Partition {
         let mut cuts = vec![(0, self.cuts[0].1)];
         let (mut sum, mut wanted) = (0.0, mean);
         for (first, last, amount) in pieces {
-            // One piece may hold several cuts.
+            // One piece may contain several cuts.
             while cuts.len() < self.cuts.len() && sum + amount >= wanted && amount > 0.0 {
                 let part = (wanted - sum) / amount;
                 let at = first + ((last - first) as f64 * part) as u64;
@@ -166,7 +166,7 @@ impl Partition {
         (fits && cuts != self.cuts).then(|| self.next(cuts))
     }
 
-    /// The load along the curve: stretches with an amount each, taken as even within a stretch.
+    /// The load along the curve, as pieces with an amount each. Within a piece, the load is taken as even.
     fn pieces(&self, loads: &[RegionLoad]) -> Vec<(u64, u64, f64)> {
         let mut pieces = Vec::new();
         for (at, (first, region)) in self.cuts.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Region state as the reducer of its topic: the owner writes the records, and the standby holds the state.
 //!
-//! A snapshot contains everything. Almost every entity moves in each tick, so that the changes since a record
-//! would not be shorter. A subscriber that falls behind receives a snapshot instead.
+//! A snapshot contains everything. Almost every entity moves in each tick, so that the changes since an earlier record
+//! would not be shorter than a snapshot. A subscriber that falls behind receives a snapshot instead.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::region::{RecordError, RegionState};
 use crate::store::{EntityStore, Schema};
 use crate::world::WorldBox;
 
-/// The reducer of a region's topic. Freezing its state is free; the next record then copies the state once.
+/// The reducer of a region's topic. Freezing the state takes no time; the next record then copies the state once.
 #[derive(Debug)]
 pub struct RegionReducer<const D: usize> {
     schema: Schema,
@@ -46,7 +46,7 @@ impl<const D: usize> RegionReducer<D> {
         &self.state
     }
 
-    /// Shares the state; the next record then changes a copy.
+    /// Shares the state without a copy; the next record then changes a copy.
     pub fn share(&self) -> Arc<RegionState<D>> {
         Arc::clone(&self.state)
     }

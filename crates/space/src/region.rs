@@ -2,14 +2,13 @@
 //! [`Outputs`].
 //!
 //! Invariants:
-//! - Every behaviour reads the world as it was after the last tick, both in this region and in its neighbours. With
-//!   ghosts of every tick, the same inputs give the same bytes on any number of regions.
+//! - Every behaviour reads the world as it was after the last tick, both in this region and in its neighbours. If
+//!   ghosts are sent at every tick, the same inputs give the same bytes on any number of regions.
 //! - Messages are handled between ticks. An entity in handover stands still.
 //! - The record contains all changes in order. A [`RegionState`] that follows the records equals this region,
 //!   row by row.
 //! - Without a valid lease, the region moves no entity and sends no message.
-//! - A behaviour that panics, or returns a position that is not finite, freezes that entity; other entities
-//!   continue.
+//! - If a behaviour panics or returns a position that is not finite, its entity is frozen; other entities continue.
 
 mod asking;
 mod crossing;
@@ -58,7 +57,7 @@ pub struct RegionAuthority {
 pub struct Takeover<'a> {
     /// The new lease.
     pub authority: RegionAuthority,
-    /// Owners' epochs of all other regions, as of the start of the lease or later.
+    /// The epochs of all other regions' owners, read when the lease started or later.
     pub peers: &'a [(RegionId, u64)],
     /// The current time.
     pub now_ns: u64,
@@ -76,14 +75,14 @@ pub enum StepError {
         /// Time of the attempt, ns.
         now_ns: u64,
     },
-    /// The standby does not know the tick before the last.
+    /// The standby does not know the tick before the last one, so that the next tick has to wait.
     #[error(
         "the standby has received tick {known}: tick {next} waits until the standby is at most one tick behind"
     )]
     StandbyBehind {
         /// Last tick that the standby knows.
         known: u64,
-        /// The waiting tick.
+        /// The tick that has to wait.
         next: u64,
     },
     /// The message cannot be decoded.
@@ -115,7 +114,7 @@ pub struct Region<const D: usize, B> {
     /// Whether a standby or subscriber receives the records.
     told: bool,
     effects: Vec<HandoverEffect>,
-    /// Rows that the last tick changed.
+    /// Rows that the last tick changed, for the record.
     noted: TickChanges,
     /// Number of ghost batches sent.
     ghosts_sent: u64,
@@ -189,7 +188,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         region
     }
 
-    /// Copies the state for a new standby, with the number of handover entries in it.
+    /// Copies the state for a new standby. Also returns the number of handover entries in the state.
     pub fn standby_starts(&mut self) -> (RegionState<D>, u64) {
         self.state.standby_starts()
     }
@@ -231,7 +230,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Sets the lease after it was granted, renewed or lost.
     pub fn set_authority(&mut self, authority: Option<RegionAuthority>) {
-        // A lease of another epoch belongs to another owner, which starts from a copied state.
+        // A lease of another epoch belongs to another owner. That owner starts from a copy of the state.
         let own = self.state.handover().epoch();
         self.authority = authority.filter(|given| given.epoch == own);
     }
@@ -246,8 +245,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Sets whether a standby or subscriber receives the records; `true` at first. While `false`, records may
-    /// be skipped, and a later receiver must begin with a [copy](Region::standby_starts).
+    /// Sets whether a standby or subscriber receives the records; `true` at first. While `false`, records may be
+    /// skipped, and a new standby or subscriber must begin with a [copy](Region::standby_starts).
     pub fn set_has_subscriber(&mut self, told: bool) {
         self.told = told;
     }
@@ -329,7 +328,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    /// Records that the standby applied handover entries and ticks up to these.
+    /// Records that the standby has applied `entries` handover entries, and ticks up to `tick`.
     pub fn standby_acknowledged(&mut self, entries: u64, tick: u64, now_ns: u64, out: &mut Outputs) {
         self.standby_tick = self.standby_tick.max(tick.min(self.state.tick()));
         self.state.handover_mut().standby_acknowledged(entries, now_ns, &mut self.effects);

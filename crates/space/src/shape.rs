@@ -14,7 +14,7 @@ pub trait Shape<const D: usize> {
     /// Whether the shape may contain a point of a box.
     fn meets(&self, bounds: &Aabb<D>) -> bool;
 
-    /// A box around the shape, where one is easy to compute.
+    /// A box around the shape; `None` if no box is easy to compute.
     fn bounds(&self) -> Option<Aabb<D>> {
         None
     }
@@ -30,7 +30,7 @@ pub struct Aabb<const D: usize> {
 }
 
 impl<const D: usize> Aabb<D> {
-    /// The empty box.
+    /// A box without points.
     pub const EMPTY: Aabb<D> = Aabb { min: [f32::INFINITY; D], max: [f32::NEG_INFINITY; D] };
 
     /// The smallest box around both boxes.
@@ -42,7 +42,7 @@ impl<const D: usize> Aabb<D> {
         }
     }
 
-    /// Squared distance to a point; 0 inside. With rounding, no point of the box has a smaller one.
+    /// Squared distance to a point; 0 inside. Even with rounding, no point of the box has a smaller distance.
     #[inline(always)]
     pub fn distance_sq(&self, at: &Point<D>) -> f32 {
         (0..D).fold(0.0, |sum, axis| {

@@ -1,7 +1,7 @@
 //! Entities as columns: one for the ids, one for each coordinate, one for each component.
 //!
 //! Invariants:
-//! - All columns have one length; an id is in one row only.
+//! - All columns have the same length; an id is in one row only.
 //! - The same operations in the same order give the same rows everywhere, so that records may refer to rows.
 //! - Positions and velocities are finite. The store refuses other values, and does not change.
 //!
@@ -44,7 +44,7 @@ pub struct EntityStore<const D: usize> {
     generations: Vec<u32>,
     kinds: Vec<u32>,
     flags: Vec<u8>,
-    /// First tick at which each entity may be handed over again.
+    /// For each entity, the first tick at which it may be handed over again.
     rests_until: Vec<u32>,
     position: [Vec<f32>; D],
     velocity: [Vec<f32>; D],
@@ -52,7 +52,7 @@ pub struct EntityStore<const D: usize> {
     rows: HashTable<u32>,
 }
 
-/// All rows of a store for a tick. Rows with a flag stand still.
+/// The columns of all rows during a tick. Rows with a flag do not move.
 #[derive(Debug)]
 pub(crate) struct StoreRows<'a, const D: usize> {
     pub(crate) ids: &'a [EntityId],
@@ -319,7 +319,7 @@ impl<const D: usize> EntityStore<D> {
         }
     }
 
-    /// Columns that a tick reads and writes.
+    /// The columns that a tick reads and writes.
     #[inline(always)]
     pub(crate) fn rows_mut(&mut self) -> StoreRows<'_, D> {
         let len = self.ids.len();

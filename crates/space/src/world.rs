@@ -1,6 +1,6 @@
 //! A box of space in which entities move, and the grid under the curves.
 //!
-//! Invariant: the grid coordinate is monotonic in the coordinate, with any rounding. The grid points from a
+//! Invariant: a greater coordinate never has a lower grid coordinate, however it is rounded. The grid points from a
 //! box's lower corner to its upper corner therefore cover the box.
 //!
 //! Coordinates are `f32` with 24 bits of precision, as many as the grid has. In a world of 1,000 km a
@@ -18,7 +18,7 @@ pub type GridPoint<const D: usize> = [u32; D];
 /// Bits of a grid coordinate.
 pub const GRID_BITS: u32 = 24;
 
-/// Levels of refinement: the upper bits of a grid coordinate that select the smallest cell.
+/// Levels of refinement of the curves: the number of upper bits of a grid coordinate that select the smallest cell.
 pub const CELL_BITS: u32 = 21;
 
 /// The box of space in which a world's entities move.

@@ -1,6 +1,6 @@
 //! Measures the cost of a dispatch and the memory of a queued task: `cargo run --release -p dunlin-tasks
-//! --example dispatch TENANTS QUEUED [SETS] [label]`. Tasks need SETS different labels of workers in turn
-//! (default none), and workers have all of them. Run one case for each process, since freed memory would
+//! --example dispatch TENANTS QUEUED [SETS] [label]`. SETS is the number of different labels that tasks need in turn
+//! (default: none); all workers have all of these labels. Run one case in each process, because freed memory would
 //! count for the next case.
 //!
 //! A dispatch gives a waiting task to a worker, completes it, and submits another one in its place, so that
@@ -115,7 +115,7 @@ fn apply(state: &mut SchedulerState, effects: &mut TaskEffects, command: &TaskCo
 }
 
 fn cpu_ns() -> u64 {
-    // Processor time by the kernel's scheduler.
+    // The processor time that the kernel's scheduler reports.
     let text = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }

@@ -1,18 +1,18 @@
 //! Tasks ahead: tasks that a worker holds before it has a free slot for them.
 //!
-//! A worker that receives its next task only after it has reported the last one waits in between for a round trip and a
-//! write to disk. With a task ahead, the worker continues at once. But such a task waits for this worker even if
-//! another worker becomes free sooner. A worker therefore receives a task ahead only if that costs nothing. This is so
-//! if more tasks are ready than workers could start, because each would wait longer than one task takes.
+//! A worker that receives its next task only after it has reported the last one is idle for a round trip and a write to
+//! disk. With a task ahead, the worker continues at once. But such a task waits for this worker even if another worker
+//! becomes free sooner. A worker therefore receives a task ahead only if the task does not wait longer. This is the
+//! case if more tasks are ready than all workers could start at once.
 //!
-//! If fewer tasks are ready, only a worker that is about to finish receives one. The worker predicted to finish
-//! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, for workers
-//! whose last tasks took as long as predicted. The scheduler does not wait for a worker that is late by more
-//! than a report's travel time.
+//! If fewer tasks are ready, only a worker that is about to finish receives one. The worker that is predicted to finish
+//! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, and only workers whose
+//! last tasks took as long as predicted are predicted. If a worker is late by more than the time that a report takes to
+//! arrive, the scheduler does not wait for it.
 //!
 //! Invariants:
-//! - A task given ahead is held like any other, under a token, and takes no credit; credit of later reports
-//!   pays for it first.
+//! - A task given ahead is held under a token like any other task, but takes no credit at first. Credit of the worker's
+//!   later reports is used for such tasks first.
 //! - Idle workers come first. A worker receives tasks ahead when it reports, or when it is about to finish
 //!   and no worker is idle.
 
@@ -23,23 +23,24 @@ use crate::layout::layout;
 use crate::reply::CommandReply;
 use crate::state::SchedulerState;
 
-/// Time before the predicted end at which a worker may receive its next task. An order takes about this time to arrive,
+/// How long before the predicted end a worker may receive its next task, ms. An order takes about this time to arrive,
 /// with a write to disk, on busy machines.
 const SOON_MS: u64 = 4;
-/// Time after the predicted end during which a report may still be in flight.
+/// How long after the predicted end a report may still be on its way, ms.
 const LATE_MS: u64 = 8;
-/// A worker's end is predicted only if its tasks were off by at most this fraction of the prediction.
+/// A worker's end is predicted only if the error of recent predictions was at most this fraction (1 ÷ `STEADY_SHARE`)
+/// of the predicted time.
 const STEADY_SHARE: u32 = 8;
-/// Most workers that are checked for one that can take a task.
+/// Maximum number of workers that are checked in a search for one that can take a task.
 const LOOKED_AT_MAX: usize = 32;
 
 layout! {
     /// How many tasks a worker may hold in advance, beyond its slots, and how many it holds now.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TasksAhead {
-        /// Most tasks ahead.
+        /// Maximum number of tasks ahead.
         pub most: u32,
-        /// Tasks ahead at present.
+        /// Number of tasks ahead at present.
         pub given: u32,
         /// Predicted end of the running task; 0 if there is none.
         pub ends_ms: u64,
@@ -53,7 +54,8 @@ impl TasksAhead {
         self.most > 0 || self.given > 0
     }
 
-    /// Position among the workers that may receive a task shortly before they finish.
+    /// The worker's key in the order of workers that may receive a task shortly before they finish; `None` for other
+    /// workers.
     pub(crate) fn place(&self) -> Option<u64> {
         (self.ends_ms > 0 && self.given < self.most).then_some(self.ends_ms)
     }
@@ -103,7 +105,7 @@ impl SchedulerState {
         })
     }
 
-    /// Gives workers that are about to finish tasks that no other worker can start.
+    /// Gives tasks that no other worker can start to workers that are about to finish.
     pub(crate) fn serve_soon(&mut self, effects: &mut TaskEffects) {
         for pool in 0..self.pools.len() {
             while self.has_standing(pool)
@@ -119,7 +121,8 @@ impl SchedulerState {
             && pool.classes.iter().any(|class| self.foremost(&pool.serves, *class).is_some())
     }
 
-    /// The worker of a pool that is predicted to finish next, soon, and may receive a task before.
+    /// The worker of a pool that is predicted to finish next and soon, so that it may receive a task before it
+    /// finishes.
     fn worker_ending_soon(&self, pool: usize) -> Option<u32> {
         let pool = &self.pools[pool];
         let (from_ms, to_ms) = (self.now_ms.saturating_sub(LATE_MS), self.now_ms.saturating_add(SOON_MS));
@@ -127,7 +130,7 @@ impl SchedulerState {
         soon.map(|(_, worker)| *worker).find(|worker| self.is_predictable(*worker))
     }
 
-    /// Whether a worker runs a single task and takes no more, and its recent predictions were accurate.
+    /// Whether a worker runs a single task, holds no further one, and had accurate predictions recently.
     fn is_predictable(&self, worker_at: u32) -> bool {
         let (worker, ahead) =
             (&self.workers[worker_at], self.ahead.get(&worker_at).copied().unwrap_or_default());
@@ -142,7 +145,7 @@ impl SchedulerState {
         self.set_ahead(worker, TasksAhead { given: ahead.given + 1, ..ahead });
     }
 
-    /// Pays for tasks ahead with this credit; returns the rest.
+    /// Uses this credit for tasks ahead; returns the rest.
     pub(crate) fn pay(&mut self, worker: u32, credit: u32) -> u32 {
         let Some(&ahead) = self.ahead.get(&worker) else { return credit };
         let paid = ahead.given.min(credit);

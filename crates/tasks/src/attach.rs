@@ -20,13 +20,13 @@ layout! {
         pub worker: u64,
         /// The epoch of the cluster's tasks in which the id was assigned.
         pub life: u32,
-        /// Tasks that the worker runs at once, including those that it holds.
+        /// Number of tasks that the worker runs at once, including those that it holds.
         pub slots: u32,
-        /// Tasks that the worker may hold ahead.
+        /// Maximum number of tasks that the worker may hold beyond its slots.
         pub ahead: u32,
-        /// Tasks and tokens that the worker holds, or has reported without a reply.
+        /// Tasks and tokens that the worker holds, or has reported without receiving a reply.
         pub has: Vec<(u64, u64)>,
-        /// Description, for a worker whose id is not known. Its credit is ignored; `slots` counts.
+        /// Description of the worker, used if its id is not known. Its credit is ignored; `slots` is used instead.
         pub new: NewWorker<'a>,
     }
 }
@@ -37,7 +37,7 @@ layout! {
     pub struct AttachResponse {
         /// Id of the worker. A new id means that the old one was unknown, and its tasks went to others.
         pub worker: u64,
-        /// The epoch of the cluster's tasks. A node without a disk starts a new one each time, with new ids.
+        /// The epoch of the cluster's tasks. On a node without a disk, each start begins a new epoch with new ids.
         pub life: u32,
         /// Tasks and tokens that the worker has but may no longer report.
         pub lost: Vec<(u64, u64)>,
@@ -51,7 +51,7 @@ pub struct HeldTasks {
     pub starts: Vec<TaskStart>,
     /// Orders to stop some of these tasks.
     pub stops: Vec<WorkerOrder>,
-    /// Further tasks that the worker would take.
+    /// Number of further tasks that the worker would take.
     pub credit: u32,
     /// Whether the worker takes no new tasks.
     pub is_draining: bool,

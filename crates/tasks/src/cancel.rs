@@ -21,8 +21,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Cancels tasks and everything that waits for them. Works with ids, because the state may forget a
-    /// cancelled task in between.
+    /// Cancels tasks, and all tasks that wait for them. Works with ids, because the state may forget a cancelled task
+    /// in the meantime.
     fn cancel_all(&mut self, mut left: Vec<u64>, effects: &mut TaskEffects) {
         while let Some(id) = left.pop() {
             let Some(at) = self.tasks.find(id) else { continue };

@@ -18,7 +18,7 @@ use crate::state::SchedulerState;
 /// Maximum number of lanes of all tenants.
 const LANES_MAX: usize = 262_144;
 
-/// Queue, kind and needed labels of a task, which determine its class.
+/// Queue, kind and needed labels of a task. They determine the task's class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClassKey<'a> {
     queue: &'a [u8],
@@ -33,7 +33,7 @@ impl<'a> ClassKey<'a> {
 }
 
 impl SchedulerState {
-    /// Checks that there is room for new queues, kinds and policies.
+    /// Checks that there is room for the new queues, kinds and policies of a command.
     pub(crate) fn check_places<'n>(
         &self,
         tenant: u32,
@@ -162,8 +162,8 @@ impl SchedulerState {
         self.lane_tasks.push_back(0);
     }
 
-    /// An unused lane to replace, if the number of lanes is at the limit. If the tenant is at its own limit, the
-    /// lane is one of the tenant's.
+    /// An unused lane to replace, if the number of lanes is at the limit. If the tenant is at its own limit, the lane
+    /// must be one of the tenant's.
     fn place_for_lane(&self, tenant: u32) -> Option<u32> {
         let own = &self.tenants[tenant as usize].lanes;
         if own.len() >= self.limits.lanes_max as usize {
@@ -209,8 +209,8 @@ impl SchedulerState {
         self.classes.push_back(class);
     }
 
-    /// An unused class to replace, if the number of classes is at the limit. Its lanes then belong to the new
-    /// class.
+    /// An unused class to replace, if the number of classes is at the limit. The lanes of the old class then belong to
+    /// the new one.
     fn place_for_class(&self, has_needs: bool) -> Option<u32> {
         let is_full = self.classes.len() >= self.limits.classes_max as usize;
         let is_full_of_needs = has_needs && self.demands >= SchedulerLimits::DEMANDS_MAX;

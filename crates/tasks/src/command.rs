@@ -19,8 +19,8 @@ choice! {
         Submit { /// Tenant of the tasks.
             tenant: &'a [u8], /// The tasks.
             tasks: Vec<NewTask<'a>> } = 2,
-        /// Cancels a task and those that wait for it. A running task is over when its worker confirms, or its
-        /// time is up.
+        /// Cancels a task and all tasks that wait for it. A running task has ended when its worker confirms this, or
+        /// when its timeout is over.
         Cancel { /// Id of the task.
             task: u64 } = 3,
         /// Restarts a dead letter with all its retries.
@@ -41,7 +41,7 @@ choice! {
         Pull { /// Id of the worker.
             worker: u64, /// Number of tasks.
             credit: u32 } = 8,
-        /// Signs of life of workers.
+        /// Renews the leases of workers.
         Beat { /// Ids of the workers.
             workers: Vec<u64> } = 9,
         /// A worker completed a task.
@@ -85,7 +85,7 @@ choice! {
         /// These tasks' payloads were published.
         Published { /// Ids of the tasks.
             tasks: Vec<u64> } = 18,
-        /// Sets the wall-clock time.
+        /// Sets the time of day.
         Clock { /// Milliseconds since 1970.
             unix_ms: u64 } = 19,
         /// Sets the limits; existing tasks, workers and tenants stay.
@@ -94,8 +94,8 @@ choice! {
         /// Creates a tenant with weight 1 and without limits, unless it exists.
         Found { /// Name of the tenant.
             tenant: &'a [u8] } = 21,
-        /// Sets how many tasks a worker runs at once, including those it holds, regardless of its earlier
-        /// credit.
+        /// Sets how many tasks a worker runs at the same time, including tasks that it holds already. Earlier credit is
+        /// replaced.
         Slots { /// Id of the worker.
             worker: u64, /// Number of slots.
             slots: u32, /// Tasks that it may hold ahead.
@@ -109,12 +109,12 @@ choice! {
         RedriveSafe { /// Name of the tenant.
             tenant: &'a [u8], /// Most tasks; 0 for the limit.
             count: u32 } = 24,
-        /// Makes a task that is not allowed to publish its payload a dead letter.
+        /// Makes a task a dead letter, because it is not allowed to publish its payload.
         Unpublished { /// Id of the task.
             task: u64, /// The error.
             error: &'a [u8] } = 25,
-        /// Begins a later epoch of events after a restore, and skips fencing tokens that workers may have from the
-        /// time after the backup. Sets the clock, too.
+        /// Begins a later epoch of events after a restore, and sets the clock. Skips fencing tokens that workers may
+        /// have received after the backup.
         BeginRestored { /// Milliseconds since 1970.
             unix_ms: u64 } = 26,
     }
@@ -128,9 +128,9 @@ layout! {
         pub name: &'a [u8],
         /// Weight against other tenants; at least 1.
         pub weight: u32,
-        /// Most waiting tasks; 0 for no limit.
+        /// Maximum number of waiting tasks; 0 for no limit.
         pub queued_max: u64,
-        /// Retries for each hundred first starts, beyond a few; 0 for no limit.
+        /// Number of retries allowed for each hundred first starts, in addition to a few; 0 for no limit.
         pub retry_percent: u32,
         /// Quota for the number of tasks that run at the same time.
         pub concurrency: Quota,
@@ -173,12 +173,12 @@ layout! {
 }
 
 impl<'a> KeyLimit<'a> {
-    /// Limits how many run at once.
+    /// Limits how many tasks run at the same time.
     pub fn running(key: &'a [u8], running_max: u32) -> KeyLimit<'a> {
         KeyLimit { key, running_max, rate: None }
     }
 
-    /// Limits how often they start.
+    /// Limits how often tasks start.
     pub fn starting(key: &'a [u8], rate: Rate) -> KeyLimit<'a> {
         KeyLimit { key, running_max: u32::MAX, rate: Some(rate) }
     }
@@ -204,8 +204,8 @@ layout! {
         pub timeout_ms: u32,
         /// Retry policy; `None` for three retries.
         pub retry: Option<RetryPolicy>,
-        /// A second task with the same key counts as the first one. If it has another queue, kind, payload or
-        /// subject, it is refused. Empty for no key.
+        /// A second task with the same key is not added: the first one counts. If the second task has another queue,
+        /// kind, payload or subject, it is refused. Empty for no key.
         pub idempotency_key: &'a [u8],
         /// Tasks that must be done before.
         pub after: Vec<TaskDependency>,
@@ -215,7 +215,7 @@ layout! {
         pub cpu_milli: u32,
         /// Memory bytes that the task needs.
         pub memory_bytes: u64,
-        /// Where a task of kind `publish` publishes: a [`Destination`](crate::Destination).
+        /// The destination of a task of kind `publish`: an encoded [`Destination`](crate::Destination).
         pub subject: &'a [u8],
     } later {
         /// Labels that a worker must have, all of them.
@@ -270,7 +270,7 @@ layout! {
         pub memory_bytes: u64,
         /// Time without a renewal after which the worker counts as dead, ms.
         pub ttl_ms: u64,
-        /// Tasks that the worker takes at once.
+        /// Number of tasks that the worker takes at once.
         pub credit: u32,
     } later {
         /// Labels that tasks may need.
@@ -281,7 +281,8 @@ layout! {
 }
 
 choice! {
-    /// Commands with fields that were added later. Their number is that of the basic command plus 128.
+    /// Commands with fields that later versions added. The number of such a command is that of the command without
+    /// these fields, plus 128.
     #[derive(Debug)]
     pub enum ExtendedCommand<'a> {
         Submit { tenant: &'a [u8], tasks: Vec<WithLaterFields<NewTask<'a>>> } = 130,
@@ -347,7 +348,7 @@ layout! {
         pub cpu_us: u64,
         /// Peak memory, bytes.
         pub memory_bytes: u64,
-        /// Further tasks that the worker takes.
+        /// Number of further tasks that the worker takes.
         pub credit: u32,
     }
 }
@@ -382,7 +383,7 @@ impl<'a> TaskCommand<'a> {
         }
     }
 
-    /// Workers that send the command, or that it concerns.
+    /// The workers that send the command, or to which it applies.
     pub fn workers(&self) -> &[u64] {
         match self {
             TaskCommand::Beat { workers } => workers,

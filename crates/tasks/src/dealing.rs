@@ -1,15 +1,15 @@
 //! Allocates workers' slots to the shards of a cluster's tasks, so that every tenant gets its share of all
 //! slots, regardless of its shard.
 //!
-//! Each shard shares its part of the slots fairly among its tenants (`give`). This is fair across shards if the
-//! slots of each shard are its tenants' share of the total. The share follows from weights, and is at most the
-//! number that the tenants can use ([`due`]). Slots are whole. Remainders therefore go to each shard in turn
-//! ([`SlotApportioner`]), and each shard gets its share of the time even of one slot. [`place`] then selects
-//! the workers whose slots move.
+//! Each shard shares its part of the slots fairly among its tenants (`give`). This is fair across shards if each shard
+//! has as many slots as its tenants' share of all slots. The share follows from the tenants' weights, and is at most
+//! the number of slots that they can use ([`due`]). A slot cannot be divided. Remaining slots therefore go to each
+//! shard in turn ([`SlotApportioner`]), so that even a single slot is shared over time. [`place`] then selects the
+//! workers whose slots move.
 //!
-//! Each node allocates the slots of its attached workers, with its knowledge of all shards. Workers that
-//! serve the same tasks are allocated together. A worker that states its processors or memory is allocated to a
-//! single shard: two shards cannot both count on the same memory.
+//! Each node knows all shards, and allocates the slots of its attached workers. Workers that serve the same tasks are
+//! allocated together. A worker that states its processors or memory is allocated to a single shard: two shards cannot
+//! both count on the same memory.
 //!
 //! Invariants:
 //! - Slots move only if a shard could use more than it has; unallocated slots are allocated at once.
@@ -24,9 +24,10 @@ use crate::quota::Quota;
 use crate::slots::{SlotApportioner, TenantDemand, WorkerSlots, due, place};
 use crate::state::SchedulerState;
 
-/// Time between allocations, by the caller's clock.
+/// Time between two allocations, ms, by the caller's clock.
 const EVERY_MS: u64 = 50;
-/// Time between allocations of workers of a single shard, which first finish all their tasks.
+/// Time between two allocations of workers that each serve a single shard, ms. Such a worker first finishes all its
+/// tasks.
 const EVERY_WHOLE_MS: u64 = 1_000;
 
 /// Demand and slots of one shard.
@@ -34,7 +35,7 @@ const EVERY_WHOLE_MS: u64 = 1_000;
 struct ShardDemand {
     /// Demand of each tenant that has tasks or reserved capacity.
     wants: Vec<TenantDemand>,
-    /// Slots that the shard has of these workers, on all nodes.
+    /// Number of slots that the shard has of these workers, on all nodes.
     slots: u64,
 }
 
@@ -57,7 +58,7 @@ pub struct DemandSnapshot {
 #[derive(Debug, Clone, Copy)]
 struct WorkerShare {
     pool: u32,
-    /// Whether the worker states its processors or memory.
+    /// Whether the worker states its processors or memory, and therefore serves a single shard.
     is_whole: bool,
     allotted: u32,
     held: u32,
@@ -83,7 +84,7 @@ struct DealtWorker {
     pending: Option<u32>,
 }
 
-/// Last allocation among workers that serve the same tasks.
+/// The last allocation to shards, for all workers that serve the same tasks.
 #[derive(Debug, Clone, Default)]
 struct LastAllocation {
     dealer: SlotApportioner,
@@ -113,16 +114,16 @@ impl SlotAllocator {
     }
 
     /// Computes the changes for each shard, in the order of shards. Pass the changed shards to
-    /// [`SlotAllocator::settle`]. The time is the caller's, ms.
+    /// [`SlotAllocator::settle`]. `now_ms` is the caller's time.
     pub fn deal(&mut self, now_ms: u64, shards: &[DemandSnapshot]) -> Vec<SlotChanges> {
         let mut slots = vec![SlotChanges::new(); shards.len()];
         let Some(home) = shards.first() else { return slots };
         let mut pools: BTreeMap<(u32, bool), Vec<u64>> = BTreeMap::new();
         for (&worker, known) in &mut self.workers {
-            // A worker that a shard does not know is about to attach again, or has ended.
+            // A worker that a shard does not know will attach again, or has ended.
             let Some(has) = allotted(worker, shards) else { continue };
             let has: u32 = has.iter().sum();
-            // A known worker with more slots than before has requested them.
+            // If a known worker has more slots than before, it has requested them.
             known.slots = known.pending.map_or(known.slots, |pending| known.slots.max(has + pending));
             let rest = known.slots.saturating_sub(has);
             known.pending = Some(known.pending.map_or(rest, |pending| pending.min(rest)));

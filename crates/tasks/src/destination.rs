@@ -5,8 +5,8 @@
 //!  NewTask::subject = subject | subject, a zero byte, the user's name
 //! ```
 //!
-//! A subject has no zero byte. Nodes add the user's name when they accept the task, and refuse one from a
-//! client (`Node::permit_task`).
+//! A subject has no zero byte. Nodes add the user's name when they accept the task. They refuse a task in which the
+//! client itself has added a name (`Node::permit_task`).
 
 /// The subject to which a task publishes its payload, and the user whose permissions apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

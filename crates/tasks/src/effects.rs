@@ -65,8 +65,8 @@ layout! {
         pub worker: u64,
         /// Id of the task.
         pub task: u64,
-        /// Token that every report must contain. The token grows with each start, so that receivers can
-        /// refuse older ones.
+        /// Token that every report must contain. The token grows with each start, so that receivers can refuse reports
+        /// and requests of older starts.
         pub token: u64,
         /// Name of the tenant.
         pub tenant: Arc<[u8]>,
@@ -86,7 +86,7 @@ layout! {
 pub struct TaskPublication {
     /// Id of the task; repeated publications have the same id.
     pub task: u64,
-    /// Where to publish: a [`Destination`](crate::Destination).
+    /// The destination, an encoded [`Destination`](crate::Destination).
     pub subject: Arc<[u8]>,
     /// The payload.
     pub payload: Arc<[u8]>,
@@ -128,7 +128,7 @@ choice! {
         Retrying { /// Reason of the failure.
             why: AttemptFailure, /// Delay before the retry, ms.
             delay_ms: u32 } = 5,
-        /// The worker died, and the task waits for another.
+        /// The worker died, and the task waits for another worker.
         Lost { /// Workers that died under the task so far.
             times: u32 } = 6,
         /// The task became a dead letter.

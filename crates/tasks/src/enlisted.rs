@@ -1,7 +1,7 @@
 //! Workers that joined in another shard and also work for this one, under the same id.
 //!
-//! Each shard manages its own part of a worker's slots (`dealing`). The lease and the draining state are sent
-//! to all shards.
+//! Each shard manages its own part of a worker's slots (see `dealing`). All shards receive the worker's lease and
+//! whether it is draining.
 
 use imbl::OrdMap;
 
@@ -11,7 +11,7 @@ use crate::reply::CommandReply;
 use crate::shard::shard_of_id;
 use crate::state::SchedulerState;
 
-/// Ids by slot, and slots by id.
+/// Ids of workers by their slot in this shard, and the reverse.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Enlisted {
     ids: OrdMap<u32, u64>,
@@ -19,7 +19,7 @@ pub(crate) struct Enlisted {
 }
 
 impl Enlisted {
-    /// Adds a pair; returns whether neither was taken.
+    /// Adds a pair of slot and id; returns whether neither was in use.
     pub(crate) fn insert(&mut self, at: u32, id: u64) -> bool {
         self.ids.insert(at, id).is_none() && self.slots.insert(id, at).is_none()
     }

@@ -39,11 +39,11 @@ choice! {
         /// The tenant does not exist.
         #[error("the tenant does not exist")]
         NoTenant = 1,
-        /// The task does not exist, or is no longer known.
+        /// The task never existed, or ended so long ago that it was forgotten.
         #[error("task {task:x} does not exist, or ended too long ago")]
         NoTask { /// Id of the task.
             task: u64 } = 2,
-        /// The worker does not exist, or is no longer known.
+        /// The worker never existed, has left, or was not renewed in time.
         #[error("worker {worker:x} does not exist: it left, or was not renewed within its time to live; its tasks went to other workers")]
         NoWorker { /// Id of the worker.
             worker: u64 } = 3,
@@ -111,7 +111,7 @@ choice! {
         #[error("a worker's time to live must be 1 to worker_ttl_ms_max = {ttl_ms_max} ms")]
         WorkerTtl { /// The limit.
             ttl_ms_max: u64 } = 18,
-        /// The report is late: the task has another token now.
+        /// The report is late: the task has been started again under another token.
         #[error("token {token} of task {task:x} is not valid: the task timed out, was cancelled, or went to another worker")]
         StaleToken { /// Id of the task.
             task: u64, /// Token of the report.
@@ -138,10 +138,10 @@ choice! {
         /// The subject is missing, or not allowed for this kind.
         #[error("a task of kind `publish` needs a subject, and a task of another kind must not have one")]
         Subject = 25,
-        /// The task of a schedule waits for others, or has times or a key of its own.
+        /// The task of a schedule has dependencies, times or an idempotency key of its own.
         #[error("a schedule's task must not have dependencies, times or an idempotency key")]
         ScheduledTask = 26,
-        /// Tasks take `state_bytes_max`, which nodes set from `tasks.bytes_max`, in equal parts for each
+        /// The tasks have reached `state_bytes_max`. Nodes derive it from `tasks.bytes_max`, in equal parts for each
         /// shard.
         #[error("tasks would take {bytes} bytes, more than tasks.bytes_max = {bytes_max}: wait for tasks to end, discard dead letters, or raise tasks.bytes_max")]
         NoRoom { /// Bytes that tasks would take.
@@ -180,7 +180,7 @@ choice! {
         TimeFar { /// The time.
             at_ms: u64, /// The cluster's time.
             now_ms: u64 } = 34,
-        /// The tenant's tasks take as much as one tenant may.
+        /// The tenant's tasks have reached the part of the memory that one tenant may use.
         #[error("the tenant's tasks would take {bytes} bytes, but may take {bytes_max} at present, three times the free part of tasks.bytes_max: wait for tasks to end, or raise tasks.bytes_max")]
         NoShare { /// Bytes that its tasks would take.
             bytes: u64, /// Bytes that they may take.

@@ -1,6 +1,6 @@
 //! Fair shares, and measures of fairness.
 
-/// Divides `capacity` by weight. Each receives at most its demand, and unused shares go to the others
+/// Divides `capacity` by weight. Each tenant receives at most its demand, and unused shares go to the other tenants
 /// (max-min fairness by progressive filling; Bertsekas and Gallager 1992).
 pub fn fair_shares(demands: &[f64], weights: &[f64], capacity: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..demands.len()).collect();
@@ -16,14 +16,14 @@ pub fn fair_shares(demands: &[f64], weights: &[f64], capacity: f64) -> Vec<f64> 
     shares
 }
 
-/// Fairness index of Jain, Chiu and Hawe (1984): 1 if all values are equal, 1/n if one value is everything.
+/// Fairness index of Jain, Chiu and Hawe (1984): 1 if all values are equal, 1/n if a single one of n values is not 0.
 pub fn jain_index(values: &[f64]) -> f64 {
     let (sum, squares) = values.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }
 }
 
-/// Fairness index of `got` ÷ fair share. The fair share of each is the lower of its demand and its weighted
-/// share of the total. Entries without demand do not count.
+/// Fairness index of `got` ÷ fair share. A fair share is the lower of a demand and a weighted share of the total.
+/// Entries without demand do not count.
 pub fn jain(got: &[f64], demands: &[f64], weights: &[f64]) -> f64 {
     let shares = fair_shares(demands, weights, got.iter().sum());
     let ratios: Vec<f64> =

@@ -11,7 +11,7 @@ use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, NEVER_MS, TaskStage};
 
-/// Resources that an attempt used. Without a report: the time since its start.
+/// The resources that an attempt used. Without a report, this is only the time since the attempt's start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AttemptCost {
     run_us: u64,
@@ -184,7 +184,7 @@ impl SchedulerState {
         }
     }
 
-    /// Handles a task's timer.
+    /// Handles a task whose timer is due.
     pub(crate) fn task_is_due(&mut self, at: u32, effects: &mut TaskEffects) {
         let (stage, deadline_ms) = (self.tasks[at].stage, self.tasks[at].deadline_ms);
         let is_late = self.now_ms >= deadline_ms;
@@ -192,7 +192,7 @@ impl SchedulerState {
         match stage {
             TaskStage::Running if self.tasks[at].is_published() => self.give_out(at, effects),
             TaskStage::Running | TaskStage::Stopping => {
-                // Another task may wait for the resources of this one.
+                // Another task may wait for the resources that this task releases.
                 let pool = self.workers[self.tasks[at].worker].pool;
                 self.dirty.extend(self.pools[pool as usize].classes.iter());
                 self.time_out(at, is_late, effects);
@@ -226,8 +226,7 @@ impl SchedulerState {
         AttemptCost { run_us, ..AttemptCost::default() }
     }
 
-    /// The reported use, limited to what is possible: at most the time since the start, on a clock of whole
-    /// ms.
+    /// The reported use, limited to possible values: at most the time since the start. The clock counts whole ms.
     fn spent(&self, at: u32, answer: &AttemptReport) -> AttemptCost {
         let most_us = self.spent_since_start(at).run_us.saturating_add(2_000);
         let run_us = if answer.run_us == 0 { most_us - 2_000 } else { answer.run_us.min(most_us) };
@@ -247,7 +246,7 @@ impl SchedulerState {
         self.change_task(at, |task| task.outcome = Some(Arc::new(outcome)));
     }
 
-    /// Takes a task from its worker. The task keeps its places in groups if it starts again at once.
+    /// Takes a task from its worker. If the task starts again at once, it keeps its places in groups.
     pub(crate) fn release(
         &mut self,
         at: u32,
@@ -282,7 +281,7 @@ impl SchedulerState {
         self.stand(tenant);
     }
 
-    /// Reduces the tenant's use, and charges it the real cost of the attempt.
+    /// Reduces the tenant's use by the task's resources, and charges the tenant the real cost of the attempt.
     fn settle_cost(&mut self, at: u32, spent: AttemptCost) {
         let cost_us = spent.cost_us();
         let (need, now_ms) = (self.tasks[at].need(), self.now_ms);

@@ -7,12 +7,12 @@ use crate::lane::LaneRank;
 use crate::state::SchedulerState;
 use crate::task::{TaskList, TaskStage};
 
-/// Most tenants, or idle workers, that are skipped because a task needs more than a worker has left.
+/// Maximum number of tenants, or idle workers, that are skipped because a task needs more than a worker has left.
 const PASSED_MAX: usize = 32;
 /// Assumed cost of a task in a lane without history, µs.
 const COST_US_FIRST: u32 = 1_000;
 
-/// Rank (tier, tag, rank; the lowest is next), lane and task.
+/// A task that may be next: its rank (tier, tag and rank; the lowest is next), its lane, and its number.
 type Candidate = ((u8, u64, i64), u32, u32);
 
 impl SchedulerState {
@@ -30,7 +30,7 @@ impl SchedulerState {
         }
     }
 
-    /// Gives idle workers of a pool tasks of a class, or other tasks that rank higher.
+    /// Gives idle workers of a pool tasks of a class, or tasks of other classes that have a higher rank.
     fn serve(&mut self, class: u32, pool: u32, effects: &mut TaskEffects) {
         let mut passed = None;
         let serves = self.pools[pool as usize].serves.clone();
@@ -61,12 +61,12 @@ impl SchedulerState {
         self.update_idle(worker);
     }
 
-    /// Gives a worker its next task, if there is one and the worker takes more.
+    /// Gives a worker its next task, if there is one and the worker takes more. Returns whether it did.
     fn give(&mut self, worker: u32, effects: &mut TaskEffects) -> bool {
         self.workers[worker].takes() && self.give_next(worker, effects)
     }
 
-    /// Gives a worker its next task, even if it has no credit.
+    /// Gives a worker its next task, even if the worker has no credit. Returns whether there was one.
     pub(crate) fn give_next(&mut self, worker: u32, effects: &mut TaskEffects) -> bool {
         while let Some((lane, at)) = self.choose(worker) {
             let (tenant_at, need, now_ms) = (self.tasks[at].tenant, self.tasks[at].need(), self.now_ms);
@@ -157,7 +157,7 @@ impl SchedulerState {
         self.tell(at, TaskEventKind::Started { worker, token }, effects);
     }
 
-    /// The start that the worker of a task received.
+    /// The start of a task, as its worker received it.
     pub(crate) fn start_of(&self, at: u32) -> TaskStart {
         let task = &self.tasks[at];
         TaskStart {

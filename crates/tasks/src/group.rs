@@ -1,10 +1,9 @@
 //! Limits by key: they apply to a tenant's tasks that have the same value under a key.
 //!
-//! A task takes a place in its group when it becomes ready, not when it starts. A lane therefore never holds
-//! more tasks of a group than may run, and the scheduler need not skip a task that is next. The place is
-//! returned when the task neither runs nor waits to run. The same holds for rates (`rate`): a ready task
-//! reserves a token, and takes it when it starts. Tasks without a place wait with the group, by priority and
-//! age.
+//! A task takes a place in its group when it becomes ready, not when it starts. A lane therefore never holds more tasks
+//! of a group than may run, and the scheduler need not skip a task that is next. The place is returned when the task
+//! neither runs nor waits to run. Rates work in the same manner (`rate`): a ready task reserves a token, and takes it
+//! when it starts. Tasks without a place wait in a list of the group, ordered by priority and age.
 //!
 //! Invariant: a task that no worker could run gives its place to a waiting task that a worker could run.
 
@@ -20,7 +19,7 @@ use crate::tenant::StoredKeyLimit;
 /// A group: tenant, limit and value.
 pub(crate) type GroupKey = (u32, u32, Arc<[u8]>);
 
-/// Bytes that a group counts besides its value.
+/// Counted size of a group besides its value, bytes.
 const GROUP_BYTES: u64 = 192;
 
 /// Tasks that the same workers can run: lane, processor thousandths and memory bytes.
@@ -29,7 +28,7 @@ pub(crate) type TaskSort = (u32, u64, u64);
 /// Members of a group by sort and rank.
 pub(crate) type RankedTasks = OrdSet<(TaskSort, i64, u32)>;
 
-/// First member of each sort.
+/// The first waiting task of each sort.
 pub(crate) fn firsts(members: &RankedTasks) -> impl Iterator<Item = (TaskSort, i64, u32)> {
     let mut next = members.get_min().copied();
     std::iter::from_fn(move || {
@@ -43,16 +42,16 @@ pub(crate) fn firsts(members: &RankedTasks) -> impl Iterator<Item = (TaskSort, i
 /// Tasks with the same value under a key.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskGroup {
-    /// Tasks that are ready or held.
+    /// Number of tasks that are ready or held by a worker.
     pub(crate) places: u32,
-    /// Ready tasks that reserve a token; counted only with a rate.
+    /// Number of ready tasks that reserve a token; counted only for limits with a rate.
     pub(crate) ready: u32,
     pub(crate) bucket: Bucket,
     /// Time at which a token becomes available, or the group can be forgotten.
     pub(crate) due_ms: u64,
-    /// Tasks without a place.
+    /// Tasks that wait for a place.
     pub(crate) waiting: RankedTasks,
-    /// Ready tasks with a place, which no worker has.
+    /// Ready tasks that have a place but no worker.
     pub(crate) ready_members: RankedTasks,
 }
 

@@ -48,8 +48,7 @@ impl TaskQueryResult {
     }
 }
 
-/// Joins the workers of two shards. A worker has the same entry in all shards; the numbers of its tasks are
-/// added up.
+/// Joins the workers of two shards. A worker's entries differ only in the numbers of tasks, which are added up.
 fn join_workers(mut workers: Vec<WorkerView>, more: Vec<WorkerView>) -> Vec<WorkerView> {
     let mut more: BTreeMap<u64, WorkerView> =
         more.into_iter().map(|worker| (worker.worker, worker)).collect();

@@ -1,9 +1,8 @@
 //! Lanes and classes, in which tasks wait for their turn.
 //!
-//! A class is a queue, a kind and the labels that its tasks need: a worker that may run one of its tasks can
-//! run all of them. A lane holds one tenant's ready tasks of a class: a list for each priority, in order of
-//! arrival. Shares (`tenant`) decide which lane of a class is next; priority and age decide which task of a
-//! lane.
+//! A class is a queue, a kind and the labels that its tasks need: a worker that may run one of its tasks can run all of
+//! them. A lane holds one tenant's ready tasks of a class: a list for each priority, in order of arrival. Shares
+//! (`tenant`) decide which lane of a class is next. Priority and age decide which task of the lane is next.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,8 +27,8 @@ layout! {
         pub len: u32,
         /// Recent cost of one of its tasks, µs; 0 before the first.
         pub cost_us: u32,
-        /// The lane's rank among the lanes that may be next; `None` if it has no ready task, or if quotas forbid the
-        /// task's start.
+        /// The lane's rank among the lanes that may be next; `None` if the lane has no ready task, or if quotas do not
+        /// allow its start.
         pub standing: Option<LaneRank>,
     }
 }
@@ -50,7 +49,7 @@ impl Lane {
         Lane { tenant, class, levels: Default::default(), len: 0, cost_us: 0, standing: None }
     }
 
-    /// Adds a task; one whose worker was lost goes to the front.
+    /// Adds a task. A task whose worker was lost goes to the front.
     pub(crate) fn push(&mut self, tasks: &mut Slab<Task>, at: u32, is_back: bool) {
         let level = &mut self.levels[usize::from(tasks[at].priority)];
         if is_back {
@@ -91,14 +90,14 @@ pub(crate) struct Class {
     pub(crate) queue: u32,
     pub(crate) kind: u32,
     pub(crate) needs: Needs,
-    /// Lanes that may be next, by rank.
+    /// Lanes that may be next, in order of rank.
     pub(crate) standing: OrdSet<(LaneRank, u32)>,
     /// Pools that serve the class, in the order in which they are tried ([`ServedSet::rank`], then number).
     pub(crate) pools: Vec<u32>,
     ranks: Vec<(bool, usize, u32)>,
-    /// Number of ready tasks.
+    /// Number of ready tasks in the class.
     pub(crate) ready: u64,
-    /// Number of known tasks.
+    /// Number of known tasks in the class.
     pub(crate) tasks: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Selects lanes of a class for a pool's workers, which serve all tenants or only some.
 //!
-//! For workers of some tenants, it looks up only those tenants' lanes, because a class may have lanes of ten
-//! thousand tenants.
+//! For workers that serve only some tenants, only the lanes of these tenants are looked up, because a class may have
+//! lanes of ten thousand tenants.
 
 use crate::lane::LaneRank;
 use crate::state::SchedulerState;

@@ -1,13 +1,13 @@
 //! Encoding of commands, replies, events and snapshots.
 //!
-//! Integers are little-endian and unaligned. Bytes are a `u32` length and that many bytes; lists are a `u32`
-//! count and that many items; an optional item is one byte and the item; a choice is one byte and its fields.
-//! Fields follow in the order of their declaration: the declaration *is* the layout. Crate `control` has the
-//! same rules with its own version.
+//! Integers are little-endian and unaligned. Bytes are a `u32` length and that many bytes; lists are a `u32` count and
+//! that many items; an optional item is one byte and the item; a choice is one byte and its fields. Fields follow in
+//! the order of their declaration: a change of this order changes the encoding. Crate `control` has the same rules with
+//! its own version.
 //!
-//! Old bytes stay readable. Fields that are added to a struct later (`later { … }`) follow behind its bytes,
-//! in a [`WithLaterFields`], only if they are used and another part announces them. Old bytes therefore keep their
-//! meaning, and older versions refuse new ones.
+//! Old bytes stay readable. Fields that are added to a struct later (`later { … }`) follow after its bytes, in a
+//! [`WithLaterFields`]. They are written only if they are used, and another part of the encoding announces them. Old
+//! bytes therefore keep their meaning, and older versions refuse bytes with such fields.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(crate) fn encode<'a, T: Layout<'a>>(whole: &T, out: &mut Vec<u8>) {
     whole.write(out);
 }
 
-/// Shared bytes. Empty ones, the most frequent, share one allocation-free value.
+/// Shares bytes. Empty bytes are the most frequent; all of them share one value, without an allocation.
 pub(crate) fn shared(bytes: &[u8]) -> Arc<[u8]> {
     if bytes.is_empty() { Arc::default() } else { bytes.into() }
 }

@@ -18,8 +18,8 @@
 //! - A submitted task is in one [`TaskStage`] until it ends: completed, cancelled or dead.
 //! - A task has at most one worker. Only that worker's report, under the token of the last start, counts.
 //! - Every running task is counted for its tenant, and no quota or limit is exceeded.
-//! - The cost of a start depends on the kinds and label sets that a worker serves; on tenants, tasks and
-//!   workers only logarithmically.
+//! - The time of a start is proportional to the number of kinds and label sets that a worker serves. It grows only
+//!   logarithmically with the numbers of tenants, tasks and workers.
 
 mod ahead;
 mod attach;

@@ -17,14 +17,14 @@ layout! {
         pub batch_max: u32,
         /// Maximum number of tasks that one task waits for.
         pub dependencies_max: u32,
-        /// Labels of a task, and those it needs; kinds, queues, labels and tenants of a worker; limits of a
-        /// tenant.
+        /// Maximum number of labels of a task, of labels that a task needs, of kinds, queues, labels or tenants of a
+        /// worker, and of limits of a tenant.
         pub labels_max: u32,
         /// Maximum number of tenants.
         pub tenants_max: u32,
         /// Maximum number of classes (queue, kind and needed labels) of known tasks, over all tenants.
         pub classes_max: u32,
-        /// Maximum number of classes of known tasks of one tenant.
+        /// Maximum number of lanes with known tasks of one tenant.
         pub lanes_max: u32,
         /// Maximum number of different sets of kinds, queues, labels and tenants that workers serve at once.
         pub pools_max: u32,
@@ -50,11 +50,11 @@ layout! {
         pub worker_ttl_ms_max: u64,
         /// Timeout of a task without its own, ms.
         pub timeout_ms_default: u32,
-        /// Waiting time that counts as one level of priority, ms.
+        /// Waiting time that raises a task's rank as much as one level of priority, ms.
         pub ageing_ms: u32,
-        /// Waiting time after which a worker is reserved for a task that is next but fits no worker, ms.
+        /// Waiting time after which a worker is reserved for a task that is next but fits no worker at present, ms.
         pub reserve_ms: u32,
-        /// Deaths of workers under a task after which it becomes a dead letter.
+        /// Number of workers that may die while they run a task; then the task becomes a dead letter.
         pub poison_max: u32,
         /// Maximum memory that a task may need, bytes.
         pub need_bytes_max: u64,

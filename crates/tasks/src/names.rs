@@ -1,5 +1,5 @@
-//! Numbers of names. A name exists while classes or pools use it, and their limits bound the number of names. The next
-//! new name takes the number of a freed one.
+//! Numbers of names. A name exists while classes or pools use it. The limits of classes and pools therefore bound the
+//! number of names. A new name takes the number of a freed name, if there is one.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl NameTable {
         self.numbers.get(name).copied()
     }
 
-    /// Number of a name. A new name still needs a `take`.
+    /// The number of a name, which is added if it is new. The caller must then call `take`.
     pub(crate) fn insert(&mut self, name: &[u8]) -> u32 {
         if let Some(number) = self.find(name) {
             return number;

@@ -1,8 +1,10 @@
 //! Encoded orders for workers.
 //!
 //! ```text
-//!  version u8, then orders one after another:
-//!  1, a start | 2, worker u64, task u64, token u64: stop | 3, worker u64: drained
+//!  version u8, then orders one after another; each begins with its kind u8:
+//!  1 start    the fields of a start
+//!  2 stop     worker u64, task u64, token u64
+//!  3 drained  worker u64
 //! ```
 
 use crate::effects::{TaskStart, WorkerOrder};

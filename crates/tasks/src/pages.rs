@@ -3,12 +3,13 @@
 //! ```text
 //!   root     [ ● ][ ● ] …             a copy costs this list: one entry for 8,192 items
 //!              ▼
-//!   branch   [ ● ][ ● ] … 256         shared until something below it is changed
+//!   branch   [ ● ][ ● ] … 256         shared until an item below it is changed
 //!              ▼
 //!   page     [ T ][ T ] … 32          shared until one of these is changed
-//! ``` Every item is three steps away, and a change checks two reference counts. The persistent vector of
-//! `imbl` makes copies without a cost, but took half of the time of a dispatch. The vector keeps four buffers
-//! beside a tree of variable depth.
+//! ```
+//! Every item is three steps away, and a change checks two reference counts. The persistent vector of
+//! `imbl` copies at no cost, but took half of the time of a dispatch, because it keeps four buffers and a tree of
+//! variable depth.
 
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! Retry policies by number, as tasks refer to them.
 //!
-//! A tenant uses a policy while one of its tasks may be retried with it: until the task is completed,
-//! cancelled or discarded. A new policy may replace an unused one. The default policy stays, and is not
-//! counted.
+//! A tenant uses a policy while one of its tasks may be retried with it: until the task is completed, cancelled or
+//! discarded. A new policy may replace an unused one. The default policy always stays, and does not count.
 //!
 //! Bounds: [`SchedulerLimits::policies_max`](crate::SchedulerLimits) for each tenant, 65,535 in all.
 
@@ -22,7 +21,7 @@ pub(crate) struct Policies {
     numbers: OrdMap<RetryPolicy, u16>,
     /// Number of tasks by tenant and policy.
     uses: OrdMap<(u32, u16), u32>,
-    /// Number of tenants by policy.
+    /// Number of tenants that use each policy.
     tenants: OrdMap<u16, u32>,
     free: OrdSet<u16>,
 }
@@ -58,7 +57,7 @@ impl Policies {
         let used = self.uses.range((tenant, 0)..=(tenant, u16::MAX)).count();
         Limit::Policies.check((used + new) as u64, max.into())?;
         let unknown = wanted.iter().filter(|wanted| !self.numbers.contains_key(*wanted)).count();
-        // The default policy has a number, too.
+        // The default policy also takes a number.
         Limit::Policies.check((self.numbers.len() + unknown + 1) as u64, u16::MAX.into())
     }
 
@@ -122,7 +121,7 @@ impl Policies {
         self.all.push_back(retry);
     }
 
-    /// Restores the uses as pairs of tenant and policy; other policies are unused.
+    /// Restores the uses, given as pairs of tenant and policy. Policies without a use are unused.
     pub(crate) fn restore(&mut self, uses: impl Iterator<Item = (u32, u16)>) -> Result<(), TaskDecodeError> {
         uses.for_each(|(tenant, policy)| self.count(tenant, policy));
         for policy in 0..self.all.len().min(usize::from(u16::MAX)) as u16 {

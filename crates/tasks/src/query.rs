@@ -21,13 +21,13 @@ choice! {
         /// Everything about a task.
         Get { /// Id of the task.
             task: u64 } = 1,
-        /// Tasks that match a filter, by slot and not by time.
+        /// Lists tasks that match a filter, in the order of slots and not of time.
         List { /// The filter.
             filter: ListFilter<'a>, /// Start of the page; 0 for the first.
             from: u32, /// Most tasks of the page; 0 for the limit.
             limit: u32, /// Whether payloads and results are included.
             whole: bool } = 2,
-        /// The reason why a task does not run, or what it does.
+        /// Explains why a task does not run, or what the task is doing.
         Why { /// Id of the task.
             task: u64 } = 3,
         /// Waiting tasks of tenants, by queue and kind.
@@ -40,7 +40,7 @@ choice! {
         Workers = 6,
         /// Inputs of the autoscaler.
         Signals = 7,
-        /// Sizes and limits.
+        /// Sizes and limits of the state.
         Status = 8,
     }
 }
@@ -65,7 +65,7 @@ layout! {
 choice! {
     /// The result of a [`TaskQuery`].
     #[derive(Debug, Clone, PartialEq, Eq)]
-    // Boxing has no benefit: only one value exists at a time, on the stack of its encoder or reader.
+    // Boxing would not help: only one value exists at a time, on the stack of its encoder or reader.
     #[allow(clippy::large_enum_variant)]
     pub enum TaskQueryResult {
         /// A task.

@@ -30,7 +30,7 @@ impl SchedulerState {
     }
 
     /// Makes a task ready again after its worker was lost. The task keeps its places in groups, unless a limit was
-    /// lowered since. Rates count the next start like any other start.
+    /// lowered in the meantime. Rates count the next start like any other start.
     pub(crate) fn requeue(&mut self, at: u32) {
         let due_ms = self.tasks[at].deadline_ms;
         self.set_due(at, due_ms);
@@ -57,7 +57,7 @@ impl SchedulerState {
         &self.tenants[key.0 as usize].limits[key.1 as usize]
     }
 
-    /// Hands out a task that publishes, which needs no worker.
+    /// Hands out a task of kind `publish`, which needs no worker.
     pub(crate) fn give_out(&mut self, at: u32, effects: &mut TaskEffects) {
         let due_ms = self.now_ms + u64::from(self.limits.publish_retry_ms);
         let task = &mut self.tasks[at];
@@ -104,8 +104,8 @@ impl SchedulerState {
         }
     }
 
-    /// Puts a task into its lane if each of its groups has a place, if necessary the place of a task that no
-    /// worker could run. Otherwise the task waits with the first group without a place.
+    /// Puts a task into its lane if each of its groups has a place. If necessary, the task takes the place of a task
+    /// that no worker could run. Otherwise it waits in the first group without a place.
     pub(crate) fn admit(&mut self, at: u32, is_back: bool) {
         let groups = self.groups_of(at);
         let full = groups.iter().find(|key| !self.has_place(key) && self.place_to_yield(key, at).is_none());
@@ -114,7 +114,7 @@ impl SchedulerState {
         }
         let mut gave_way = Vec::new();
         for key in &groups {
-            // A task that yielded its place may have made room in several groups.
+            // A task that gave up its place may have made room in several groups.
             if !self.has_place(key)
                 && let Some(other) = self.place_to_yield(key, at)
             {
@@ -128,7 +128,7 @@ impl SchedulerState {
         }
         self.make_ready(at, is_back);
         if !groups.is_empty() && !self.is_served(&self.member(at).0) {
-            // A task that a worker could run may already wait for the place that this task has taken.
+            // The present task has taken a place for which a task that a worker could run may already wait.
             gave_way.extend(groups);
         }
         gave_way.iter().for_each(|key| self.wake_group(key));
@@ -163,7 +163,7 @@ impl SchedulerState {
         ((task.lane, cpu_milli, memory_bytes), task.rank(self.limits.ageing_ms), at)
     }
 
-    /// Whether a worker exists that could run tasks of this sort, now or after others.
+    /// Whether there is a worker that could run tasks of this sort, now or after it has finished other tasks.
     pub(crate) fn is_served(&self, (lane, cpu_milli, memory_bytes): &TaskSort) -> bool {
         let lane = &self.lanes[*lane as usize];
         let tenant = &self.tenants[lane.tenant as usize].name;
@@ -172,8 +172,8 @@ impl SchedulerState {
         pools.any(|pool| pool.serves.is_for(tenant) && pool.has_one_for(&[1, *cpu_milli, *memory_bytes]))
     }
 
-    /// Member of a full group that yields its place, because no worker could run it while a worker could run
-    /// the other task.
+    /// The member of a full group that gives up its place to another task: no worker could run this member, but a
+    /// worker could run the other task.
     fn place_to_yield(&self, key: &GroupKey, to: u32) -> Option<u32> {
         let group = self.groups.get(key)?;
         if !group.has_place_of_another(self.limit_of(key), self.now_ms) || !self.is_served(&self.member(to).0)
@@ -222,7 +222,7 @@ impl SchedulerState {
         }
     }
 
-    /// Releases the tokens of a ready task that will not start.
+    /// Returns the reserved tokens of a ready task that will not start.
     fn leave_tokens(&mut self, at: u32) {
         for key in &self.groups_of(at) {
             if self.limit_of(key).rate.is_some() {
@@ -318,8 +318,8 @@ impl SchedulerState {
         all.min_by_key(|((_, rank, at), is_served)| (!is_served, *rank, *at))
     }
 
-    /// Redistributes places after the set of workers changed, since workers can now run other tasks. Takes
-    /// time proportional to the number of groups.
+    /// Redistributes places after the set of workers has changed, because workers may then run other tasks. Takes time
+    /// proportional to the number of groups.
     pub(crate) fn recheck_served_groups(&mut self) {
         let contested = self
             .groups
@@ -329,8 +329,8 @@ impl SchedulerState {
         keys.iter().for_each(|key| self.wake_group(key));
     }
 
-    /// Whether the pool's classes can do without this worker: another worker of the same tenants, in this or
-    /// another pool, is at least as large.
+    /// Whether this worker's pool and classes do not depend on it, because another worker of the same tenants, in this
+    /// or another pool, is at least as large.
     pub(crate) fn is_as_good_without(&self, pool: u32, has: &[u64; 2]) -> bool {
         let ours = &self.pools[pool as usize];
         let is_as_good = |other: &WorkerPool| {
@@ -345,7 +345,7 @@ impl SchedulerState {
         })
     }
 
-    /// Updates the time at which a group changes by itself; forgets a group without data.
+    /// Updates the time at which a group changes without a command; forgets a group that has no data.
     pub(crate) fn settle_group(&mut self, key: &GroupKey) {
         let limit = self.limit_of(key);
         let Some(group) = self.groups.get(key) else { return };
@@ -397,7 +397,7 @@ impl SchedulerState {
         }
     }
 
-    /// Whether the amounts are free besides capacity reserved for other tenants.
+    /// Whether the amounts are free in addition to the capacity that is reserved for other tenants.
     pub(crate) fn is_spare(&self, tenant: u32, need: &Amounts) -> bool {
         let own = self.tenants[tenant as usize].kept_free();
         (0..3).all(|at| {

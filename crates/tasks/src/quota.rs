@@ -1,8 +1,8 @@
 //! Quotas: a tenant's bounds on the use of a resource at once.
 //!
-//! `reserved` is kept free for the tenant. A tenant below its `soft` amount comes before tenants above
-//! theirs. `hard` is the maximum; `burst` allows more for a time that the tenant saved by using less than
-//! `hard`. A full burst lasts a minute.
+//! `reserved` is kept free for the tenant. A tenant that uses less than its `soft` amount comes before tenants that use
+//! more than theirs. `hard` is the maximum. `burst` allows more than `hard` for a time, which the tenant saves by using
+//! less than `hard`. A full burst lasts a minute.
 
 use crate::layout::layout;
 
@@ -19,7 +19,7 @@ layout! {
         pub soft: u64,
         /// Amount beyond which no task starts, except for a burst.
         pub hard: u64,
-        /// Amount beyond `hard`, for a time.
+        /// Additional amount beyond `hard` that may be used for a limited time.
         pub burst: u64,
     }
 }
@@ -75,7 +75,8 @@ impl ResourceUse {
         }
     }
 
-    /// Whether `need` more may be used. `self` must be settled; a burst that has just ended counts as continuing.
+    /// Whether `need` more may be used. `self` must be up to date ([`settle`](ResourceUse::settle)); a burst that has just
+    /// ended counts as continuing.
     pub(crate) fn allows(&self, quota: &Quota, need: u64) -> bool {
         let after = self.now.saturating_add(need);
         need == 0

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!   count tokens in per_ms ──►  ┌───────┐
-//!                               │ ● ● ● │ burst of them at most; none is added to a full one
+//!                               │ ● ● ● │ at most `burst` tokens
 //!                               └───┬───┘
-//!        a task is made ready ──────┤ only if a token lies there that no other ready task reserves
-//!        it starts ─────────────────▼ and takes it
+//!        a task is made ready ──────┤ only if there is a token that no other ready task reserves
+//!        it starts ─────────────────▼ and takes this token
 //! ```
 //! In any time `t`, at most `burst + t × count / per_ms` tasks start, even after a long time without workers,
 //! and a lane holds no task that may not start. The bucket is stored as its missing part, in ms × `count`: a
@@ -22,7 +22,7 @@ layout! {
         pub count: u32,
         /// Period of `count` starts, ms; at least 1.
         pub per_ms: u32,
-        /// Starts at once following a pause; at least 1.
+        /// Number of starts that may follow at once after a pause; at least 1.
         pub burst: u32,
     }
 }
@@ -47,7 +47,7 @@ layout! {
     /// A token bucket that limits how often tasks start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Bucket {
-        /// Missing part, in ms × `count`; a token is `per_ms` of it.
+        /// The missing part of a full bucket, in ms × `count`; a token is `per_ms` of it.
         pub missing: u64,
         /// Time of the last update.
         pub at_ms: u64,

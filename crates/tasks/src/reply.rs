@@ -16,7 +16,7 @@ choice! {
         /// The worker was added.
         Joined { /// Id of the worker.
             worker: u64 } = 3,
-        /// Workers of the command that no longer exist.
+        /// Leases of workers were renewed. The workers that do not exist are listed.
         Beaten { /// Ids of the workers.
             gone: Vec<u64> } = 4,
         /// Tasks were changed.

@@ -1,23 +1,23 @@
-//! Reserves a worker for a task that needs much.
+//! Reserves a worker for a task that needs much capacity.
 //!
-//! The scheduler skips a task that fits no worker, so that small tasks continue. With a steady stream of small
-//! tasks, the large one would wait for ever. After `reserve_ms`, the scheduler therefore reserves the first
-//! large enough worker, which takes no other task until the large one fits. Other workers continue. The
-//! reservation is that of EASY backfilling (Lifka 1995), without estimates of run times.
+//! The scheduler skips a task that fits no worker, so that small tasks continue. With a steady stream of small tasks,
+//! the large one would wait for ever. After `reserve_ms`, the scheduler therefore reserves the first large enough
+//! worker, which takes no other task until the large one fits. Other workers continue. Reservations work as in EASY
+//! backfilling (Lifka 1995), but without estimates of run times.
 //!
-//! Invariants: a reserved worker takes no other task, but only until its own tasks are done; a task has at most one
-//! reserved worker; at most a quarter of all workers, and `RESERVED_MAX`, are reserved, but one always may
-//! be.
+//! Invariants: a reserved worker takes no other task; the reservation lasts at most until its own tasks are done. A
+//! task has at most one reserved worker. At most a quarter of all workers are reserved, and at most `RESERVED_MAX`; one
+//! worker may always be reserved.
 
 use crate::state::SchedulerState;
 use crate::task::TaskStage;
 
-/// Most reserved workers: fewer than the idle workers that a dispatch skips at most.
+/// Maximum number of reserved workers. It is lower than the number of idle workers that a dispatch skips at most.
 const RESERVED_MAX: usize = 16;
 
 impl SchedulerState {
-    /// The outer option is `None` if the worker is not reserved. The inner one has the lane and the task of the
-    /// reservation, once the task fits.
+    /// Whether a worker is reserved, and for which task. Returns `None` if it is not reserved. The inner option has the
+    /// lane and the task of the reservation once the task fits.
     pub(crate) fn kept_for(&mut self, worker: u32) -> Option<Option<(u32, u32)>> {
         let id = *self.reserved.get(&worker)?;
         let task = self.tasks.find(id).filter(|&at| self.tasks[at].stage == TaskStage::Ready);
@@ -25,8 +25,8 @@ impl SchedulerState {
             let lane = &self.lanes[self.tasks[at].lane as usize];
             let is_first =
                 lane.first(&self.tasks, self.limits.ageing_ms).is_some_and(|(_, first)| first == at);
-            // The reservation ends if the task's tenant may not run it now, or if other tenants' reserves
-            // come first.
+            // The reservation ends if quotas do not allow the task's tenant to run it now, or if the reserves of other
+            // tenants come first.
             let tier = lane.standing.map(|standing| standing.tier);
             is_first
                 && tier.is_some_and(|tier| tier == 0 || self.is_spare(lane.tenant, &self.tasks[at].need()))
@@ -60,7 +60,7 @@ impl SchedulerState {
         may
     }
 
-    /// Ends the reservation for a task that no longer waits.
+    /// Ends the reservation for a task that has stopped waiting.
     pub(crate) fn unreserve(&mut self, at: u32) {
         if self.reserved.is_empty() {
             return;

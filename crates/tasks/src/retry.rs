@@ -5,14 +5,14 @@
 
 use crate::layout::{choice, layout};
 
-/// The part of the retry budget that one retry takes. Budgets count millionths of a retry.
+/// The amount of a retry budget that one retry takes. Budgets count millionths of a retry.
 pub(crate) const BUDGET_MAX: u32 = 1_000_000;
 
 layout! {
     /// How often a failed task is retried, and after which delays.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct RetryPolicy {
-        /// Attempts after the first.
+        /// Maximum number of attempts after the first.
         pub retries: u16,
         /// Delays between attempts.
         pub backoff: Backoff,
@@ -60,7 +60,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Longest possible delay, ms; used for a retry without budget.
+    /// Longest possible delay, ms. A retry for which the budget is too small waits this long.
     pub fn longest_ms(&self) -> u32 {
         match self.backoff {
             Backoff::Fixed { delay_ms } => delay_ms,

@@ -1,8 +1,8 @@
 //! Memory that tasks take, in all and by tenant.
 //!
-//! Completed and cancelled tasks make room for new ones, the oldest first. Of the rest, one tenant may have
-//! at most three times the free memory: three quarters if no other tenant has tasks. There is thus always
-//! some room for another tenant.
+//! Completed and cancelled tasks make room for new ones, the oldest first. The other tasks of one tenant may take at
+//! most three times the free memory: three quarters if no other tenant has tasks. Some room therefore always remains
+//! for other tenants.
 //!
 //! Bounds: [`SchedulerLimits::state_bytes_max`](crate::SchedulerLimits).
 
@@ -10,9 +10,9 @@ use crate::command::NewTask;
 use crate::error::TaskRefusal;
 use crate::state::SchedulerState;
 
-/// A tenant may have at most three times the free memory.
+/// The tasks of a tenant may take this multiple of the free memory.
 const SHARE: u64 = 3;
-/// Length to which errors and notes of tasks are cut when memory is full.
+/// Maximum size of the errors and notes of tasks while memory is full, bytes; longer ones are cut.
 const TEXT_BYTES_FULL: usize = 256;
 /// Counted size of a new task besides its own data.
 const NEW_BYTES: u64 = 512;
@@ -40,7 +40,7 @@ impl SchedulerState {
         self.count(tenant, bytes, 0, true);
     }
 
-    /// Refuses growth beyond the limit, or beyond the tenant's part.
+    /// Refuses growth beyond the limit of all tenants, or beyond the tenant's part.
     pub(crate) fn check_growth(&self, tenant: u32, growth: u64) -> Result<(), TaskRefusal> {
         if growth == 0 {
             return Ok(());

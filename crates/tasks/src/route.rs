@@ -51,7 +51,7 @@ impl TaskCommand<'_> {
             TaskCommand::Published { ref tasks } => {
                 ShardRoute::of_task(tasks.first().copied().unwrap_or(0), shards)
             }
-            // A worker joins in the first shard, from which its slots are allocated.
+            // A worker always joins in the first shard, which has all its slots at first.
             TaskCommand::Join { .. } | TaskCommand::Pull { .. } | TaskCommand::Slots { .. } => {
                 ShardRoute::One(0)
             }
@@ -67,7 +67,8 @@ impl TaskCommand<'_> {
 }
 
 impl TaskQuery<'_> {
-    /// Selects the shards for this query. Lists go from shard to shard; the start of a page names the shard.
+    /// Selects the shards for this query. A list is read shard after shard; the start of a page contains the shard's
+    /// number.
     pub fn route(&self, shards: u8) -> ShardRoute {
         match *self {
             TaskQuery::Get { task } | TaskQuery::Why { task } => ShardRoute::of_task(task, shards),
@@ -83,7 +84,7 @@ impl TaskQuery<'_> {
         }
     }
 
-    /// Converts a query to one for a single shard, which knows of no others.
+    /// Converts a query to a query of a single shard, which does not know the other shards.
     #[must_use]
     pub fn within(self, shard: u8) -> Self {
         match self {
@@ -97,8 +98,8 @@ impl TaskQuery<'_> {
 }
 
 impl TaskQueryResult {
-    /// Converts a shard's result of [`TaskQuery::within`] back: a list continues in the same shard, or in the
-    /// next if the list is of all tenants.
+    /// Converts a shard's result of [`TaskQuery::within`] back. A list continues in the same shard; a list of all
+    /// tenants then continues in the next shard.
     #[must_use]
     pub fn from_within(self, shard: u8, shards: u8, query: &TaskQuery<'_>) -> TaskQueryResult {
         match (self, query) {
@@ -113,9 +114,9 @@ impl TaskQueryResult {
 }
 
 impl TaskCommandOutcome {
-    /// Joins the outcomes of all shards, in their order, for a command that went to all. A worker that one shard
-    /// does not know must attach again. Otherwise the first shard's outcome counts, because workers join there.
-    /// `None` without outcomes.
+    /// Joins the outcomes of all shards, in their order, for a command that went to all. A worker that one shard does
+    /// not know must attach again. Otherwise returns the first shard's outcome, because workers join there. `None` if
+    /// there are no outcomes.
     pub fn join(parts: Vec<TaskCommandOutcome>) -> Option<TaskCommandOutcome> {
         let mut parts = parts.into_iter();
         let mut first = parts.next()?;

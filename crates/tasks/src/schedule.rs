@@ -1,7 +1,7 @@
 //! Schedules: a task for each time of a cron expression, in UTC.
 //!
-//! If the cluster stands still or its clock is set, one task makes up for all missed times, and no time is
-//! used twice. A time at which the tenant has no room is skipped.
+//! If the cluster was stopped or its clock was changed, a single task replaces all missed times, and no time is used
+//! twice. If the tenant has no room at a time, this time is skipped.
 
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ layout! {
         pub cron: Arc<[u8]>,
         /// Encoded task to submit.
         pub task: Arc<[u8]>,
-        /// Next time, as milliseconds since 1970 and as the cluster's time.
+        /// Next time of the schedule, both as milliseconds since 1970 and as the cluster's time.
         pub next_unix_ms: u64,
         pub due_ms: u64,
-        /// Number of times so far, and of those skipped for lack of room.
+        /// Number of times that the schedule was due, and number of these that were skipped for lack of room.
         pub came: u64,
         pub left_out: u64,
     }
@@ -76,7 +76,7 @@ impl SchedulerState {
         let count = u64::from(self.schedules.len()) + u64::from(known.is_none());
         Limit::Schedules.check(count, u64::from(self.limits.schedules_max))?;
         let own_max = SchedulerLimits::SCHEDULES_OF_TENANT_MAX.into();
-        // If all tenants together have no more schedules than one tenant may have, no tenant exceeds its limit.
+        // If all tenants together have at most as many schedules as one tenant may have, no tenant exceeds its limit.
         if count > own_max {
             let first = (tenant, Arc::<[u8]>::default());
             let own = self.schedule_at.range(first..).take_while(|(key, _)| key.0 == tenant).count() as u64;
@@ -134,7 +134,7 @@ impl SchedulerState {
         }
     }
 
-    /// Handles a change of the wall-clock time: the schedules' times stay the same, but come sooner or later.
+    /// Handles a change of the clock: the schedules keep their times of day, so that the time until then changes.
     pub(crate) fn set_clock(&mut self, unix_ms: u64) {
         self.unix_offset_ms =
             (i128::from(unix_ms) - i128::from(self.now_ms)).clamp(0, i64::MAX.into()) as i64;
@@ -144,7 +144,7 @@ impl SchedulerState {
 
     fn plan(&mut self, at: u32, next_unix_ms: u64) {
         self.schedules[at].next_unix_ms = next_unix_ms;
-        // At least one ms from now, so that the loop over due schedules ends.
+        // The time is at least one ms from now, so that the loop over due schedules ends.
         let due_ms = next_unix_ms.saturating_sub_signed(self.unix_offset_ms).max(self.now_ms + 1);
         self.set_schedule_due(at, due_ms);
     }

@@ -18,23 +18,23 @@ layout! {
     /// The state of the task scheduler that the autoscaler needs, at one moment.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Signals {
-        /// Tasks that an additional worker could start now: ready, within their tenant's quota, and small
+        /// Number of tasks that an additional worker could start now: ready, within their tenant's quota, and small
         /// enough. Tasks that wait for a limit, another task or their time do not count.
         pub startable: u64,
         /// Longest waiting time of a startable task, ms.
         pub oldest_ms: u64,
-        /// Tasks that workers hold.
+        /// Number of tasks that workers hold.
         pub held: u64,
-        /// Further tasks that workers would take.
+        /// Number of further tasks that workers would take.
         pub credit: u64,
-        /// Workers that are not draining.
+        /// Number of workers that are not draining.
         pub workers: u64,
         /// The idle workers, each with the time since which it is idle. The longest idle come first; at most a
         /// thousand are listed.
         pub idle: Vec<(u64, u64)>,
         /// Startable tasks by kind.
         pub kinds: Vec<KindSignals>,
-        /// Longest timeout of a held task, ms: the time that a worker needs to drain.
+        /// Longest timeout of a held task, ms. A worker needs up to this time to drain.
         pub grace_ms: u64,
     }
 }
@@ -45,9 +45,9 @@ layout! {
     pub struct KindSignals {
         /// The kind.
         pub kind: Arc<[u8]>,
-        /// Tasks that an additional worker could start now.
+        /// Number of tasks that an additional worker could start now.
         pub startable: u64,
-        /// Workers that can run the kind.
+        /// Number of workers that can run the kind.
         pub workers: u64,
     }
 }
@@ -65,7 +65,7 @@ pub struct WorkerShape {
     pub labels: Vec<StoredLabel>,
     /// Tenants whose tasks the worker would take; empty for all.
     pub tenants: Vec<Arc<[u8]>>,
-    /// Processor thousandths and memory bytes; 0 if it would not state them.
+    /// Processor thousandths and memory bytes of the worker; 0 if it would not state them.
     pub has: [u64; 2],
 }
 
@@ -80,11 +80,11 @@ impl From<&WorkerView> for WorkerShape {
 /// A worker shape with numbers in place of names.
 struct NamedShape {
     serves: Arc<ServedSet>,
-    /// Capacity; the maximum if not stated.
+    /// Capacity; the maximum if the worker does not state it.
     has: [u64; 2],
 }
 
-/// Number of a queue without a name.
+/// The number that stands for a queue whose name has no number.
 const NO_NAME: u32 = u32::MAX;
 
 impl SchedulerState {
@@ -101,7 +101,7 @@ impl SchedulerState {
         self.signals_of(&pools.into_iter().map(like).collect::<Vec<_>>())
     }
 
-    /// Signals for an additional worker of one of these shapes; without shapes, of any.
+    /// Signals for an additional worker of one of these shapes. Without shapes, the worker can start every task.
     pub fn signals_for(&self, shapes: &[WorkerShape]) -> Signals {
         let named =
             |names: &[Arc<[u8]>]| names.iter().map(|name| self.names.find(name).unwrap_or(NO_NAME)).collect();

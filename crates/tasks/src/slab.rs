@@ -10,7 +10,7 @@ use crate::error::TaskDecodeError;
 use crate::layout::{Fields, Layout};
 use crate::pages::Pages;
 
-/// The absence of a slot.
+/// The value for no slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A slot, as stored in snapshots.
@@ -42,9 +42,9 @@ pub(crate) struct Slab<T> {
     slots: Pages<Slot<T>>,
     free: u32,
     len: u32,
-    /// Mark of ids above the slot's number (`shard`).
+    /// The bits of an id that mark the shard (`shard`), above the slot's number.
     mark: u32,
-    /// Lowest generation of new items; 0 before the first restore.
+    /// Lowest generation of new items, which a restore raises; 0 before the first restore.
     generation_min: u32,
 }
 
@@ -88,7 +88,7 @@ impl<T: Clone> Slab<T> {
         u64::from(self.slots[at as usize].generation) << 32 | u64::from(at ^ self.mark)
     }
 
-    /// Raises the generations of later items above those of the next `count` uses of any slot.
+    /// Raises the generations of future items, so that they are above those of the next `count` uses of any slot.
     pub(crate) fn skip_generations(&mut self, count: u32) {
         let highest = self.slots.iter().map(|slot| slot.generation).fold(self.generation_min, u32::max);
         self.generation_min = highest.saturating_add(count);
@@ -105,7 +105,7 @@ impl<T: Clone> Slab<T> {
 
     /// Slot of an id, if the item still exists.
     pub(crate) fn find(&self, id: u64) -> Option<u32> {
-        // With another mark, the slot is beyond all slots.
+        // An id of another shard gives a number above all slots.
         let at = id as u32 ^ self.mark;
         let slot = self.slots.get(at as usize)?;
         (slot.generation == (id >> 32) as u32 && slot.value.is_some()).then_some(at)
@@ -141,8 +141,8 @@ impl<T: Clone> Slab<T> {
         self.slots.push_back(slot);
     }
 
-    /// Sets the first free slot from a snapshot. Returns whether the free slots form one chain of exactly the
-    /// free ones.
+    /// Sets the first free slot from a snapshot. Returns whether the chain from this slot contains exactly the free
+    /// slots.
     pub(crate) fn set_free(&mut self, free: u32) -> bool {
         self.free = free;
         let (mut at, mut left) = (free, self.slots.len() - self.len as usize);

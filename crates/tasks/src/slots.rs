@@ -1,27 +1,27 @@
 //! Divides workers' slots among the shards of a cluster's tasks.
 //!
 //! Invariants:
-//! - Due slots and given slots each add up to all slots. Over any number of rounds, a shard's given slots
-//!   differ from its due ones by less than the number of shards.
-//! - A shard with tasks is due a part, and has a slot after some rounds.
-//! - A shard first loses a slot, and another shard gets it when its task is done. No worker thus runs more
-//!   tasks at once than it has slots.
+//! - In each round, the due slots of all shards add up to all slots, and so do the given slots. Over any number of
+//!   rounds, the sum of a shard's given slots differs from the sum of its due slots by less than the number of shards.
+//! - A shard with tasks is always due a part of the slots, and receives a slot after some rounds.
+//! - A slot that moves is first taken from its shard. Another shard receives it when its task is done. A worker
+//!   therefore never runs more tasks at the same time than it has slots.
 
 use crate::fairness::fair_shares;
 
 /// A tenant's demand for the slots of a group of workers, with its weight and its reserved slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantDemand {
-    /// Tasks that workers hold, and tasks that could start now.
+    /// Number of tasks that workers hold and of tasks that could start now.
     pub demand: u64,
     /// Weight against other tenants.
     pub weight: u32,
-    /// Slots that are reserved for the tenant, used or not.
+    /// Number of slots that are reserved for the tenant, used or not.
     pub kept: u64,
 }
 
-/// Slots that each shard is due for its tenants. Slots that no tenant can use are divided evenly, for the
-/// next tasks.
+/// The number of slots that each shard is due for its tenants. Slots that no tenant can use are divided evenly, so that
+/// new tasks find slots.
 pub fn due(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
     let wants: Vec<TenantDemand> = shards.iter().flatten().copied().collect();
     let shares = shares(&wants, slots as f64);
@@ -32,7 +32,8 @@ pub fn due(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
     due
 }
 
-/// Shares by weight: at most what each can use and, if possible, at least what is reserved for it.
+/// Divides slots by weight: each tenant receives at most what it can use and, if possible, at least the slots reserved
+/// for it.
 fn shares(wants: &[TenantDemand], slots: f64) -> Vec<f64> {
     let kept: f64 = wants.iter().map(|want| want.kept as f64).sum();
     let scale = if kept > slots { slots / kept } else { 1.0 };
@@ -89,18 +90,19 @@ impl SlotApportioner {
 pub struct WorkerSlots {
     /// Number of slots.
     pub slots: u32,
-    /// Tasks that the worker may hold ahead.
+    /// Number of tasks that the worker may hold ahead.
     pub ahead: u32,
-    /// Slots of no shard.
+    /// Number of slots that are allocated to no shard.
     pub pending: u32,
-    /// Slots of each shard.
+    /// Number of slots of each shard.
     pub allotted: Vec<u32>,
-    /// Tasks held of each shard.
+    /// Number of tasks of each shard that the worker holds.
     pub held: Vec<u32>,
 }
 
 impl WorkerSlots {
-    /// A copy of the worker that counts all its slots as one slot, which belongs to the shard with most of them.
+    /// A copy of the worker that counts all its slots as a single one. This slot belongs to the shard that has most of
+    /// the slots.
     pub(crate) fn whole(&self) -> WorkerSlots {
         let most = self.allotted.iter().enumerate().max_by_key(|(at, has)| (**has, std::cmp::Reverse(*at)));
         let most = most.filter(|(_, has)| **has > 0).map(|(at, _)| at);
@@ -113,7 +115,7 @@ impl WorkerSlots {
         }
     }
 
-    /// The worker with at most its number of slots: after a reconnection it may have fewer.
+    /// The worker without allocations beyond its number of slots, which may be lower after a reconnection.
     pub(crate) fn trimmed(&self) -> WorkerSlots {
         let mut seat = self.clone();
         for _ in self.slots..self.allotted.iter().sum() {
@@ -124,7 +126,7 @@ impl WorkerSlots {
         seat
     }
 
-    /// Number of units that are allocated.
+    /// Number of allocated slots, or of allocated workers if they count as a whole.
     pub(crate) fn units(&self) -> u64 {
         u64::from(self.pending) + self.allotted.iter().map(|has| u64::from(*has)).sum::<u64>()
     }
@@ -139,8 +141,8 @@ impl WorkerSlots {
     }
 }
 
-/// Moves slots towards the given numbers for each shard. Free slots are assigned. With `may_take`, missing
-/// slots are taken from shards with too many, idle ones first.
+/// Moves slots towards the given numbers for each shard. Free slots are assigned first. With `may_take`, further slots
+/// are taken from shards that have too many, idle slots first.
 pub fn place(dealt: &[u64], seats: &mut [WorkerSlots], may_take: bool) {
     let has = |shard: usize, seats: &[WorkerSlots]| {
         seats.iter().map(|seat| i64::from(seat.allotted[shard])).sum::<i64>()

@@ -24,8 +24,9 @@ pub use restoring::StateRestore;
 /// Size at which a block is written.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// First byte of states that have tasks ahead, labels of workers, needed labels of tasks, or workers for some tenants
-/// only. Other states use the older header. States that were restored from a backup add their lowest generations.
+/// First byte of the snapshot of a state with tasks ahead, labels of workers, needed labels of tasks, or workers for
+/// some tenants only. Snapshots of other states have the older header. States that were restored from a backup add
+/// their lowest generations.
 const HEAD_AHEAD: u8 = 0;
 const HEAD: u8 = 1;
 const NAMES: u8 = 2;
@@ -55,7 +56,7 @@ layout! {
         pub token: u64,
         pub is_held_back: bool,
         pub finished: TaskList,
-        /// First free task, worker and schedule.
+        /// The first free slot of tasks, of workers and of schedules.
         pub free: [u32; 3],
         /// Number of items in each kind of the following blocks.
         pub counts: [u32; 11],
@@ -101,12 +102,12 @@ layout! {
     #[derive(Debug, Clone)]
     pub struct ExtendedSnapshotHeader {
         pub head: SnapshotHeader,
-        /// Workers that may hold tasks ahead.
+        /// Number of workers that may hold tasks ahead.
         pub ahead: u32,
     } later {
-        /// Classes whose tasks need labels.
+        /// Number of classes whose tasks need labels.
         pub needs: u32,
-        /// Pools with labels, or for some tenants.
+        /// Number of pools with labels, or for some tenants.
         pub traits: u32,
     }
 }
@@ -204,7 +205,7 @@ impl Frozen {
         write_all(AHEAD, ahead, &mut take)?;
         write_all(NEEDS, self::needs(state), &mut take)?;
         write_all(TRAITS, self::traits(state), &mut take)?;
-        // Includes every worker, because a missing one would look as if it had ended.
+        // Every worker is included, because a missing worker would look as if it had ended.
         let workers = state.workers.iter_from(0).filter(|_| state.shard > 0);
         let enlisted = workers.map(|(at, _)| EnlistedEntry { worker: at, id: state.worker_id(at) });
         write_all(ENLISTED, enlisted, &mut take)

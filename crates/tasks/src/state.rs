@@ -24,7 +24,7 @@ use crate::task::{NEVER_MS, Task, TaskList};
 use crate::tenant::Tenant;
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
-/// Kinds of timers, which each have a slot.
+/// The kinds of timers. Each timer belongs to a slot.
 pub(crate) const TASK: u8 = 0;
 pub(crate) const WORKER: u8 = 1;
 pub(crate) const SCHEDULE: u8 = 2;
@@ -32,10 +32,10 @@ pub(crate) const SCHEDULE: u8 = 2;
 /// Number of fencing tokens skipped after a restore: more than the scheduler gave out since the backup.
 const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// Number of uses of a slot that ids of tasks and workers skip after a restore: more than there were since the backup,
-/// because a finished task keeps its slot for an hour, or until 100,000 later tasks have finished. The first restore
-/// leaves ids below 2^53, which a JSON number holds.
+/// because a finished task keeps its slot for an hour, or until 100,000 later tasks have finished. After the first
+/// restore, ids are still below 2^53, so that a JSON number holds them exactly.
 const RESTORE_SKIPS_USES: u32 = 1 << 20;
-/// Virtual time at which all tags are reduced.
+/// When the virtual time reaches this value, all tags are reduced.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 
 /// All tasks, workers and tenants of one shard of the task scheduler. Clones are cheap, because they share data.
@@ -56,7 +56,7 @@ pub struct SchedulerState {
     pub(crate) tenant_at: ByName,
     pub(crate) classes: Pages<Class>,
     pub(crate) class_at: OrdMap<(u32, u32, Needs), u32>,
-    /// Classes that need labels of workers.
+    /// Number of classes whose tasks need labels of workers.
     pub(crate) demands: u32,
     pub(crate) lanes: Pages<Lane>,
     pub(crate) lane_at: OrdMap<(u32, u32), u32>,
@@ -94,7 +94,7 @@ pub struct SchedulerState {
     pub(crate) is_held_back: bool,
     /// Workers that are reserved for a task, by the task's id.
     pub(crate) reserved: OrdMap<u32, u64>,
-    /// Workers' tasks ahead.
+    /// The tasks ahead of each worker.
     pub(crate) ahead: OrdMap<u32, TasksAhead>,
     /// Classes with new ready tasks; empty between commands.
     pub(crate) dirty: Vec<u32>,
@@ -320,7 +320,7 @@ impl SchedulerState {
         Limit::Batch.check(count as u64, u64::from(self.limits.batch_max))
     }
 
-    /// Advances the virtual time; reduces all tags long before it could overflow.
+    /// Advances the virtual time. Reduces all tags long before the virtual time could overflow.
     pub(crate) fn advance_virtual_time(&mut self, tag: u64) {
         self.virtual_time = self.virtual_time.max(tag);
         if self.virtual_time < VIRTUAL_TIME_MAX {

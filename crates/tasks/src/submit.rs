@@ -20,14 +20,14 @@ use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{NEVER_MS, PRIORITY_MAX, StoredLabel, Task, TaskExtra, TaskStage, ids_of};
 
-/// Tasks below this priority are refused first.
+/// Tasks of lower priority than this are refused first.
 const PRIORITY_USUAL: u8 = 5;
 /// Shortest and longest retry delay, ms.
 const RETRY_AFTER_MS: (u64, u64) = (100, 60_000);
-/// Times further from now than ten years count as mistakes.
+/// Maximum distance of a time from now, ms: ten years. Times further away are refused as mistakes.
 const FAR_MS: u64 = 10 * 365 * 86_400_000;
 
-/// The fields that must be equal for two tasks with one idempotency key.
+/// The fields that must be equal in two tasks with the same idempotency key.
 fn what<'n>(task: &NewTask<'n>) -> (&'n [u8], &'n [u8], &'n [u8], &'n [u8]) {
     (task.queue, task.kind, task.payload, task.subject)
 }
@@ -87,10 +87,10 @@ impl SchedulerState {
         Limit::Dependencies.check(new.after.len() as u64, u64::from(self.limits.dependencies_max))
     }
 
-    /// Refuses times far from now: seconds, microseconds or nanoseconds read as milliseconds.
+    /// Refuses times far from now, such as seconds, microseconds or nanoseconds that were meant as milliseconds.
     fn check_time(&self, at_ms: u64) -> Result<(), TaskRefusal> {
         let now_ms = self.unix_ms();
-        // Before the first clock, no comparison is possible.
+        // While the cluster's clock is not set, no comparison is possible.
         let is_far = at_ms > 0 && now_ms > FAR_MS && at_ms.abs_diff(now_ms) > FAR_MS;
         if is_far { Err(TaskRefusal::TimeFar { at_ms, now_ms }) } else { Ok(()) }
     }
@@ -137,8 +137,8 @@ impl SchedulerState {
         if within { check_acyclic(new, known) } else { Ok(()) }
     }
 
-    /// For each task, an earlier task with its idempotency key: an existing one (id), or one in the batch
-    /// (index).
+    /// For each task, an earlier task with the same idempotency key: a known task by its id, or a task of the batch by
+    /// its index.
     fn known(&self, tenant: u32, new: &[NewTask<'_>]) -> Result<Vec<Option<KnownKey>>, TaskRefusal> {
         let mut first: BTreeMap<&[u8], u32> = BTreeMap::new();
         new.iter()
@@ -162,7 +162,7 @@ impl SchedulerState {
             .collect()
     }
 
-    /// Checks that a repeated key is for the same work, and that this work was not cancelled.
+    /// Checks that a repeated key belongs to the same work, and that this work was not cancelled.
     fn check_same(&self, index: u32, new: &NewTask<'_>, id: u64) -> Result<(), TaskRefusal> {
         let Some(at) = self.tasks.find(id) else { return Ok(()) };
         let task = &self.tasks[at];
@@ -178,7 +178,7 @@ impl SchedulerState {
         }
     }
 
-    /// Delay that the submitter should add, ms for each task.
+    /// The delay that the submitter should add for each task, ms.
     fn check_queue<'n>(
         &self,
         tenant: u32,
@@ -321,7 +321,8 @@ impl SchedulerState {
         })
     }
 
-    /// Enters a submitted task. The task waits for the tasks in `after`, or only for its time.
+    /// Starts the life of a submitted task. The task waits for the tasks in `after`; without such tasks, only for its
+    /// time.
     fn begin(&mut self, id: u64, after: &[u64], effects: &mut TaskEffects) {
         let Some(at) = self.tasks.find(id) else { return };
         let mut waits_for = 0;
@@ -353,8 +354,8 @@ enum KnownKey {
     Batch(u32),
 }
 
-/// Removes tasks without remaining dependencies (Kahn 1962); any remaining task is in a cycle. A repeated
-/// task counts as the earlier one, and its own dependencies are ignored.
+/// Removes tasks without remaining dependencies (Kahn 1962); any remaining task is in a cycle. A task with the key of
+/// an earlier task counts as the earlier task, and its own dependencies are ignored.
 fn check_acyclic(new: &[NewTask<'_>], known: &[Option<KnownKey>]) -> Result<(), TaskRefusal> {
     let mut before = vec![Vec::new(); new.len()];
     let mut waits_for = vec![0_usize; new.len()];

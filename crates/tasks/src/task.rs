@@ -13,7 +13,7 @@ use crate::slab::{NONE, Slab};
 
 /// The highest priority.
 pub const PRIORITY_MAX: u8 = 9;
-/// Approximate size of a task besides its payload: its slot, the payload's header, its timer.
+/// Approximate size of a task without its payload, bytes: its slot, the payload's header, its timer.
 pub(crate) const TASK_BYTES: u64 = 256;
 /// The value for a time that never comes.
 pub(crate) const NEVER_MS: u64 = u64::MAX;
@@ -44,7 +44,7 @@ choice! {
 }
 
 impl TaskStage {
-    /// Whether a worker has the task.
+    /// Whether a worker holds the task.
     pub fn is_held(self) -> bool {
         matches!(self, TaskStage::Running | TaskStage::Stopping)
     }
@@ -66,14 +66,14 @@ layout! {
     pub struct Task {
         pub stage: TaskStage,
         pub priority: u8,
-        /// Attempts since the task was submitted or restarted, without those whose worker died.
+        /// Number of attempts since the task was submitted or restarted, without those whose worker died.
         pub attempts: u16,
         pub policy: u16,
-        /// Workers that died while they ran the task.
+        /// Number of workers that died while they ran the task.
         pub lost: u16,
         pub tenant: u32,
         pub lane: u32,
-        /// The task's neighbours in its list.
+        /// The previous and next task in the task's list.
         pub prev: u32,
         pub next: u32,
         /// Slot of the task's worker; `NONE` while the task is being published.
@@ -81,11 +81,11 @@ layout! {
         pub timeout_ms: u32,
         /// Delay before the task's last retry, ms.
         pub delay_ms: u32,
-        /// The time charged to the task's tenant at the start, µs.
+        /// The time that was charged to the task's tenant when the task started, µs.
         pub charged_us: u32,
         /// Number of tasks for which the task waits.
         pub waits_for: u32,
-        /// Index of the tenant's limit for which the task waits.
+        /// Index of the tenant's limit whose group has no place for the task.
         pub limited_by: u32,
         pub submitted_ms: u64,
         /// Time since which the task could start.
@@ -111,12 +111,12 @@ layout! {
         pub idempotency_key: Option<Arc<[u8]>>,
         pub labels: Vec<StoredLabel>,
         pub after: Vec<u64>,
-        /// Tasks that wait for the task.
+        /// Tasks that wait until this task is done.
         pub before: Vec<u64>,
         pub cpu_milli: u32,
         pub memory_bytes: u64,
         pub subject: Option<Arc<[u8]>>,
-        /// Last progress, in thousandths and as a note.
+        /// The last reported progress: thousandths, and a note.
         pub permille: u16,
         pub note: Option<Arc<[u8]>>,
     }

@@ -84,8 +84,8 @@ impl SchedulerState {
         Limit::Tenants.check(tenants, u64::from(self.limits.tenants_max))
     }
 
-    /// Sets a tenant's limits by key: counts places again, and checks waiting tasks again. Takes time proportional to
-    /// the number of tasks.
+    /// Sets a tenant's limits by key. Counts places and checks waiting tasks again, in time proportional to the number
+    /// of tasks.
     fn regroup(&mut self, tenant_at: u32, limits: Vec<StoredKeyLimit>) {
         let of_tenant: Vec<_> =
             self.tasks.iter_from(0).filter(|(_, task)| task.tenant == tenant_at).map(|(at, _)| at).collect();
@@ -111,8 +111,8 @@ impl SchedulerState {
         self.groups_from(tenant_at).iter().for_each(|key| self.settle_group(key));
     }
 
-    /// Removes all groups of the tenant's limits. Starts of the recent past still count under a new rate with the same
-    /// key.
+    /// Removes all groups of the tenant's limits. If a new limit has a rate under the same key, recent starts still
+    /// count.
     fn reset_groups(&mut self, tenant_at: u32, limits: Vec<StoredKeyLimit>) {
         let before = self.tenants[tenant_at as usize].limits.clone();
         let now_ms = self.now_ms;

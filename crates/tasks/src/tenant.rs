@@ -1,10 +1,9 @@
 //! Tenants: shares, quotas and totals.
 //!
-//! Shares follow start-time fair queueing (Goyal, Vin and Cheng 1996). A tenant's tag is the virtual time up
-//! to which the tenant was served. Each task moves the tag by cost ÷ weight, and the tenant with the lowest
-//! tag is next. A tenant that returns after a pause starts at the present virtual time. The cost of a task is
-//! unknown at its start: the tenant is charged the recent cost of its lane's tasks, and the difference at the
-//! end.
+//! Shares follow start-time fair queueing (Goyal, Vin and Cheng 1996). A tenant's tag is the virtual time up to which
+//! the tenant was served. Each task moves the tag by cost ÷ weight, and the tenant with the lowest tag is next. A
+//! tenant that returns after a pause starts at the present virtual time. The cost of a task is unknown at its start.
+//! The tenant is then charged the recent cost of the lane's tasks; the difference is charged at the end.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use crate::task::TaskList;
 const TAG_PER_US: u64 = 10_000;
 /// The highest weight.
 pub(crate) const WEIGHT_MAX: u32 = 10_000;
-/// Retries that a new tenant has, in millionths.
+/// Retry budget of a new tenant, in millionths of a retry.
 const BUDGET_START: u64 = 10 * BUDGET_MAX as u64;
 
 layout! {
@@ -36,9 +35,9 @@ layout! {
         pub used: [ResourceUse; 3],
         pub lanes: Vec<u32>,
         pub dead: TaskList,
-        /// Waiting tasks of all kinds.
+        /// Number of waiting tasks of all kinds.
         pub queued: u64,
-        /// Waiting tasks that are ready.
+        /// Number of waiting tasks that are ready.
         pub ready: u64,
         /// Remaining retries, in millionths.
         pub budget: u64,
@@ -64,19 +63,19 @@ layout! {
     /// The number of a tenant's tasks and attempts since the tenant was created.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TenantTotals {
-        /// Submitted tasks.
+        /// Number of submitted tasks.
         pub submitted: u64,
-        /// Started attempts.
+        /// Number of started attempts.
         pub started: u64,
-        /// Completed tasks.
+        /// Number of completed tasks.
         pub completed: u64,
-        /// Failed attempts, without those whose worker died.
+        /// Number of failed attempts, without those whose worker died.
         pub failed: u64,
-        /// Attempts whose worker died.
+        /// Number of attempts whose worker died.
         pub lost: u64,
-        /// Tasks that became dead letters.
+        /// Number of tasks that became dead letters.
         pub dead: u64,
-        /// Cancelled tasks.
+        /// Number of cancelled tasks.
         pub cancelled: u64,
         /// Processor time, µs.
         pub cpu_us: u64,
@@ -86,7 +85,8 @@ layout! {
         pub memory_mb_ms: u64,
         /// Charged time, µs: for each attempt the longer of run time and processor time.
         pub cost_us: u64,
-        /// Expected cost of submitted tasks, µs: each counted with its lane's cost at the time.
+        /// Expected cost of all submitted tasks, µs: for each task, the recent cost in its lane at the time of
+        /// submission.
         pub asked_us: u64,
     }
 }
@@ -120,7 +120,7 @@ impl StartRate {
         (self.window_ms, self.count) = (now_ms, 0);
     }
 
-    /// Starts in a thousand seconds, as far as known.
+    /// Number of starts in a thousand seconds, estimated from recent starts.
     pub(crate) fn per_1000_s(&self, now_ms: u64) -> u64 {
         let mut pace = *self;
         pace.roll(now_ms);
@@ -154,7 +154,7 @@ impl Tenant {
         (cost_us.saturating_mul(TAG_PER_US) / u64::from(self.weight)).max(1)
     }
 
-    /// Tier in which the tenant may use the additional amounts; `None` if its quotas do not allow it.
+    /// The tier in which the tenant may use these additional amounts; `None` if its quotas do not allow them.
     pub(crate) fn tier(&self, need: &Amounts) -> Option<u8> {
         let mut parts = self.quotas.iter().zip(&self.used).zip(need);
         if !parts.clone().all(|((quota, used), &need)| used.allows(quota, need)) {
@@ -181,7 +181,7 @@ impl Tenant {
         std::array::from_fn(|at| self.quotas[at].reserved.saturating_sub(self.used[at].now))
     }
 
-    /// Adds to the retry budget at a first start. A retry needs budget, and reduces it.
+    /// Adds to the retry budget when a task starts for the first time. Each retry takes from the budget.
     pub(crate) fn add_retry_budget(&mut self) {
         let more = u64::from(self.retry_percent) * u64::from(BUDGET_MAX) / 100;
         self.budget = self.budget.saturating_add(more).min(BUDGET_START.saturating_add(more * 1_000));

@@ -11,7 +11,7 @@ use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, StoredLabel, TaskStage};
 use crate::tenant::{StoredKeyLimit, TenantTotals};
 
-/// Most tasks that one call looks at.
+/// Maximum number of tasks that one call looks at.
 const LOOKED_AT_MAX: usize = 100_000;
 /// Size at which a page of whole tasks ends, bytes.
 const PAGE_BYTES_MAX: usize = 8 << 20;
@@ -34,9 +34,9 @@ layout! {
         pub stage: TaskStage,
         /// Priority from 0 to 9, the highest.
         pub priority: u8,
-        /// Started attempts.
+        /// Number of started attempts.
         pub attempts: u32,
-        /// Workers that died while they ran the task.
+        /// Number of workers that died while they ran the task.
         pub lost: u32,
         /// Time of submission.
         pub submitted_ms: u64,
@@ -96,19 +96,19 @@ layout! {
         pub weight: u32,
         /// Quotas of running tasks, processor thousandths and memory bytes.
         pub quotas: [Quota; 3],
-        /// Most waiting tasks; 0 for no limit.
+        /// Maximum number of waiting tasks; 0 for no limit.
         pub queued_max: u64,
-        /// Retries for each hundred first starts; 0 for no limit.
+        /// Number of retries allowed for each hundred first starts; 0 for no limit.
         pub retry_percent: u32,
         /// Limits by key.
         pub limits: Arc<Vec<StoredKeyLimit>>,
-        /// Waiting tasks of all kinds.
+        /// Number of waiting tasks of all kinds.
         pub queued: u64,
-        /// Number of waiting tasks that wait only for their turn.
+        /// Number of tasks that wait only for a worker.
         pub ready: u64,
         /// Running tasks, and the processor thousandths and memory bytes that they need.
         pub used: [u64; 3],
-        /// Dead letters.
+        /// Number of dead letters.
         pub dead: u64,
         /// The tenant's totals.
         pub account: TenantTotals,
@@ -125,9 +125,9 @@ layout! {
         pub queue: Arc<[u8]>,
         /// Kind of work.
         pub kind: Arc<[u8]>,
-        /// Ready tasks.
+        /// Number of ready tasks.
         pub ready: u64,
-        /// Waiting time of the first one, ms.
+        /// Waiting time of the first of these tasks, ms.
         pub oldest_ms: u64,
         /// Recent cost of a task, µs.
         pub cost_us: u64,
@@ -148,11 +148,11 @@ layout! {
         pub kinds: Vec<Arc<[u8]>>,
         /// Queues that the worker serves; empty for all.
         pub queues: Vec<Arc<[u8]>>,
-        /// Tasks that the worker holds.
+        /// Number of tasks that the worker holds.
         pub held: u64,
-        /// Further tasks that the worker would take.
+        /// Number of further tasks that the worker would take.
         pub credit: u64,
-        /// Tasks that the worker has done.
+        /// Number of tasks that the worker has done.
         pub done: u64,
         /// Whether the worker takes no new tasks.
         pub is_draining: bool,
@@ -216,7 +216,7 @@ impl SchedulerState {
         self.list_within(filter, from, limit, |_| 0)
     }
 
-    /// Like [`Self::list`], but a page also ends at [`PAGE_BYTES_MAX`], by the sum of `weigh`.
+    /// Like [`Self::list`], but a page also ends when the sum of `weigh` over its tasks reaches [`PAGE_BYTES_MAX`].
     pub(crate) fn list_within(
         &self,
         filter: &TaskFilter<'_>,

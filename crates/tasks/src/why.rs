@@ -9,9 +9,9 @@ use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{StoredLabel, Task, TaskStage};
 
-/// Most tasks ahead that are counted one by one.
+/// Maximum number of tasks ahead that are counted one by one.
 const AHEAD_MAX: u64 = 100_000;
-/// Most dependencies that are named.
+/// Maximum number of dependencies that are named.
 const NAMED_MAX: usize = 3;
 
 impl SchedulerState {
@@ -69,7 +69,7 @@ impl SchedulerState {
         let group = self.groups.get(key).cloned().unwrap_or_default();
         let (sort, rank, _) = self.member(at);
         let is_served = self.is_served(&sort);
-        // Tasks that a worker could run come first.
+        // Tasks that a worker could run come before tasks that no worker could run.
         let is_ahead = |(other, other_rank, other_at): &(TaskSort, i64, u32)| {
             (!self.is_served(other), *other_rank, *other_at) < (!is_served, rank, at)
         };
@@ -152,7 +152,7 @@ impl SchedulerState {
         )
     }
 
-    /// Why no worker could run a class' task of a tenant with these needs.
+    /// The reason why no worker could run a task of this class and tenant with these needs.
     fn why_unserved(&self, class: &Class, tenant: &[u8], need: &Amounts) -> String {
         let pools = class.pools.iter().map(|&pool| &self.pools[pool as usize]);
         let workers: u64 = pools.filter(|pool| pool.serves.is_for(tenant)).map(|pool| pool.workers).sum();
@@ -163,7 +163,7 @@ impl SchedulerState {
         }
     }
 
-    /// Why no worker runs a class' tasks of a tenant.
+    /// The reason why no worker runs this class' tasks of a tenant.
     fn why_nobody(&self, class: &Class) -> String {
         let (queue, kind) = (text(self.names.get(class.queue)), text(self.names.get(class.kind)));
         let doing = self.pools.iter().filter(|pool| pool.workers > 0 && pool.serves.does(class));

@@ -16,7 +16,7 @@ layout! {
     pub struct Worker {
         pub name: Arc<[u8]>,
         pub pool: u32,
-        /// Further tasks that the worker takes.
+        /// Number of further tasks that the worker takes.
         pub credit: u32,
         pub ttl_ms: u64,
         /// Time at which the worker counts as dead.
@@ -28,9 +28,10 @@ layout! {
         pub held: TaskList,
         /// Processor thousandths and memory bytes that the worker has; 0 if not stated.
         pub has: [u64; 2],
-        /// The part of these that the worker's tasks need.
+        /// The amounts of these that the worker's tasks need.
         pub used: [u64; 2],
-        /// The worker's key among the idle workers of its pool: the number of tasks that it held.
+        /// The number of tasks under which the worker is listed among the idle workers of its pool; `None` if it is not
+        /// listed.
         pub idle: Option<u32>,
         pub done: u64,
     }
@@ -55,9 +56,9 @@ impl Worker {
 #[derive(Debug, Clone)]
 pub(crate) struct WorkerPool {
     pub(crate) serves: Arc<ServedSet>,
-    /// Classes that these workers serve.
+    /// The classes that these workers serve.
     pub(crate) classes: Arc<Vec<u32>>,
-    /// Workers that take tasks, those with the fewest tasks first.
+    /// Workers that take further tasks. The workers with the fewest tasks come first.
     pub(crate) idle: OrdSet<(u32, u32)>,
     /// Workers that may be given a task ahead, by predicted end.
     pub(crate) soon: OrdSet<(u64, u32)>,
@@ -101,7 +102,7 @@ impl WorkerPool {
         self.sizes.keys().any(|has| (0..2).all(|part| has[part] == 0 || need[part + 1] <= has[part]))
     }
 
-    /// Whether a worker has at least this worker's total capacity.
+    /// Whether a worker has at least this total capacity.
     pub(crate) fn has_one_as_large(&self, other: &[u64; 2]) -> bool {
         let is_enough = |has: u64, other: u64| has == 0 || other != 0 && other <= has;
         self.sizes.keys().any(|has| (0..2).all(|part| is_enough(has[part], other[part])))

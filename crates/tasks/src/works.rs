@@ -11,7 +11,7 @@ use crate::state::{SchedulerState, WORKER};
 use crate::task::{TaskList, TaskStage};
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
-/// Workers of one tenant may have the maximum number of pools divided by this number.
+/// The workers of one tenant may have the maximum number of pools, divided by this number.
 const POOLS_SHARE: u32 = 4;
 
 impl SchedulerState {
@@ -77,7 +77,7 @@ impl SchedulerState {
         }
         Limit::Credit.check(u64::from(new.credit), u64::from(self.limits.credit_max))?;
         Limit::Workers.check(u64::from(self.workers.len()) + 1, u64::from(self.limits.workers_max))?;
-        // A set with a new name cannot be that of an existing pool, and needs one more pool.
+        // If one of the names is new, no existing pool can have the same set, and another pool is needed.
         let numbers = |names: &[&[u8]]| names.iter().map(|name| self.names.find(name)).collect::<Option<_>>();
         let labels = needs_of(&new.labels).iter().cloned().collect();
         let tenants = new.tenants.iter().map(|tenant| Arc::from(*tenant)).collect();
@@ -208,7 +208,7 @@ impl SchedulerState {
         self.timers.insert((worker.end_ms, WORKER, at));
     }
 
-    /// Slots of the worker and the task, if the report counts.
+    /// Checks that a report of this worker and token counts; returns the slots of the worker and the task.
     pub(crate) fn check_held(&self, worker: u64, task: u64, token: u64) -> Result<(u32, u32), TaskRefusal> {
         let worker_at = self.find_worker(worker)?;
         let at = self.find_task(task)?;
@@ -286,7 +286,7 @@ impl SchedulerState {
         self.forget_ahead(at);
     }
 
-    /// Removes a worker from the idle ones until it has credit again.
+    /// Removes a worker from the idle workers until it has credit again.
     pub(crate) fn take_back_credit(&mut self, at: u32) {
         self.take_credit_of(at, self.workers[at].credit);
         self.update_idle(at);
@@ -321,7 +321,7 @@ impl SchedulerState {
     pub(crate) fn lose_worker(&mut self, at: u32, effects: &mut TaskEffects) {
         self.take_credit(at);
         self.reserved.remove(&at);
-        // Marked as draining, so that no task returns to it.
+        // The worker is marked as draining, so that it receives none of its tasks again.
         self.workers[at].is_draining = true;
         self.update_idle(at);
         while self.workers[at].held.len > 0 {

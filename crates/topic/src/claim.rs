@@ -1,8 +1,8 @@
 //! A publisher's claim on a topic's state: its last acknowledged record.
 //!
-//! Each record carries its publisher's claim to the topic's owner. An owner whose state lacks the claimed
-//! record refuses with [`PublishError::StateLost`]. A lost claim stays lost: the owner appends no record with
-//! it, not even records that were sent before the publisher received the error.
+//! Each record carries its publisher's claim to the topic's owner. An owner whose state lacks the claimed record
+//! refuses with [`PublishError::StateLost`]. A claim that was refused stays refused: the owner appends no record with
+//! this claim, not even records that the publisher sent before it received the error.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

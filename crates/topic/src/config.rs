@@ -33,7 +33,7 @@ pub struct TopicConfig {
     /// For tests of subscribers: the default of
     /// [`SubscribeOptions::test_loss_every`](crate::SubscribeOptions::test_loss_every).
     pub test_loss_every: Option<NonZeroU32>,
-    /// Limits of each log besides its retention. A node uses the same ones for all topics.
+    /// Limits of each log besides its retention. A node uses the same limits for all topics.
     pub limits: LogLimits,
 }
 
@@ -54,15 +54,16 @@ impl Default for TopicConfig {
     }
 }
 
-/// How much history a log keeps: the first limit that is reached counts.
-/// The log frees memory in segments of an eighth of `bytes`.
+/// How much history a log keeps. The log drops records as soon as one of the limits is exceeded. The log frees memory
+/// in segments of an eighth of `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Bytes of segments and of payloads by reference.
+    /// Maximum size of segments and of payloads by reference, bytes.
     pub bytes: u64,
-    /// Records. Registered subscribers of a reliable topic receive more, if those are still in memory.
+    /// Maximum number of records. Registered subscribers of a reliable topic receive more, if further records are still
+    /// in memory.
     pub records: Option<u64>,
-    /// Age of a record since it was appended.
+    /// Maximum age of a record since it was appended.
     pub age: Option<Duration>,
 }
 
@@ -94,7 +95,7 @@ impl Default for Reliable {
 pub struct Durable {
     /// The acknowledgement level: memory, written or synced.
     pub acknowledge: AckLevel,
-    /// Stored history kept in memory too, bytes. Subscribers further behind read from disk.
+    /// Stored history that is also kept in memory, bytes. Subscribers further behind read from disk.
     pub memory_bytes: u64,
 }
 
@@ -152,7 +153,7 @@ pub enum ConfigError {
 }
 
 impl TopicConfig {
-    /// History that each log keeps in memory, bytes.
+    /// Maximum history that each log keeps in memory, bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let tail = self.durable.map_or(u64::MAX, |durable| durable.memory_bytes);
         self.retention.bytes.min(tail)

@@ -1,7 +1,7 @@
 //! A position in one log.
 //!
-//! To read, call [`Cursor::fill`], then walk over what it found. Between reads a cursor keeps a position and a hint,
-//! but no buffer.
+//! To read, call [`Cursor::fill`], then walk over the records that it found. Between reads, a cursor keeps a position
+//! and a hint for the next lookup, but no buffer.
 
 mod begin;
 mod following;
@@ -31,7 +31,7 @@ pub use view::PayloadView;
 pub enum ReadOutcome {
     /// At least one record.
     Records,
-    /// Nothing at present.
+    /// Nothing to read at present.
     Empty,
     /// A notice.
     Notice(Notice),
@@ -70,7 +70,7 @@ pub struct Cursor {
     unasked: Option<Position>,
     /// Number of records skipped just before the next one and not reported yet.
     skipped: u64,
-    /// Offset of `next` in the hint's segment.
+    /// Offset of the record `next` in the hint's segment.
     offset: u32,
     on_gap: OnGap,
     consumption: ConsumeMode,
@@ -78,7 +78,7 @@ pub struct Cursor {
     /// The cursor's entry among the log's sleepers.
     armed: Option<SleeperId>,
     ended: bool,
-    /// Whether to read only records that this process holds, even in a mirror.
+    /// Whether to read only records that this process holds, even if the log is a mirror.
     here: bool,
     /// Whether the cursor counts as a subscriber of the log.
     listens: bool,
@@ -146,7 +146,7 @@ impl Cursor {
         }
     }
 
-    /// Returns `None` if a pinned segment is to be read.
+    /// Continues [`Cursor::fill`] without the fast path. Returns `None` if a pinned segment is to be read.
     fn fill_slowly(&mut self) -> Option<ReadOutcome> {
         if let Hint::MergedRecord(merged) = &self.hint {
             let left = (self.offset as usize) < merged.frame.len();
@@ -169,7 +169,7 @@ impl Cursor {
             if let Some(lagging) = self.warn() {
                 return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
             }
-            // A conflated cursor reads record by record if no record can be merged.
+            // A conflated cursor also reads record by record if no records can be merged.
             if self.offset < commit.bytes && self.pin() {
                 return None;
             }
@@ -212,7 +212,7 @@ impl Cursor {
         }
     }
 
-    /// Looks `next` up in the log.
+    /// Looks the position `next` up in the log.
     #[cold]
     fn find(&mut self) -> Option<ReadOutcome> {
         self.hint = Hint::None;
@@ -247,7 +247,7 @@ impl Cursor {
                         self.release();
                     }
                 }
-                // If the buffer is gone by then, the next iteration reports a gap.
+                // If the segment's buffer is gone by then, the next iteration reports a gap.
                 None
             }
             Lookup::Nothing | Lookup::PrivateMirror => Some(self.empty()),
@@ -258,7 +258,7 @@ impl Cursor {
                 None
             }
             Lookup::Gap(mut gap, mut go_on) => {
-                // If the publisher has overtaken the cursor since the last check, warns first.
+                // The publisher may have overtaken the cursor since the last check. Then a warning comes first.
                 if let Some(lagging) = self.warn() {
                     return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
                 }
@@ -344,7 +344,8 @@ impl Cursor {
         }
     }
 
-    /// Goes to sleep: the next record notifies `waiter` of `token`. `false` if there is something to read.
+    /// Puts the cursor to sleep: the next record notifies `waiter` of `token`. Returns `false` if there is something to
+    /// read.
     pub fn arm(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.release();
         if self.may_sleep_narrow() {
@@ -354,7 +355,7 @@ impl Cursor {
             let subscriber = self.subscriber.filter(|_| self.consumption == ConsumeMode::Reads);
             self.armed = self.log.arm(self.awaited(), waiter, token, subscriber);
             if self.has_news_of_publishers() {
-                // The notice was due before the cursor went to sleep.
+                // The notice was due already before the cursor went to sleep.
                 self.rouse(waiter, token);
             }
         }
@@ -414,7 +415,7 @@ impl Cursor {
         self.armed.is_some() || self.is_armed_narrow()
     }
 
-    /// Wakes further sleepers after a notification.
+    /// Wakes further sleepers of the log after this cursor was notified.
     pub fn woken(&mut self) {
         self.woken_narrow();
         if self.armed.take().is_some() {
@@ -422,8 +423,8 @@ impl Cursor {
         }
     }
 
-    /// Like [`woken`](Cursor::woken), but for sessions of a listener, which share threads: wakes up to `wakes`
-    /// further sleepers. With more wake-ups per step, all sleepers wake sooner.
+    /// Like [`woken`](Cursor::woken), but wakes up to `wakes` further sleepers. For sessions of a listener, which share
+    /// threads: with more wake-ups for each step, all sleepers wake sooner.
     pub fn woken_and_wake(&mut self, wakes: usize) {
         self.woken_narrow();
         if self.armed.take().is_some() {
@@ -431,8 +432,8 @@ impl Cursor {
         }
     }
 
-    /// Leaves the log and removes the cursor from its sleepers at once. Dropping leaves the log too, but keeps the
-    /// entry.
+    /// Leaves the log, and removes the cursor from the log's sleepers at once. If the cursor is only dropped, its entry
+    /// among the sleepers stays.
     pub fn leave(&mut self, waiter: &Arc<Waiter>, token: u32) {
         self.rouse(waiter, token);
         self.stop_listening();
@@ -468,14 +469,14 @@ impl Cursor {
         Ok(())
     }
 
-    /// Reports that a registered subscriber has consumed everything through `seq`.
+    /// Reports that a registered subscriber has consumed all records up to `seq`.
     pub fn consume(&self, seq: u64) {
         if let Some(subscriber) = self.subscriber {
             self.log.consume(subscriber, seq);
         }
     }
 
-    /// Whether the cursor ended because of lost records.
+    /// Whether the cursor ended because records were lost.
     pub fn was_lost(&self) -> bool {
         self.ended && self.on_gap == OnGap::Fail
     }
@@ -496,7 +497,8 @@ impl Drop for Cursor {
         self.stop_listening();
         drop(self.disarm_narrow());
         if self.armed.take().is_some() {
-            // The entry stays in the list. The log may have woken the cursor just before.
+            // The entry stays in the list of sleepers. The log may have woken the cursor just before, so the wake-up is
+            // passed on.
             self.log.pass_wake_on();
         }
         if let Some(subscriber) = self.subscriber.take() {

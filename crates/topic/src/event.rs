@@ -8,7 +8,7 @@ use dunlin_frame::Frame;
 /// A position in a log: an epoch and a sequence number. Sequence numbers count from 1 within each epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
-    /// Grows whenever the log cannot vouch for the records before.
+    /// The epoch. It grows when the log cannot guarantee that earlier records are complete.
     pub epoch: u32,
     /// The record's number within the epoch; 0 is before the first record.
     pub seq: u64,
@@ -54,9 +54,8 @@ pub struct LogName {
 pub struct Record<'a> {
     /// The record's position.
     pub position: Position,
-    /// Nothing between this sequence and the record's own is missing: records between them were filtered, had
-    /// expired, or are merged into this record. A subscriber has lost records if its last record was before
-    /// `prev_seq`.
+    /// No record between this sequence number and the record's own is missing: records between them were filtered, had
+    /// expired, or are merged into this record. A subscriber has lost records if its last record was before `prev_seq`.
     pub prev_seq: u64,
     /// The frame.
     pub frame: Frame<'a>,
@@ -107,7 +106,7 @@ impl Gap {
     }
 }
 
-/// A warning before a loss: the subscriber has not read more than half of the retained records.
+/// A warning before a loss: more than half of the retained records are unread by the subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lagging {
     /// The log.
@@ -129,7 +128,7 @@ pub struct EpochChanged {
     pub last_seen: u64,
     /// Sequence of the ended epoch's last record, if that is known.
     pub known_through: Option<u64>,
-    /// Position of the first record of the new epoch for this subscriber.
+    /// Position of the first record of the new epoch that this subscriber can receive.
     pub new_first: Position,
 }
 
@@ -172,8 +171,8 @@ pub struct Publishers {
     pub log: Arc<LogName>,
     /// Whether at least one publisher is connected.
     pub connected: bool,
-    /// Time since which `connected` has had its value, ns since the Unix epoch. Without any publisher so far: the time
-    /// at which the owner opened the log.
+    /// Time since which `connected` has its value, ns since the Unix epoch. If there was no publisher yet, the time at
+    /// which the owner opened the log.
     pub since_ns: u64,
     /// Time at which the newest record was appended, ns since the Unix epoch; `None` without records.
     pub last_append_ns: Option<u64>,
@@ -198,10 +197,12 @@ pub enum Notice {
     },
     /// A state, in place of the records up to its position.
     Snapshot(Snapshot),
-    /// The checksum that a subscriber's copy of the state should have; sent now and then once it has read everything.
+    /// The checksum that a subscriber's copy of the state should have. Sent now and then, when the subscriber has read
+    /// everything.
     Checksum(Checksum),
-    /// The first publisher of a state topic connected, or the last one left; sent once the subscriber has read
-    /// everything. At the start only if no publisher is connected, or after [`Start::After`](crate::Start::After).
+    /// The first publisher of a state topic connected, or the last one left. Sent when the subscriber has read
+    /// everything. At the start of a subscription, sent only if no publisher is connected, or after
+    /// [`Start::After`](crate::Start::After).
     Publishers(Publishers),
     /// The log was deleted. No more events of it follow.
     Deleted {

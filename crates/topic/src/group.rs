@@ -1,7 +1,7 @@
 //! Groups: members that share a topic's records.
 //!
-//! A group is a state machine at the topic's owner. The group sees sequences and key hashes, never payloads.
-//! The owner feeds it from a [`RecordSource`], carries out its decisions, and passes the time as an argument.
+//! A group is a state machine at the topic's owner. The group knows sequence numbers and hashes of keys, but no
+//! payloads. The owner feeds it from a [`RecordSource`], carries out its decisions, and passes the time as an argument.
 //!
 //! - [`ShareGroup`]: each record goes to one member, at most once.
 //! - [`WorkGroup`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
@@ -41,9 +41,9 @@ impl<F: FnMut() -> Option<SourceItem>> RecordSource for F {
 pub enum SourceItem {
     /// A record.
     Record {
-        /// Sequence of the record. Records between this record and the previous one do not concern the group.
+        /// Sequence number of the record. Records between the previous item and this record are not for the group.
         seq: u64,
-        /// The hash of the record's key. Keys with the same hash share one order.
+        /// The hash of the record's key. Records whose keys have the same hash are kept in order.
         key: Option<u64>,
     },
     /// Records that the log dropped before the group read them.

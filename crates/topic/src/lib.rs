@@ -1,4 +1,4 @@
-//! Topics: logs in memory, and what subscribers can rely on.
+//! Topics: logs in memory, their publishers and their subscribers.
 //!
 //! A [`Topic`] has one or more [`Log`]s. A log is a chain of segments: records are appended at one end and dropped at
 //! the other. A [`Cursor`] is a position in a log; a [`Subscriber`] reads with one cursor or many. The cost of

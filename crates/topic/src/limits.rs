@@ -6,16 +6,17 @@ pub struct LogLimits {
     /// Maximum number of producers that a log remembers. Above the limit, the log forgets the least recently
     /// used producer, and accepts its next record as that of a new producer.
     pub producers_max: u32,
-    /// Maximum number of ranges of outcomes remembered for each producer. Above the limit, the log forgets the
-    /// oldest range, and refuses a retry of its records.
+    /// Maximum number of ranges of appended records that are remembered for each producer. Above the limit, the log
+    /// forgets the oldest range, and refuses a retry of its records.
     pub producer_outcomes_max: u32,
-    /// History kept beyond the retention for [subscribers that cannot receive gaps](crate::SubscriberProgress::keep_history),
-    /// bytes. Applies only while half of the memory budget is free. 0 for none.
+    /// History kept beyond the retention for [subscribers that cannot receive
+    /// gaps](crate::SubscriberProgress::keep_history), bytes. Kept only while at least half of the memory budget is
+    /// free. 0 keeps none.
     pub pending_bytes_max: u64,
     /// Maximum number of members of a group. Further ones are refused.
     pub group_members_max: u32,
-    /// Maximum number of undelivered lost ranges of a group member. Above the limit, the group merges ranges
-    /// into the last one, which then tells how many records were lost, but not which.
+    /// Maximum number of undelivered lost ranges of a group member. Above the limit, the group merges ranges into the
+    /// last one. The merged range states how many records were lost, but not which ones.
     pub group_lost_ranges_max: u32,
     /// Maximum number of unconfirmed records per member of a share group. At the limit the member receives no
     /// more.

@@ -1,7 +1,7 @@
 //! One partition: an ordered history that grows at one end and is dropped at the other.
 //!
-//! One lock guards check, append and commit. Subscribers take it only at the end of a segment, after losing their
-//! position, or to sleep.
+//! One lock guards check, append and commit. Subscribers take this lock only at the end of a segment, after they have
+//! lost their position, or to sleep.
 //!
 //! Invariants:
 //! - Sequences rise by 1 within an epoch; append times never decrease.
@@ -75,11 +75,11 @@ pub struct Log {
     memory_bytes: u64,
     is_durable: bool,
     budget: Arc<Budget>,
-    /// Subscribers that have not read this sequence receive a lag warning; 0 until the log drops records.
+    /// A subscriber that has not read up to this sequence number receives a lag warning; 0 until the log drops records.
     warn_before: AtomicU64,
     /// The bytes that [`Log::pressure`] returns.
     pressure: AtomicU64,
-    /// The setting of [`Log::set_replicated`].
+    /// Whether several processes hold the same records; see [`Log::set_replicated`].
     is_replicated: AtomicBool,
     pub(crate) readings: SubscriberList,
     pub(crate) subscribers: LogSubscribers,
@@ -118,11 +118,11 @@ pub struct LogInfo {
 /// The number of lag warnings, gaps and lost records of a log's subscribers since the log was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LossCounters {
-    /// Lag warnings.
+    /// Number of lag warnings.
     pub warnings: u64,
-    /// Gaps.
+    /// Number of gaps.
     pub gaps: u64,
-    /// Records lost in the gaps.
+    /// Number of records lost in the gaps.
     pub records: u64,
 }
 
@@ -141,25 +141,25 @@ pub(crate) struct LogContents {
     next_seq: u64,
     last_append_ns: u64,
     closed: bool,
-    /// From this time on, ns by `shut_clock`, each append checks whether this process still owns the log. 0 if
-    /// the log is closed or another node owns it; `u64::MAX` if no check is needed.
+    /// From this time on, ns by `shut_clock`, each append checks whether this process still owns the log. 0 if the log
+    /// is closed or another node owns it; `u64::MAX` if the check is never needed.
     shut_at_ns: u64,
     shut_clock: Clock,
     gave_up: bool,
-    /// Size of the newest segment; the next one grows from it.
+    /// Size of the newest segment, bytes. The size of the next segment depends on it.
     capacity: usize,
     held: VecDeque<RetainedSegment>,
     held_bytes: u64,
-    /// Bytes of records in all sealed segments ever.
+    /// Bytes of records in all segments that were ever sealed.
     sealed_bytes: u64,
     writer: Option<SegmentWriter>,
-    /// Dropped segments that a read still uses.
+    /// Dropped segments that are still being read.
     lingering: Vec<Arc<Segment>>,
     sleepers: Sleepers,
     /// Cursors that wait for some subjects only; most logs have none.
     narrow: Option<Box<SleeperIndex>>,
     limits: ProducerLimits,
-    /// Fields that few logs need.
+    /// Fields that only few logs need.
     rare: Option<Box<Rare>>,
 }
 
@@ -173,9 +173,9 @@ struct Rare {
     /// The state of a mirror; present only if another process owns the log or owned it before.
     mirror: Option<Box<Mirror>>,
     losses: LossCounters,
-    /// When this process became the owner: the position of its first record, and the append time of the record before.
+    /// The position of the first record that this process appended as the owner, and the append time of the record before.
     owned_from: (Position, u64),
-    /// Payloads by reference of dropped segments; they are dropped outside the lock.
+    /// Payloads by reference of dropped segments. They are freed outside the lock.
     remains: Vec<Bytes>,
 }
 
@@ -337,7 +337,7 @@ impl Log {
         self.lock().epoch_start()
     }
 
-    /// Position of the first known record of the epochs after `epoch`; `None` if `epoch` is not over.
+    /// Position of the first known record after `epoch` has ended; `None` if `epoch` has not ended.
     pub fn first_after_epoch(&self, epoch: u32) -> Option<Position> {
         let state = self.lock();
         let known = match (state.stored(), state.mirror()) {
@@ -348,7 +348,7 @@ impl Log {
         (epoch < state.epoch).then(|| known.unwrap_or_else(|| state.epoch_start()))
     }
 
-    /// Bytes that active subscribers without gaps have not read. Approximate: updated once per segment.
+    /// Approximate number of bytes that active subscribers without gaps have not read. Updated once for each segment.
     #[inline(always)]
     pub fn pressure(&self) -> u64 {
         self.pressure.load(Ordering::Relaxed)
@@ -384,7 +384,7 @@ fn written_bytes(writer: &SegmentWriter) -> u64 {
 }
 
 impl LogContents {
-    /// Payloads that the caller drops after it unlocks.
+    /// Takes the payloads that the caller has to drop after it has unlocked the log.
     #[inline(always)]
     fn take_remains(&mut self) -> Vec<Bytes> {
         self.rare.as_mut().map_or_else(Vec::new, |rare| std::mem::take(&mut rare.remains))

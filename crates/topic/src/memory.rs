@@ -51,7 +51,7 @@ impl Budget {
         self.limit
     }
 
-    /// Bytes that this budget and all its parents still allow.
+    /// Bytes that may still be charged to this budget and all its parents.
     pub fn room(&self) -> u64 {
         let room = self.limit.saturating_sub(self.used());
         self.parent.as_ref().map_or(room, |parent| room.min(parent.room()))
@@ -64,7 +64,7 @@ impl Budget {
 
     /// Charges `bytes` to this budget and to all its parents, or to none.
     pub fn charge(&self, bytes: u64) -> Result<(), BudgetSpent> {
-        // Usage never exceeds the limit, even for a moment: concurrent charges would fail.
+        // Usage never exceeds the limit even for a moment, because concurrent charges would then fail.
         let within = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).map_err(|used| BudgetSpent {
             asked: bytes,
@@ -94,8 +94,8 @@ impl Budget {
         }
     }
 
-    /// Charges `bytes` even beyond the limit. Snapshots use it, because subscribers need them to recover. Later
-    /// charges fail instead.
+    /// Charges `bytes` even beyond the limit. Snapshots use this method, because subscribers need them to recover.
+    /// Later charges fail until enough is released.
     pub(crate) fn charge_over(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         if let Some(parent) = &self.parent {
@@ -155,7 +155,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Takes over bytes that were charged separately.
+    /// Adds bytes that were already charged separately; they are released with this charge.
     pub(crate) fn take_over(&mut self, bytes: u64) {
         self.bytes += bytes;
     }

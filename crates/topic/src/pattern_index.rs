@@ -6,11 +6,11 @@
 //!   [`PatternIndex::find_overlapping`] before it inserts a topic; subscriptions that watch for topics may overlap.
 //! - There are no empty nodes: removing an entry frees its memory.
 //!
-//! Limits: none of its own. A step costs at most one hash lookup. A subject that meets literals and `*` at every
-//! level may visit several branches, at most as many as there are entries.
+//! The index has no limits of its own. A step needs at most one hash lookup. If a node has both a literal and `*` for a
+//! token, a lookup visits both branches. It visits at most as many branches as there are entries.
 //!
-//! Rejected alternatives: one hash table over all prefixes, because a wildcard needs a node's children; and a
-//! tree with compressed paths, because real names have few tokens.
+//! Rejected alternatives: a single hash table of all prefixes, because a wildcard needs a node's children; and a tree
+//! with compressed paths, because real names have few tokens.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -94,7 +94,7 @@ impl<V> PatternIndex<V> {
         self.len -= self.root.retain(&mut keep);
     }
 
-    /// The value of the pattern that matches the subject; of several, the most literal one's.
+    /// The value of the pattern that matches the subject. If several match, the value of the most literal one.
     pub fn owner(&self, subject: Subject<'_>) -> Option<&V> {
         self.root.owner(subject.as_str())
     }
@@ -306,7 +306,7 @@ impl<V> Children<V> {
             Children::Few(few) => {
                 let known = few.iter().position(|(known, _)| **known == *token);
                 let at = known.unwrap_or_else(|| {
-                    // Most nodes keep one child, so that spare capacity is waste.
+                    // Most nodes keep a single child, so that spare capacity would be wasted.
                     few.reserve_exact(1);
                     few.push((token.into(), Node::new()));
                     few.len() - 1

@@ -3,7 +3,7 @@
 //! A producer numbers its records. The log keeps each producer's last number and the positions of its recent records.
 //!
 //! Invariants:
-//! - Within one `producer_epoch` numbers are accepted without holes and each one once.
+//! - Within one `producer_epoch`, numbers are accepted without holes, and each number once.
 //! - A higher epoch fences lower ones from its first appended record on. A refused append changes nothing.
 //! - The receipt of a retry names the position of the first attempt. A retry may use other batch boundaries, but
 //!   never mixes old records with new ones.
@@ -61,13 +61,13 @@ struct Producer {
     id: u64,
     epoch: u32,
     last: u64,
-    /// Ascending by number and position; empty only before the first record.
+    /// Ascending by number and by position; empty only before the first record.
     outcomes: VecDeque<Outcome>,
     newer: u32,
     older: u32,
 }
 
-/// Records whose numbers and positions both rise by one.
+/// A range of records whose numbers and positions both rise by one.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     first: u64,
@@ -125,7 +125,7 @@ impl Producers {
         self.find(id).map(|slot| self.slots[slot as usize].last)
     }
 
-    /// Finds the most recent producer without hashing.
+    /// Finds the producer that was used last without hashing.
     #[inline]
     fn find(&self, id: u64) -> Option<u32> {
         match self.slots.get(self.newest as usize) {

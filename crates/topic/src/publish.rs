@@ -75,9 +75,9 @@ pub enum AckLevel {
     Synced,
     /// A majority of replicas have the record.
     Quorum,
-    /// No level yet: this node forwarded the record to the owner, whose response arrives
-    /// [later](crate::Log::await_stored). The receipt's `seq` is the ticket for that response. Publishers
-    /// never receive such a receipt.
+    /// Not known yet: this node has forwarded the record to the owner, whose response arrives
+    /// [later](crate::Log::await_stored). The receipt's `seq` is the ticket for that response. Publishers never receive
+    /// such a receipt.
     ByOwner,
 }
 
@@ -115,11 +115,11 @@ pub struct Receipt {
     pub partition: u16,
     /// Position of the record, or of the batch's last record.
     pub position: Position,
-    /// The append was a retry; the position is the first attempt's.
+    /// Whether the append was a retry; the position is then that of the first attempt.
     pub duplicate: bool,
     /// The acknowledgement level that was reached.
     pub acknowledged: AckLevel,
-    /// The partition's epoch differs from the one in this publisher's previous receipt: acknowledged records
+    /// Whether the partition's epoch differs from the one in this publisher's previous receipt: acknowledged records
     /// may be lost. Set once for each change of epoch, and only over a connection.
     pub new_epoch: bool,
 }
@@ -184,7 +184,7 @@ pub enum PublishError {
         /// The log's last sequence.
         last_seq: u64,
     },
-    /// The producer repeats a number whose outcome the log no longer remembers.
+    /// The producer repeats a number whose outcome the log has forgotten.
     #[error(
         "producer sequence {producer_seq} is too old for a retry: the log remembers {remembered_from} and later"
     )]
@@ -257,7 +257,7 @@ pub enum PublishError {
         /// The reason.
         why: crate::reducer::ReducerError,
     },
-    /// The state has been lost since this publisher's last record. Nothing was appended.
+    /// The state was lost after this publisher's last acknowledged record. Nothing was appended.
     #[error(
         "topic {0} has lost its state and some acknowledged records; publish the whole state, then continue"
     )]
@@ -265,12 +265,12 @@ pub enum PublishError {
     /// Another process owns the log. Internal: records are forwarded to it, and publishers never receive this error.
     #[error("another node owns the topic")]
     Elsewhere,
-    /// The owner responds more slowly than this node publishes, and did not catch up in time.
+    /// The owner's responses arrive more slowly than this node publishes, and did not catch up in time.
     #[error(
         "the topic's owner is slow: no response for {unanswered_bytes} bytes after {waited:?}; retry later"
     )]
     OwnerBehind {
-        /// Forwarded bytes without a response.
+        /// Number of forwarded bytes without a response.
         unanswered_bytes: u64,
         /// How long the publisher waited.
         waited: Duration,
@@ -288,14 +288,14 @@ pub enum PublishError {
     /// The response was lost: the record may or may not have been appended. A retry with the same producer is safe.
     #[error("the record may have been appended: {0}; a retry by the same producer never appends it twice")]
     Unknown(String),
-    /// An earlier record was refused. All other records that were sent are appended, including the one of this call.
+    /// An earlier record was refused. All other records that were sent are appended, including the record of this call.
     #[error("record {record} of this publisher was refused: {why}{}; all others were sent", and_more(*more))]
     LeftOut {
         /// Number of the record among those that this publisher sent to its partition, from 1.
         record: u64,
-        /// Number of further records refused since.
+        /// Number of further records that were refused since then.
         more: u64,
-        /// Why the first record was refused.
+        /// The reason why the first record was refused.
         why: Box<PublishError>,
     },
     /// A permission is missing or was revoked.

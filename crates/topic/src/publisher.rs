@@ -14,12 +14,12 @@ use crate::spinning::SPIN_US_DEFAULT;
 use crate::topic::{PublisherRegistration, Topic};
 use crate::wake::{Waiter, thread_waker};
 
-/// The longest wait for a disk that neither stores the records nor fails.
+/// How long a publisher waits at most for a disk that neither stores the records nor fails.
 const STORED_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How many forwarded records without a known outcome a publisher keeps; at the limit, `send` waits for the oldest.
 const UNANSWERED_MAX: usize = 4_096;
-/// The longest wait between two checks whether the owner has made room, ns.
+/// How long a publisher waits at most between two checks whether the owner has made room, ns.
 const ROOM_LOOK_NS: u64 = 50_000_000;
 
 /// Publishes records to a topic in the same process.
@@ -28,7 +28,7 @@ pub struct Publisher {
     topic: PublisherRegistration,
     subject_tail: String,
     producer: Option<ProducerMark>,
-    /// Claims on the state, by partition; empty if the topic keeps none.
+    /// The publisher's claim on the state of each partition; empty if the topic keeps no state.
     claims: Box<[Arc<StateClaim>]>,
     waiter: Option<Arc<Waiter>>,
     last: Option<Receipt>,
@@ -262,7 +262,7 @@ impl Publisher {
 
 /// Waiting for the disk and for owners at other nodes.
 impl Publisher {
-    /// Replaces the last receipt with the final one.
+    /// Replaces the last receipt with the final receipt of the owner.
     fn answered(&mut self, sent: &Receipt, receipt: Receipt) {
         if let Some(last) = &mut self.last
             && (last.partition, last.position, last.acknowledged)
@@ -278,7 +278,7 @@ impl Publisher {
         if receipt.acknowledged != AckLevel::Memory { self.wait_stored(receipt) } else { Ok(receipt) }
     }
 
-    /// After a lost state, starts a new claim: the caller has received the error and publishes the state again.
+    /// After the state was lost, starts a new claim: the caller has received the error, and publishes the state again.
     #[cold]
     fn refused(&mut self, partition: usize, error: PublishError) -> PublishError {
         if let (PublishError::StateLost(_), Some(claim)) = (&error, self.claims.get_mut(partition)) {
@@ -333,7 +333,7 @@ impl Publisher {
         };
         match self.unstored.iter_mut().find(same) {
             Some(other) => other.position = receipt.position.max(other.position),
-            // Each forwarded record has an outcome of its own.
+            // Each forwarded record has an outcome of its own, and is remembered.
             None => self.unstored.push_back(*receipt),
         }
         if self.unstored.len() > UNANSWERED_MAX

@@ -26,15 +26,16 @@ pub struct SubscriberProgress {
     lagging_ns: AtomicU64,
     missed_ns: AtomicU64,
     keeps_history: AtomicBool,
-    /// The position at the log's last check of pending subscribers, and when it last moved.
+    /// The position at the log's last check of subscribers that cannot receive gaps, and the time at which this
+    /// position last changed.
     looked_seq: AtomicU64,
     looked_ns: AtomicU64,
 }
 
-/// The progress of subscribers that cannot receive gaps.
+/// The progress of all subscribers of a log that cannot receive gaps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OldestUnread {
-    /// The oldest record that one of the subscribers has not read.
+    /// The oldest record that one of these subscribers has not read.
     pub(crate) first: Option<u64>,
     /// The oldest unread record, without subscribers that have read nothing for [`STALLED_NS`].
     pub(crate) first_of_moving: Option<u64>,
@@ -100,7 +101,7 @@ impl Log {
         reading
     }
 
-    /// The progress in this epoch of subscribers that cannot receive gaps.
+    /// The progress, in this epoch, of all subscribers that cannot receive gaps.
     #[cold]
     pub(crate) fn pending(&self, epoch: u32, now_ns: u64) -> OldestUnread {
         let mut pending = OldestUnread::default();

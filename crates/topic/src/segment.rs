@@ -4,8 +4,8 @@
 //!            bytes below `commit` never change      one writer, inside the log's lock
 //!           |<--------- any number of readers --->|<------ room ------>|
 //!  buffer   | frame | frame | frame | … | frame   |                    |
-//!  commit   = bytes, count, sealed                ^ one Release store publishes
-//!  pins     = readers at work, RETIRED
+//!  commit   = bytes, count, sealed                ^ a Release store makes frames visible
+//!  pins     = number of reads in progress, and the bit RETIRED
 //! ```
 //!
 //! Invariants:
@@ -14,7 +14,7 @@
 //!   (the one [`SegmentWriter`]).
 //! - The buffer leaves the segment once, in [`Segment::retire`]. That needs `pins` to be 0 and sets `RETIRED` in the
 //!   same step; later pins see the bit and fail.
-//! - A read in progress holds a [`PinnedSegment`] segment. An idle cursor holds only the `Arc`, which keeps this header of
+//! - A read in progress holds a [`PinnedSegment`]. An idle cursor holds only the `Arc`, which keeps this header of
 //!   about 200 bytes, but not the buffer.
 //!
 //! A payload by reference is a [`Bytes`] in the buffer after its frame's meta. Only [`SegmentWriter::push_by_ref`] sets
@@ -40,19 +40,19 @@ use crate::sync::{AtomicU32, AtomicU64, COMMIT_LOAD, COMMIT_STORE, Ordering, PIN
 
 pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, BufferPool};
 
-/// Bytes that a payload by reference takes in the buffer.
+/// Number of bytes in the buffer that a payload by reference takes.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
-/// How far ahead of a read cache lines are prefetched.
+/// Distance ahead of a read at which cache lines are prefetched, bytes.
 const READ_AHEAD_BYTES: usize = 512;
 const RETIRED: u32 = 1 << 31;
 const SEALED: u64 = 1 << 63;
 
-/// How far a segment has been written.
+/// The written length of a segment: its bytes and records, and whether it is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Commit {
     pub(crate) bytes: u32,
     pub(crate) count: u32,
-    /// The segment is complete.
+    /// Whether the segment is complete.
     pub(crate) sealed: bool,
 }
 
@@ -68,7 +68,7 @@ impl Commit {
     }
 }
 
-/// Aligned to a cache line of its own, so that writes by subscribers do not slow the writer.
+/// A value in a cache line of its own, so that writes by subscribers do not slow the writer.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line<T>(T);
@@ -85,7 +85,7 @@ pub(crate) struct Segment {
     accesses: Vec<loom::cell::UnsafeCell<()>>,
 }
 
-/// Belongs to the writer until it seals the segment, then to the thread that retires the segment.
+/// Data that belongs to the writer until it seals the segment, and then to the thread that retires the segment.
 #[derive(Debug)]
 struct SegmentMemory {
     buffer: Option<Buffer>,
@@ -127,20 +127,20 @@ impl Segment {
         self.capacity.into()
     }
 
-    /// Prefetches the frame at `offset`, while the segment is being pinned.
+    /// Prefetches the frame at `offset` while the segment is being pinned.
     #[inline(always)]
     pub(crate) fn prefetch(&self, offset: u32) {
         ahead::to_read(self.base.wrapping_add(offset as usize));
     }
 
-    /// How far the segment is committed.
+    /// The committed length of the segment.
     #[inline(always)]
     pub(crate) fn commit(&self) -> Commit {
         Commit::unpack(self.commit.load(COMMIT_LOAD))
     }
 
-    /// Frees the buffer; `false` while a read is in progress. Payloads by reference are moved to `remains`: dropping
-    /// them may run foreign code, which must not happen inside a log's lock.
+    /// Frees the buffer; `false` while a read is in progress. Payloads by reference are moved to `remains`, because
+    /// dropping them may run foreign code, which must not run inside a log's lock.
     pub(crate) fn retire(&self, remains: &mut Vec<Bytes>) -> bool {
         debug_assert!(self.commit().sealed, "only a sealed segment is retired");
         if self.pins.0.compare_exchange(0, RETIRED, RETIRE, Ordering::Relaxed).is_err() {

@@ -1,7 +1,7 @@
 //! How long a waiting caller spins before it parks, learned from earlier waits.
 //!
-//! A spin pays if the awaited event arrives within the time that a wake-up takes. If the event arrives later,
-//! the spin is wasted. With few cores the spin even delays the thread that would produce the event.
+//! A spin is useful if the awaited event arrives within the time that a wake-up takes. If the event arrives later, the
+//! spin is wasted. With few cores, the spin even delays the thread that would produce the event.
 //!
 //! Each wait longer than a spin halves the next spin, until callers park at once. A short wait restores the full
 //! spin.
@@ -10,10 +10,10 @@
 pub const SPIN_US_DEFAULT: u32 = 20;
 
 const SPIN_NS: u64 = SPIN_US_DEFAULT as u64 * 1_000;
-/// A parked wait of up to this time counts as one that a spin would have covered, because the wake-up takes the rest,
-/// ns.
+/// A parked wait of up to this time, ns, counts as short: a spin would have covered it, because the wake-up took the
+/// rest of the time.
 const SOON_NS: u64 = 2 * SPIN_NS;
-/// After this many halvings, spinning is not worth it.
+/// After the spin was halved this many times, callers park at once.
 const HALVED_MAX: u8 = 5;
 
 /// How long a caller spins before it parks, learned from its earlier waits.
@@ -29,13 +29,13 @@ impl SpinBudget {
         if self.halved < HALVED_MAX { SPIN_NS >> self.halved } else { 0 }
     }
 
-    /// Notes that the event arrived during the spin.
+    /// Records that the event arrived during the spin.
     #[inline]
     pub fn caught(&mut self) {
         self.halved = 0;
     }
 
-    /// Notes that the event arrived `waited_ns` after the wait began, when the caller was parked.
+    /// Records that the event arrived after the caller had parked, `waited_ns` after the wait began.
     pub fn parked(&mut self, waited_ns: u64) {
         self.halved = if waited_ns <= SOON_NS { 0 } else { (self.halved + 1).min(HALVED_MAX) };
     }

@@ -20,8 +20,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// [`Log::stage`](crate::Log::stage) or [`Log::grant`](crate::Log::grant). The call does not block.
     fn appended(&self);
 
-    /// Lets the caller, which waits for its records, store staged records itself. This saves two thread
-    /// switches. The method may return before the records are stored.
+    /// Lets a caller that waits for its records store the staged records itself, which saves two thread switches. The
+    /// method may return before the records are stored.
     fn help(&self) {}
 
     /// Loads records from disk, including the one at `at`. Subscribers call it without a lock.
@@ -40,7 +40,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 pub enum DiskContent {
     /// The loaded records.
     Segment(LoadedSegment),
-    /// No readable record up to `through`.
+    /// There is no readable record up to `through`.
     Lost {
         /// Sequence of the last missing record.
         through: u64,
@@ -81,7 +81,7 @@ impl LoadedSegment {
         self.0.bytes_held()
     }
 
-    /// Frees the memory; `false` while a read is in progress. Cursors in these records look their position up
+    /// Frees the memory; returns `false` while a read is in progress. Cursors in these records look up their position
     /// again.
     pub fn retire(&self) -> bool {
         self.0.retire(&mut Vec::new())

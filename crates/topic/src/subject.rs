@@ -54,7 +54,7 @@ impl<'a> Subject<'a> {
         Ok(Subject(text))
     }
 
-    /// Validates the name of an existing topic. It may have invisible characters that release 0.1.0 allowed.
+    /// Validates the name of an existing topic. The name may have invisible characters that release 0.1.0 allowed.
     pub fn parse_existing(text: &'a str) -> Result<Subject<'a>, SubjectError> {
         check_tokens(text, |_, _| false, forbidden)?;
         Ok(Subject(text))
@@ -90,8 +90,8 @@ pub(crate) fn literal_prefix(pattern: &str) -> &str {
     pattern.find(['*', '>']).map_or(pattern, |at| &pattern[..at])
 }
 
-/// Validates length, tokens and characters. `wildcard` decides whether a token may be a wildcard, given the token and
-/// whether it is the last. `is_refused` decides about the characters of other tokens.
+/// Validates length, tokens and characters. `wildcard` receives a token and whether it is the last one, and decides
+/// whether it may be a wildcard. `is_refused` decides about the characters of other tokens.
 #[inline]
 fn check_tokens(
     text: &str,
@@ -107,8 +107,8 @@ fn check_tokens(
     if is_plain(text) { Ok(()) } else { check_each(text, wildcard, is_refused) }
 }
 
-/// Fast path: visible ASCII, no wildcard, no empty token. Nearly all subjects pass, which keeps a publisher's first
-/// lookup cheap.
+/// Whether the text is visible ASCII without wildcards and empty tokens. Nearly all subjects pass this fast check,
+/// which makes a publisher's first lookup cheap.
 fn is_plain(text: &str) -> bool {
     let bytes = text.as_bytes();
     // Branch-free, so that the compiler can vectorize it.

@@ -58,26 +58,26 @@ pub struct SubscribeOptions {
     pub name: String,
     /// The listener of the subscription, for operators; empty in process.
     pub protocol: &'static str,
-    /// Where to start in existing logs. A topic that is created later is read from its first record.
+    /// The start in existing logs. A topic that is created later is read from its first record.
     pub start: Start,
-    /// Where to continue after a loss.
+    /// The position at which to continue after a loss.
     pub on_gap: OnGap,
-    /// How to wait.
+    /// The way in which the caller waits for events.
     pub wait: Wait,
     /// On reliable topics: whether publishers wait for this subscriber.
     pub registered: bool,
-    /// On state topics: each read returns one record for each log, which merges all changes since the previous read.
-    /// A slow subscriber thus never has a backlog. Where merging is impossible, or a snapshot is shorter, the read
-    /// returns a snapshot.
+    /// On state topics, whether each read returns one record for each log, which merges all changes since the previous read. A
+    /// slow subscriber thus never has a backlog. If merging is impossible, or a snapshot is shorter, the read returns a
+    /// snapshot.
     pub conflate: bool,
     /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of this
     /// number. A topic can set a default.
     pub test_loss_every: Option<NonZeroU32>,
-    /// Reads only what this process holds, also if the log is a mirror. Nodes use this among each other.
+    /// Whether to read only records that this process holds, even if the log is a mirror. Nodes use this option among each other.
     pub here: bool,
-    /// Whether the pattern has no wildcards. A subscription with a start from the state then fails if the
-    /// topic keeps no state, even if the topic is created later. With wildcards, a later topic without a
-    /// state is read record by record.
+    /// Whether the pattern has no wildcards. If the subscription starts from the state, it then fails if the topic
+    /// keeps no state, even if the topic is created later. With wildcards, a topic without a state that is created
+    /// later is read record by record.
     pub names_subjects: bool,
 }
 
@@ -105,7 +105,7 @@ impl SubscribeOptions {
         (options, start)
     }
 
-    /// Whether the subscriber follows the state rather than each record.
+    /// Whether the subscriber follows the state instead of each record.
     pub fn follows_state(&self) -> bool {
         self.conflate || self.start == Start::Snapshot || self.on_gap == OnGap::Snapshot
     }
@@ -114,9 +114,9 @@ impl SubscribeOptions {
 /// Where a subscriber continues after it has found an error in its copy of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {
-    /// After this position: the subscriber has everything up to it.
+    /// After this position, up to which the subscriber has all records.
     After(Position),
-    /// Resume with the state, because the subscriber's copy is wrong.
+    /// With the whole state, because the subscriber's copy is wrong.
     State,
 }
 
@@ -139,7 +139,8 @@ pub trait Subscribe {
     /// Waits until an event may be available; `false` after `timeout` without one.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError>;
 
-    /// Async form of [`wait`](Subscribe::wait): ready when [`ready`](Subscribe::ready) is worth another call.
+    /// Async form of [`wait`](Subscribe::wait): becomes ready when [`ready`](Subscribe::ready) may return another
+    /// result.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>>;
 
     /// Continues in this log at the position that `resync` names. Events that are already on their way may still arrive
@@ -216,7 +217,7 @@ pub enum SubscribeError {
     NoState {
         /// The topic.
         topic: String,
-        /// Why the topic cannot provide the state.
+        /// The reason why the topic cannot provide the state.
         why: &'static str,
     },
     /// Records were lost, and the subscription's options end it in that case.

@@ -17,9 +17,9 @@ use crate::wake::{Waiter, thread_waker};
 use many::ManyCursors;
 pub use many::{NewLogArrivals, NewLogs};
 
-/// Fewest spin-loop pauses before a waiting subscriber's first check; a pause takes about 20 ns.
+/// Minimum number of spin-loop pauses before the first check of a waiting subscriber; a pause takes about 20 ns.
 const PAUSES_MIN: u8 = 4;
-/// Most of these pauses, while each read returns several records.
+/// Maximum number of these pauses, which is reached if each read returns several records.
 const PAUSES_MAX: u8 = 16;
 
 /// Reads records of one or several logs in the same process.
@@ -38,7 +38,7 @@ pub struct Subscriber {
     clock: Clock,
 }
 
-/// A single log needs no list.
+/// The cursors of a subscriber. A single one needs no list.
 #[derive(Debug)]
 enum CursorSet {
     One(Cursor),
@@ -52,7 +52,7 @@ impl Subscriber {
         Subscriber::new(Waiter::new(), CursorSet::One(cursor), wait, clock)
     }
 
-    /// Reads many logs in turn, and those that `newcomers` adds.
+    /// Reads many logs in turn, and the logs that `newcomers` adds.
     pub fn many(
         cursors: Vec<Cursor>,
         newcomers: Option<Arc<NewLogs>>,
@@ -280,8 +280,8 @@ impl Subscribe for Subscriber {
             if let Some(notice) = self.pending.take() {
                 each(Event::Notice(*notice));
                 given += 1;
-                // Looks up no further records than it delivers, so that a gap covers everything that is lost
-                // before its delivery.
+                // Looks up no more records than it delivers, so that a gap covers all records that are lost before its
+                // delivery.
                 continue;
             }
             match self.look() {
@@ -294,8 +294,8 @@ impl Subscribe for Subscriber {
             }
             if let Some(cursor) = self.current() {
                 given += cursor.drain(max - given, |record| each(Event::Record(record)));
-                // Leaves records that arrived in the meantime to the next call. An immediate read would
-                // follow the publisher record by record and slow it down.
+                // Leaves records that have arrived in the meantime to the next call. If it read them at once, the
+                // subscriber would follow the publisher record by record, and slow it down.
                 if one && given > 0 && given < max && cursor.has_caught_up() {
                     break;
                 }
@@ -355,5 +355,5 @@ impl Drop for Subscriber {
     }
 }
 
-/// How in-process subscribers consume.
+/// How in-process subscribers consume records.
 pub(crate) const CONSUMPTION: ConsumeMode = ConsumeMode::Reads;

@@ -1,8 +1,9 @@
 //! The subscribers of a log and the subjects they read. Requests use this list to check whether a responder
 //! exists.
 //!
-//! The list counts the feeds of other nodes' mirrors apart, because only those nodes know whether their
-//! mirrors have subscribers. A private mirror's only subscriber is also listed with the log, for which requests ask.
+//! The list counts the feeds of other nodes' mirrors separately, because only those nodes know whether their mirrors
+//! have subscribers. The only subscriber of a private mirror is also listed with the mirrored log, because requests
+//! check that log.
 //!
 //! Limit: one entry for each cursor with a filter.
 
@@ -15,7 +16,7 @@ use crate::log::Log;
 /// The cursors of one log.
 #[derive(Debug, Default)]
 pub(crate) struct LogSubscribers {
-    /// Cursors without a filter; the upper half counts those that feed other nodes' mirrors.
+    /// Number of cursors without a filter. The upper half counts cursors that feed other nodes' mirrors.
     all: AtomicU64,
     /// The filters of the other cursors. Most logs have none.
     some: OnceLock<Box<Mutex<Vec<Filter>>>>,
@@ -24,7 +25,7 @@ pub(crate) struct LogSubscribers {
     is_private: bool,
 }
 
-/// The count of one cursor of another node. Both counts share one word, so that they are read together.
+/// The increment for one cursor of another node. Both counts share one word, so that they are read together.
 const NODE: u64 = 1 << 32;
 
 /// The increment for one cursor without a filter.
@@ -39,7 +40,7 @@ impl LogSubscribers {
         LogSubscribers { private: private.into(), is_private: true, ..LogSubscribers::default() }
     }
 
-    /// Adds a cursor. `is_of_node` if it feeds a mirror at another node.
+    /// Adds a cursor. `is_of_node` says whether it feeds a mirror at another node.
     pub(crate) fn enter(&self, filter: Option<&Filter>, is_of_node: bool) {
         match filter.filter(|_| !is_of_node) {
             None => drop(self.all.fetch_add(one(is_of_node), Ordering::Relaxed)),
@@ -95,8 +96,8 @@ impl LogSubscribers {
 }
 
 impl Log {
-    /// Whether a subscriber reads, or will read, the subject with this tail. A group counts as long as it
-    /// exists.
+    /// Whether a subscriber reads, or will read, the subject with this tail. A group counts as a subscriber as long as
+    /// it exists.
     pub fn has_subscriber(&self, tail: &str) -> bool {
         self.subscribers.hear(tail)
     }

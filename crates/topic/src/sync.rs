@@ -48,11 +48,11 @@ macro_rules! ordering {
 }
 
 ordering! {
-    /// A reader that sees the new length sees the bytes below it.
+    /// A reader that sees the new length also sees the bytes below it.
     COMMIT_STORE = Release, "commit_store"
 }
 ordering! {
-    /// The other half of [`COMMIT_STORE`].
+    /// The load that pairs with [`COMMIT_STORE`].
     COMMIT_LOAD = Acquire, "commit_load"
 }
 ordering! {
@@ -60,15 +60,15 @@ ordering! {
     UNPIN = Release, "unpin"
 }
 ordering! {
-    /// The other half of [`UNPIN`]: the next owner of the buffer writes after every reader has left.
+    /// Pairs with [`UNPIN`]: the next owner of the buffer writes after every reader has left.
     RETIRE = Acquire, "retire"
 }
 ordering! {
-    /// The next holder of the lock sees the last holder's writes.
+    /// The next holder of the lock sees the writes of the previous holder.
     LOCK_TAKE = Acquire, "lock_take"
 }
 ordering! {
-    /// The other half of [`LOCK_TAKE`].
+    /// The store that pairs with [`LOCK_TAKE`].
     LOCK_LET_GO = Release, "lock_let_go"
 }
 /// A pin needs no ordering. Pinning and retiring are read-modify-writes of one word: the second operation

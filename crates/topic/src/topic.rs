@@ -22,7 +22,7 @@ use crate::upstream::{ForwardedBatch, Upstream};
 use crate::wake::Waiter;
 use dunlin_frame::FrameError;
 
-/// How long a publisher waits for a slow disk.
+/// How long a publisher waits at most for a slow disk.
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A topic in this process: one log for each partition.
@@ -34,7 +34,7 @@ pub struct Topic {
     publishers: Arc<PublisherCount>,
 }
 
-/// Counts as one publisher of a topic until it is dropped.
+/// The registration of one publisher of a topic. It counts until it is dropped.
 #[derive(Debug)]
 pub struct PublisherRegistration {
     topic: Arc<Topic>,
@@ -56,7 +56,7 @@ pub struct BatchAppend<'a> {
     pub claim: Option<&'a Arc<StateClaim>>,
     /// Whether the append unregisters subscribers of a reliable topic that do not make room.
     pub evict: bool,
-    /// Another node forwarded the batch because it considers this node the owner.
+    /// Whether another node forwarded the batch because it considers this node the owner.
     pub relayed: bool,
 }
 
@@ -236,7 +236,8 @@ impl Topic {
         PublisherRegistration { topic: Arc::clone(self), counted: Some(counted) }
     }
 
-    /// A publisher that this node does not count: the node that forwards its records counts it.
+    /// The registration of a publisher that this node does not count, because the node that forwards its records counts
+    /// it.
     pub fn uncounted_publisher(self: &Arc<Topic>) -> PublisherRegistration {
         PublisherRegistration { topic: Arc::clone(self), counted: None }
     }
@@ -258,7 +259,7 @@ impl Topic {
         }
     }
 
-    /// Appends a batch. On a durable topic, [`Log::await_stored`] tells when the receipt may be sent.
+    /// Appends a batch. On a durable topic, [`Log::await_stored`] says when the receipt may be sent.
     ///
     /// # Errors
     /// [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process would wait.
@@ -277,7 +278,7 @@ impl Topic {
         }
     }
 
-    /// Fresh claims for a new publisher, one for each partition; empty if the topic keeps no state.
+    /// New claims for a publisher, one for each partition; empty if the topic keeps no state.
     pub fn claims(&self) -> Box<[Arc<StateClaim>]> {
         let kept = if self.config.reducer.is_some() { self.logs.len() } else { 0 };
         (0..kept).map(|_| Arc::default()).collect()
@@ -384,7 +385,7 @@ impl Topic {
         self.append_elsewhere(now_ns, append)
     }
 
-    /// Renews the ownership lease and appends, or forwards the batch to the owner.
+    /// Renews the ownership lease and then appends the batch; otherwise forwards it to the owner.
     #[cold]
     fn append_elsewhere(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { run, partition, mark, expect_last, claim, evict, relayed } = append;
@@ -394,7 +395,7 @@ impl Topic {
             match log
                 .append_run(AppendOptions { now_ns, mark, expect_last, after, evict, as_owner: false }, run)
             {
-                // The owner has changed in the meantime.
+                // The owner has changed again in the meantime.
                 Err(PublishError::Elsewhere) => {}
                 appended => return self.receipt(partition, appended, claim),
             }
@@ -467,7 +468,7 @@ impl Drop for PublisherRegistration {
     }
 }
 
-/// The reducer factory of topics without a state.
+/// The reducer factory for topics without a state; it always fails.
 fn no_reducer(_: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
     Err(ReducerError("a state topic needs a reducer".to_owned()))
 }

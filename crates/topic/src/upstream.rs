@@ -18,11 +18,11 @@ use crate::wake::Waiter;
 
 /// The route from a log to its owner, which may be this process. No method is called inside a log's lock.
 pub trait Upstream: Send + Sync + Debug {
-    /// The time until which this process owns the log, ns by [`Upstream::clock`]; 0 if another process does.
+    /// The time until which this process owns the log, ns by [`Upstream::clock`]; 0 if another process owns it.
     fn owned_until_ns(&self) -> u64;
 
-    /// The clock of the ownership lease. The log's clock follows the time of day: after a step back, an owner
-    /// would continue beyond its lease.
+    /// The clock of the ownership lease. The log's own clock is not suitable: it follows the time of day, and if that
+    /// is set back, an owner would continue beyond the end of its lease.
     fn clock(&self) -> Clock;
 
     /// Forwards a batch to the owner, after all earlier ones, and returns a ticket for its outcome. Does not block.
@@ -32,10 +32,10 @@ pub trait Upstream: Send + Sync + Debug {
     fn forward(&self, run: ForwardedBatch<'_>) -> Result<u64, PublishError>;
 
     /// The outcome of a batch: [`AckProgress::Answered`] once, then the ticket is forgotten. Until then, notifies
-    /// `waiter` of `token` when another call is worthwhile.
+    /// `waiter` of `token` when another call may give a different result.
     fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress;
 
-    /// Forgets a waiter for outcomes and room.
+    /// Removes a waiter for outcomes and room.
     fn leave(&self, waiter: &Arc<Waiter>);
 
     /// Notifies `waiter` of [`Waiter::ROOM`] when there is room for more batches.
@@ -48,8 +48,9 @@ pub trait Upstream: Send + Sync + Debug {
     /// Called when the first publisher of a state topic has connected at this node, or the last one has left.
     fn publishers_changed(&self) {}
 
-    /// A private mirror for one subscriber, fed from `start`. The subscriber needs it if the shared mirror does not
-    /// reach back that far, or if publishers must wait for the subscriber. `None` if it is not available now.
+    /// A private mirror for one subscriber, fed from `start`. A subscriber needs a private mirror if the shared mirror
+    /// lacks the records from its start, or if publishers must wait for the subscriber. `None` if there is none at
+    /// present.
     fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>>;
 }
 
@@ -68,7 +69,7 @@ pub struct ForwardedBatch<'a> {
     pub expect_last: Option<u64>,
     /// The publisher's claim on the partition's state, if the topic keeps one.
     pub claim: Option<&'a Arc<StateClaim>>,
-    /// Another node forwarded the batch because it considers this node the owner. This node does not forward
-    /// the batch again.
+    /// Whether another node forwarded the batch because it considers this node the owner. This node does not forward
+    /// such a batch again.
     pub relayed: bool,
 }

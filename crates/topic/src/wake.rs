@@ -1,15 +1,15 @@
 //! Waking threads and tasks that wait for records.
 //!
-//! A waiting cursor is *armed*: inside the log's lock, after a last check, it joins the log's list of
-//! sleepers. A publish wakes one sleeper, and each woken sleeper wakes two more. A publisher pays for one
-//! wake-up, regardless of the number of waiting cursors.
+//! A waiting cursor is *armed*: inside the log's lock, after a last check, it joins the log's list of sleepers. A
+//! publish wakes one sleeper, and each woken sleeper wakes two more. A publisher only makes one wake-up, regardless of
+//! the number of waiting cursors.
 //!
 //! Invariants:
 //! - A woken cursor passes the wake-up on when its subscriber returns from waiting, reads again, or drops the
 //!   cursor.
-//! - If no thread or task waits on a cursor, it is notified, and the wake-up goes to the next one at once.
+//! - If no thread or task waits on a cursor, the cursor is notified, and the next cursor is woken at once.
 //!
-//! Limit: a task that is woken but not polled delays those after it until the next publish or
+//! Limit: a task that is woken but not polled delays the wake-up of the tasks after it, until the next publish or
 //! [`Topic::expire`](crate::Topic::expire).
 
 use std::sync::{Arc, PoisonError};
@@ -27,7 +27,7 @@ pub struct Waiter {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The first notified token; most waiters have only one cursor and need no list.
+    /// The first notified token. Most waiters have only one cursor, and need no list of tokens.
     first: Option<u32>,
     #[expect(clippy::box_collection, reason = "an idle subscriber may take 256 bytes at most")]
     more: Option<Box<Vec<u32>>>,

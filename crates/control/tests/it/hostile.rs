@@ -1,4 +1,4 @@
-//! Arbitrary bytes.
+//! Arbitrary bytes are decoded or refused, without a panic.
 
 use proptest::prelude::*;
 

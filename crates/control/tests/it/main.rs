@@ -1,4 +1,4 @@
-//! The agreed state as its users see it.
+//! Tests of the control state through the crate's public interface.
 
 mod golden;
 mod hostile;

@@ -1,4 +1,4 @@
-//! Owners of topics: the invariants, and a model without keys.
+//! Tests of the topics' owners: the invariants, and a comparison with a model that has no keys.
 
 use std::collections::BTreeMap;
 
@@ -155,7 +155,7 @@ fn client_commands_cannot_write_topic_and_node_keys() {
     }
 }
 
-/// Topics and nodes, without keys and leases.
+/// A simple model of topics and nodes, without keys and leases.
 #[derive(Debug, Default)]
 struct Model {
     now_ms: u64,
@@ -221,7 +221,7 @@ proptest! {
                 }
                 6 | 7 => {
                     let there = model.topics.get(&topic).copied();
-                    // Half of the commands name a new epoch, which even the present owner begins.
+                    // Step 6 requests a higher epoch. A volatile topic then begins this epoch even if its owner stays.
                     let asked = there.map_or(0, |(_, epoch, _)| if step == 6 { epoch + 2 } else { 0 });
                     let outcome = stage.ask(ControlCommand::Move { topic: name.as_bytes(), node, epoch: asked });
                     match (there, outcome) {

@@ -129,9 +129,9 @@ fn watch(watched: &mut BTreeMap<Vec<u8>, KeyItem>, change: &Change) {
 struct Oracle {
     limits: ControlStateLimits,
     keys: BTreeMap<Vec<u8>, KeyItem>,
-    /// Time to live and end.
+    /// Time to live and end of each lease, ms.
     leases: BTreeMap<u64, (u64, u64)>,
-    /// Name, lease and value, in order of arrival.
+    /// Lock name, lease and value of each waiting lease, in order of arrival.
     waiting: Vec<(Vec<u8>, u64, Vec<u8>)>,
     revision: u64,
     now_ms: u64,

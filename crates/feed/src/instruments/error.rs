@@ -96,7 +96,7 @@ pub enum InstrumentsError {
         id: String,
         /// The value.
         base_price: i64,
-        /// How far the book reaches from the base price.
+        /// Distance between the base price and the farthest price of the book.
         reach: i64,
     },
 }

@@ -15,7 +15,7 @@
 
 use crate::entry_error::EntryError;
 
-/// Bytes before an entry's key.
+/// Number of bytes of an entry before its key.
 pub const VALUE_HEAD_BYTES: usize = 12;
 
 const SET: u8 = 1;
@@ -42,8 +42,7 @@ pub enum ValueEntry<'a> {
 }
 
 impl<'a> ValueEntry<'a> {
-    /// Appends the encoded entry to a record's payload. Keys and values come from records, which limits their
-    /// lengths.
+    /// Appends the encoded entry to a record's payload. The lengths fit, because keys and values come from records.
     pub fn encode(&self, payload: &mut Vec<u8>) {
         let (op, key, value): (u8, &[u8], &[u8]) = match *self {
             ValueEntry::Set { key, value } => (SET, key, value),

@@ -6,7 +6,7 @@ use super::{OrderEntry, Orders};
 use crate::entry_error::EntryError;
 use crate::side::Side;
 
-/// The state of the book after the entries so far.
+/// Checks the entries of an append one after another, and remembers how earlier entries change the book.
 pub(super) struct AppendCheck<'a> {
     orders: &'a Orders,
     /// The last entry's order with its side, or `None` if removed. The next check moves it to `before`, so that an
@@ -70,7 +70,8 @@ impl<'a> AppendCheck<'a> {
         if self.is_there(id) { Ok(()) } else { Err(EntryError::UnknownOrder { id }) }
     }
 
-    /// Ignores deletions, which only lower the sum.
+    /// Checks that the sum of all sizes does not overflow when `size` is added. Deletions in the same append are
+    /// ignored; they only lower the sum.
     fn check_total(&mut self, size: i64) -> Result<(), EntryError> {
         self.sizes = self.sizes.saturating_add(size);
         self.orders.book.total().checked_add(self.sizes).ok_or(EntryError::TotalTooLarge)?;

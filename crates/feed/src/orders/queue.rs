@@ -2,7 +2,7 @@
 
 use crate::side::Side;
 
-/// The absence of a place.
+/// The value of a link that leads to no order.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// An order with the records that changed it, in one cache line.
@@ -11,11 +11,11 @@ pub(super) struct QueuedOrder {
     pub(super) id: u64,
     pub(super) price: i64,
     pub(super) size: i64,
-    /// Grows with each order that enters a queue.
+    /// The priority in the queue: a number that grows with each order that enters a queue.
     pub(super) priority: u64,
     /// The record that added the order.
     pub(super) born: u64,
-    /// The record that gave the order its place.
+    /// The record with which the order took its place in the queue.
     pub(super) queued: u64,
     /// The record that changed the order last.
     pub(super) changed: u64,

@@ -1,15 +1,15 @@
 //! The Betfair Exchange Stream: its market change messages, as subscribers recorded them.
 //!
-//! Each runner of a market is a book: `atb` (available to back) are its bids, `atl` (available to lay) its
-//! asks. Odds and sizes have two decimals. Each pair is a level's new size; 0 removes the level. With `img` the
-//! message is the whole market: the message replaces every book of the market, in one record for each book. The
-//! publish time `pt` is the event time.
+//! Each runner of a market is a book: `atb` (available to back) are its bids, `atl` (available to lay) its asks. Odds
+//! and sizes have two decimals. Each pair is a level's new size; 0 removes the level. A message with `img` describes
+//! the whole market: it replaces every book of the market, with one record for each book. The publish time `pt` is the
+//! event time.
 //!
 //! Invariants: one message makes at most one record of a book, however its runner changes are split. Removals
 //! of levels that do not exist are counted and not passed on.
 //!
-//! Not read: traded volumes, starting prices, and ladders of best offers (`batb`, `batl`), which do not give
-//! a whole book. A runner change with nothing else is counted.
+//! Not read: traded volumes, starting prices, and ladders of best offers (`batb`, `batl`), which do not give a whole
+//! book. Runner changes that contain only such ladders are counted.
 
 mod message;
 mod runner;
@@ -27,7 +27,7 @@ use crate::side::Side;
 use message::{BetfairMessage, Definition, PriceSizePair, RunnerChange};
 use runner::BetfairRunner;
 
-/// Most books of one recording.
+/// Maximum number of books in one recording.
 pub const RUNNERS_MAX: usize = 100_000;
 
 const DECIMALS: u8 = 2;
@@ -49,31 +49,31 @@ pub struct Betfair {
 /// Counters of a Betfair recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BetfairTally {
-    /// Market change messages.
+    /// Number of market change messages.
     pub messages: u64,
-    /// Messages of other kinds, which were skipped.
+    /// Number of messages of other kinds, which were skipped.
     pub other_messages: u64,
-    /// Runner changes, including those of volumes only.
+    /// Number of runner changes, including those of volumes only.
     pub runner_changes: u64,
-    /// Runner changes with only a ladder of best offers.
+    /// Number of runner changes with only a ladder of best offers.
     pub best_offers_only: u64,
-    /// Set levels.
+    /// Number of set levels.
     pub sets: u64,
-    /// Removed levels, including those that did not exist.
+    /// Number of removed levels, including those that did not exist.
     pub removes: u64,
-    /// Removals of levels that did not exist.
+    /// Number of removals of levels that did not exist.
     pub absent_removes: u64,
-    /// Images of a market.
+    /// Number of images of a market.
     pub images: u64,
-    /// Market changes that merge several, according to the stream.
+    /// Number of market changes that the stream marks as a merge of several changes.
     pub conflated: u64,
-    /// Messages with an earlier time than the one before.
+    /// Number of messages with an earlier time than the one before.
     pub times_back: u64,
-    /// Books.
+    /// Number of books.
     pub runners: u64,
-    /// Records.
+    /// Number of records.
     pub records: u64,
-    /// Lines and parts of lines that were skipped.
+    /// Number of lines and parts of lines that were skipped.
     pub defects: u64,
     last_time_ms: u64,
 }

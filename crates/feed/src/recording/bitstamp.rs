@@ -1,16 +1,16 @@
 //! Bitstamp's orders (its `live_orders` channel after a full order book, as ob-analytics stores them):
 //! comma-separated, one event a row, with columns in any order under a heading.
 //!
-//! A recording opens with one `created` row for each existing order, all with the same times: they become one
-//! record that clears the book and adds them. A recording may close with `deleted` rows that its recorder made
-//! up to empty the book (with equal local and exchange times). These rows are counted and not passed on. The
-//! exchange time is the event time.
+//! A recording opens with one `created` row for each existing order, all with the same times. One record, made from
+//! these rows, clears the book and adds the orders. A recording may close with `deleted` rows that do not come from the
+//! exchange: the recorder added them to empty the book. Their local and exchange times are equal. These rows are
+//! counted and not passed on. The exchange time is the event time.
 //!
 //! Meaning of the rows, as the recording shows it:
 //! - An order that crosses the book is `created` before it matches. The book is therefore crossed for a
 //!   moment.
-//! - The price of a `changed` or `deleted` row is the trade's, not the order's. The order keeps its price,
-//!   unless the row leaves its size as it was. A `deleted` row of volume 0 is a fill, any other a withdrawal.
+//! - The price of a `changed` or `deleted` row is the price of the trade, not of the order. The order keeps its price,
+//!   unless the row leaves the size unchanged. A `deleted` row of volume 0 is a fill; any other is a withdrawal.
 //! - A bid at 999,999,999 or an ask at 0 is a market order. A market order never rests, and is therefore not
 //!   part of the book.
 //!
@@ -32,10 +32,10 @@ pub use phantoms::{GRACE_MS, Phantom, PhantomProof};
 use row::{BitstampColumns, BitstampRow, RowAction};
 pub use tally::BitstampTally;
 
-/// Most open orders of one recording.
+/// Maximum number of open orders in one recording.
 pub const ORDERS_MAX: usize = 1 << 22;
 
-/// Most rows held back as possible closing rows.
+/// Maximum number of rows that are held back as possible closing rows.
 const CLOSING_ROWS_MAX: usize = 1 << 20;
 /// A larger opening is split into records of about this size.
 const OPENING_PAYLOAD_BYTES: usize = 2 << 20;

@@ -44,7 +44,7 @@ pub enum DefectKind {
         runner: u64,
         /// `price`, `size` or `hc`.
         field: &'static str,
-        /// Why the number is not valid.
+        /// The reason why the number is not valid.
         error: NumberError,
     },
     /// The limit of books is reached. The runner was skipped.
@@ -62,9 +62,9 @@ pub enum DefectKind {
     /// The row has more or fewer columns than the heading, for example because the file was cut.
     #[error("the row has {found} columns, but the heading has {wanted}")]
     Columns {
-        /// Columns of the row.
+        /// Number of columns of the row.
         found: usize,
-        /// Columns of the heading.
+        /// Number of columns of the heading.
         wanted: usize,
     },
     /// A field does not fit its column.
@@ -72,7 +72,7 @@ pub enum DefectKind {
     BadField {
         /// Name of the column.
         column: &'static str,
-        /// Why the number is not valid.
+        /// The reason why the number is not valid.
         error: NumberError,
     },
     /// A word does not fit its column.

@@ -2,7 +2,7 @@
 
 use super::defect::DefectKind;
 
-/// Longest line, bytes. Betfair's largest images have some hundred kilobytes.
+/// Longest line, bytes. Betfair's largest images have a few hundred kilobytes.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Receives a line: its number from 1, and its bytes without the line's end.

@@ -27,7 +27,7 @@ pub(super) struct LogReplica<F> {
     asked: u32,
 }
 
-/// The missing part of a state.
+/// The part of a log's state that a replica has to request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RecoveryNeed {
     /// The state is whole.
@@ -195,8 +195,8 @@ impl<F: Reducer> LogReplica<F> {
         }
     }
 
-    /// Handles a new epoch. The state continues if no record is missing. It also continues if the log's state still
-    /// includes all of its records; the owner then sends that state. Otherwise the state begins from empty.
+    /// Handles a new epoch. If no record is missing, the state continues. If only records after the state are missing,
+    /// the state stays until the owner sends a newer one. Otherwise the state becomes empty, and a fault is reported.
     pub(super) fn begin_anew<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         changed: &EpochChanged,
@@ -264,7 +264,7 @@ impl<F: Reducer> LogReplica<F> {
             return;
         }
         match fault {
-            // A hole that a gap has explained is not a second fault.
+            // The owner has reported a gap for these records, so that the hole is not a second fault.
             ReplicaFault::Hole { .. } if self.has_gap => {
                 telling.counts.gaps -= 1;
                 telling.counts.holes += 1;

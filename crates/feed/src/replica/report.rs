@@ -127,28 +127,28 @@ pub enum ReplicaReport<'a, F> {
 /// The number of records, snapshots, gaps and faults of a replica, over all of its logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplicaCounts {
-    /// Records applied one by one.
+    /// Number of records applied one by one.
     pub records: u64,
-    /// Applied records that merge several records.
+    /// Number of applied records that merge several records.
     pub conflated: u64,
-    /// Applied snapshots.
+    /// Number of applied snapshots.
     pub snapshots: u64,
-    /// Gaps that the log's owner reported.
+    /// Number of gaps that the log's owner reported.
     pub gaps: u64,
-    /// Missing records that the replica detected itself.
+    /// How often the replica itself detected missing records.
     pub holes: u64,
-    /// Gaps and holes after which a state was whole again.
+    /// How often a state became whole again after gaps or holes.
     pub gaps_healed: u64,
-    /// States whose checksum differs from their owner's.
+    /// How often a state's checksum differed from its owner's.
     pub divergent: u64,
-    /// Records or snapshots that a state refused.
+    /// Number of records or snapshots that a state refused.
     pub refused: u64,
-    /// Requests for repair, without retries.
+    /// Number of requests for repair, without retries.
     pub resyncs: u64,
-    /// Repeated requests.
+    /// Number of repeated requests.
     pub retries: u64,
-    /// Checksums that agreed.
+    /// Number of checksums that equalled the state's.
     pub checked: u64,
-    /// Ignored records: repeated ones, and those that arrived while the state was not whole.
+    /// Number of ignored records: repeated ones, and those that arrived while the state was not whole.
     pub ignored: u64,
 }

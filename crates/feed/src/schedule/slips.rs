@@ -7,9 +7,9 @@ use std::fmt;
 pub struct Lateness {
     /// Delay above which a record counts as late, ns.
     pub late_after_ns: u64,
-    /// Records taken.
+    /// Number of records taken.
     pub taken: u64,
-    /// Late records.
+    /// Number of late records.
     pub late: u64,
     /// Number of late records that followed a record on time.
     pub episodes: u64,

@@ -1,9 +1,9 @@
 //! One simulated instrument.
 //!
-//! Prices are in ticks from the base price. A *fair price* makes a random walk; the *middle* of the book
-//! follows it by at most a tick at a time. Bids are at the middle and below, asks above. When the middle moves,
-//! levels on the wrong side are removed first, as if traded away. Then levels that are too far behind are
-//! removed. Only then come ordinary changes. An update thus changes one level, and the book is never crossed.
+//! Prices are in ticks from the base price. A *fair price* makes a random walk; the *middle* of the book follows it by
+//! at most a tick at a time. Bids are at the middle and below, asks above. When the middle moves, levels on the wrong
+//! side are removed first, as if a trade had filled their orders. Then levels that are too far behind are removed. Only
+//! then come ordinary changes. An update thus changes one level, and the book is never crossed.
 //!
 //! Invariant between updates of books that may not be crossed: bids are within `middle - 2 × levels` …
 //! `middle`, asks within `middle + 1` … `middle + 1 + 2 × levels`, except for one or two levels that the next
@@ -17,7 +17,7 @@ use crate::random::{Random, below};
 use crate::scale::UNITS_MAX;
 use crate::side::Side;
 
-/// Largest size.
+/// Largest size of a simulated level.
 const SIZE_MAX: u64 = 2500;
 /// Percentage of ordinary updates that remove a level.
 const REMOVALS: u64 = 20;
@@ -213,7 +213,7 @@ impl SimulatedMarket {
 }
 
 impl Walk {
-    /// The variance of a step equals the squared volatility: a step has probability `volatility² ÷ step²`.
+    /// The variance of a step equals the squared volatility, because a step has probability `volatility² ÷ step²`.
     fn new(instrument: &Instrument) -> Walk {
         let step = instrument.volatility.ceil().max(1.0);
         let share = instrument.volatility / step;

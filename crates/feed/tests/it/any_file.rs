@@ -1,5 +1,5 @@
-//! Any bytes as a recording or an instrument file give valid results, or are refused. `cargo xtask fuzz
-//! recording` runs the same code.
+//! Any bytes, read as a recording or as an instrument file, give valid results or are refused.
+//! `cargo xtask fuzz recording` runs the same code.
 
 use dunlin_feed::recording::{RecordedBook, Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use dunlin_feed::{BOOK, Book, Instruments, Notation, Orders, Simulator};
@@ -11,8 +11,8 @@ enum State {
     Orders(Orders),
 }
 
-/// Reads the bytes as a recording, in pieces whose size the first byte gives. The topic's reducer must accept
-/// every record.
+/// Reads the bytes as a recording. The first byte gives the size of the pieces in which it is read. The topic's reducer
+/// must accept every record.
 ///
 /// # Panics
 /// If a record is refused, or comes before its book.
@@ -63,7 +63,7 @@ pub fn try_instruments(bytes: &[u8]) {
     for notation in [Notation::Json, Notation::Toml] {
         let Ok(instruments) = Instruments::parse(text, notation) else { continue };
         let levels: u32 = instruments.list().iter().map(|instrument| instrument.levels_per_side).sum();
-        // Larger books behave the same, but slowly.
+        // Skips larger books: they behave the same, but are slow.
         if levels > LEVELS_MAX {
             continue;
         }

@@ -18,7 +18,7 @@ fn remove(side: Side, price: i64) -> BookEntry {
     BookEntry::Remove { side, price }
 }
 
-/// Bounds with which no removal is forgotten.
+/// Limits with which the book remembers all removals.
 const ALL_KNOWN: FeedLimits = FeedLimits {
     levels_max: 1 << 20,
     orders_max: 1 << 20,
@@ -58,7 +58,7 @@ fn records() -> impl Strategy<Value = Vec<Vec<BookEntry>>> {
     prop::collection::vec(prop::collection::vec(entry(), 1..4), 1..40)
 }
 
-/// Records that mostly set or mostly remove, so that a book grows to many pages and shrinks again.
+/// Records that mostly set or mostly remove levels, so that a book grows to many pages and shrinks again.
 fn large_records(entries_max: usize) -> impl Strategy<Value = Vec<Vec<BookEntry>>> {
     let record = (prop_oneof![Just(5_u8), Just(95)], -2_000_i64..2_000, 1_i64..400).prop_flat_map(
         move |(sets, first, width)| {

@@ -1,4 +1,4 @@
-//! Replicas of real books, with different read options, while records are published: all end equal to the
+//! Replicas with different read options, while the records of real books are published: every replica ends equal to the
 //! oracle.
 
 use std::num::NonZeroU32;
@@ -32,8 +32,8 @@ fn topic(kind: &str) -> Arc<Topic> {
     Arc::new(Topic::stateful("md.TEST", Arc::new(config), &budget, CLOCK, 1, make).unwrap())
 }
 
-/// Read options of each replica, and the number of bursts between its turns. With 1, the replica also reads between its
-/// turns.
+/// Name and read options of each replica, and how many bursts are published for each step that the replica reads. With
+/// 1, the replica also reads without waiting for bursts.
 fn readers() -> [(&'static str, SubscribeOptions, usize); 6] {
     let following = || SubscribeOptions {
         start: Start::Snapshot,
@@ -63,7 +63,7 @@ impl<F: Reducer> Reading<F> {
         self.replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
     }
 
-    /// Makes one step each turn, or reads all the time if `eager`, until there are no more turns.
+    /// Reads one step for each message of `turns`, until the channel is closed. If `eager`, also reads in between.
     fn takes(mut self, turns: &Receiver<()>, eager: bool) -> Self {
         loop {
             let turn =
@@ -94,7 +94,7 @@ impl<F: Reducer> Reading<F> {
     }
 }
 
-/// Publishes while all kinds of subscribers read; returns each one's counters.
+/// Publishes while subscribers of all kinds read; returns the counters of each subscriber.
 fn followed<F: Reducer>(
     kind: &str,
     make: fn() -> F,

@@ -1,4 +1,5 @@
-//! A stream of records, cut at every record: every path to the end gives the same state.
+//! A stream of records that is cut at every record: from each cut, a snapshot, further records or merged changes lead
+//! to the same final state.
 
 use std::sync::Arc;
 
@@ -91,7 +92,7 @@ fn caught_up_by_changes(
     let merged = Record::new(payload.strip_prefix(b"before").unwrap());
     reader.apply(last.seq, &merged.frame()).unwrap();
     is_at(&mut *reader, last, "caught up");
-    // A state that caught up can produce changes for other replicas.
+    // A state that was brought up to date by a merged record can itself produce changes for other replicas.
     let mut payload = Vec::new();
     if reader.changes_since(cut.seq, &mut payload) {
         let mut third = new();

@@ -14,7 +14,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Debug, Clone)]
 enum Step {
     Keyed(Vec<u8>, Vec<u8>),
-    /// `None` removes the key.
+    /// The changes of several keys; `None` removes a key.
     Entries(Vec<(Vec<u8>, Option<Vec<u8>>)>),
     Clear,
 }
@@ -117,7 +117,7 @@ fn values_beyond_the_byte_limit_are_refused() {
     append(&mut values, 1, &Record::keyed(b"a", &[0; 40])).unwrap();
     let refused = check(&values, &[Record::keyed(b"b", &[0; 40])]).unwrap_err();
     assert!(refused.to_string().contains("more than 100 bytes"), "{refused}");
-    // A change that needs no more room is accepted, also at the limit.
+    // A change that needs no more room is accepted even at the limit.
     append(&mut values, 2, &Record::keyed(b"a", &[1; 60])).unwrap();
     append(&mut values, 3, &Record::keyed(b"a", &[2; 60])).unwrap();
     append(&mut values, 4, &Record::keyed(b"a", b"")).unwrap();

@@ -1,7 +1,7 @@
 //! Tests of the reducers through the crate's public interface.
 //!
-//! The oracles are simple models on `BTreeMap`s (`model.rs`) that receive the same entries; they know nothing
-//! of checksums, changes or snapshots. `cuts.rs` cuts the records of any reducer at every record.
+//! The oracles are simple models on `BTreeMap`s (`model.rs`) that receive the same entries. They have no checksums,
+//! merged changes or snapshots. `cuts.rs` cuts the records of any reducer at every record.
 
 #[path = "../../../topic/tests/it/board.rs"]
 mod board;

@@ -54,7 +54,7 @@ fn wishes(prices: i64) -> impl Strategy<Value = Vec<Vec<Wish>>> {
 }
 
 impl Wish {
-    /// Uses ids of deleted orders again now and then.
+    /// Turns the choice into an entry. Sometimes uses the id of a deleted order again.
     fn entry(&self, model: &OrdersModel) -> OrderEntry {
         let there: BTreeSet<u64> = model.all().iter().map(|order| order.id).collect();
         let new = || (self.pick as u64 % 50..).find(|id| !there.contains(id)).unwrap();
@@ -79,7 +79,7 @@ fn any_entry() -> impl Strategy<Value = OrderEntry> {
     ]
 }
 
-/// Entries of the choices, and the model after all of them.
+/// The entries that result from the choices, and the model after all of them.
 fn entries(wishes: &[Vec<Wish>]) -> (Vec<Vec<OrderEntry>>, OrdersModel) {
     let mut model = OrdersModel::default();
     let mut records = Vec::new();
@@ -212,7 +212,7 @@ fn refusal_of_a_bad_entry_names_its_order() {
     assert_eq!((snapshot(&mut orders), orders.checksum()), (bytes, checksum));
 }
 
-/// After the new side is cleared, the order must not be found on its old side.
+/// After the new side is cleared, the book must not find the order on its old side.
 #[test]
 fn clearing_a_side_removes_orders_that_moved_to_it() {
     let orders = orders_of(&[add(Side::Bid, 0, 5, 5)]);

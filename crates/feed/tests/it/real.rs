@@ -20,7 +20,7 @@ fn file(name: &str) -> Option<Vec<u8>> {
     read.ok()
 }
 
-/// Results of a file.
+/// The results of reading a file.
 struct Played {
     rows: HashMap<&'static str, u64>,
     books: Vec<RecordedBook>,
@@ -52,7 +52,7 @@ fn play(
     Some(Played { rows, books: recording.books().to_vec(), told, phantoms })
 }
 
-/// Counts: lines, runner changes, set, removed and absent levels, images, records and books.
+/// Compares the numbers of lines, runner changes, set, removed and absent levels, images, records and books.
 #[test]
 fn betfair_streams_match_the_counts_of_another_program() {
     for (name, counts) in [
@@ -123,8 +123,8 @@ fn bitstamp_orders_match_the_counts_of_another_program() {
     assert_eq!(books[0].topic, "md.bitstamp.btcusd");
 }
 
-/// Later events contradict two orders of the opening. Without these orders, the book is never crossed or
-/// locked at the end of a millisecond; with them, it mostly is.
+/// Later events contradict two orders of the opening. Without these orders, the book is never crossed or locked at the
+/// end of a millisecond; with these orders, it mostly is.
 #[test]
 fn bitstamp_book_without_phantom_orders_is_never_crossed() {
     for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {

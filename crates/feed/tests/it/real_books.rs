@@ -94,7 +94,7 @@ fn levels_of(orders: &Orders, entry: &OrderEntry) -> Vec<(Side, i64)> {
     }
 }
 
-/// Entries that set these levels to their sums.
+/// The payload that sets these levels to the sums of their orders.
 fn sums(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
     let mut payload = Vec::new();
     for (side, price) in levels.iter().copied() {
@@ -107,7 +107,7 @@ fn sums(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
     payload
 }
 
-/// The recording is cut at some records. Every path leads from there to its end.
+/// The recording is cut at some records. From each cut, every way to catch up leads to the same end.
 #[test]
 fn replicas_joining_anywhere_reach_the_same_books() {
     for payloads in books("PRO-1.170258213", RecordingFormat::Betfair) {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::any_file;
 
-/// Results of a text: entries by book and time, and messages of defects.
+/// The results of reading a text: entries by book and time, and messages of defects.
 #[derive(Debug, Default, PartialEq)]
 struct Came {
     books: usize,
@@ -300,7 +300,7 @@ fn format_is_recognized_by_its_first_bytes() {
         [RecordingFormat::of(b""), RecordingFormat::of(b"\x1f\x8b\x08"), RecordingFormat::of(b"a\nb,c")],
         [None; 3]
     );
-    // Lines of JSON from another exchange.
+    // JSON lines of another exchange are not recognised.
     assert_eq!(RecordingFormat::of(b"{\"channel\":\"book\",\"type\":\"snapshot\"}\n{\"op\":1}"), None);
 }
 

@@ -69,7 +69,7 @@ impl Source {
         }
     }
 
-    /// Reads until the replica reaches the log's end, and compares.
+    /// Reads until the replica reaches the end of the log, and compares its state with the oracle.
     fn agrees(&self, replica: &mut Replica<Board, Subscriber>) {
         let deadline = Deadline::new();
         while replica.state(&self.log).is_none_or(|(at, _)| at.seq < self.seq) {
@@ -90,8 +90,8 @@ fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
     let mut source = Source::of(&topic);
     let (running, published) = (AtomicBool::new(true), AtomicU64::new(0));
     let test_loss_every = NonZeroU32::new(50);
-    // The last number is how many records are published before the replica reads on; the history holds some
-    // 700.
+    // The last number is how many records are published between two reads of the replica. The history holds about
+    // 700 records.
     let kinds = [
         ("plain", following(), 0),
         ("slow", following(), 4_000),
@@ -225,7 +225,7 @@ fn lost_last_records_are_detected_by_a_checksum() {
 
 #[test]
 fn diverged_replica_is_detected_and_repaired() {
-    /// A board that forgets every hundredth record.
+    /// A book that ignores every hundredth record.
     #[derive(Debug, Default)]
     struct Faulty(Board);
 

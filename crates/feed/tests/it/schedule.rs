@@ -82,7 +82,7 @@ fn occasionally_close_records_are_awaited_by_spinning() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Checks times by exact division, and counts by counting records.
+    /// Compares the schedule's times with exact division, and its numbers of due records with a count.
     #[test]
     fn due_times_and_counts_are_exact(
         rates in prop::collection::vec(prop_oneof![0..5_u32, 0..3_000_u32], 1..6),

@@ -54,7 +54,7 @@ fn hash(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// FNV-1a hash of updates of each instrument in turn, after their first records.
+/// FNV-1a hash of updates, taken from all instruments in turn, after the first record of each.
 fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
     let mut simulator = Simulator::new(instruments, seed);
     let (mut payload, mut sum) = (Vec::new(), 0xcbf2_9ce4_8422_2325);
@@ -73,8 +73,8 @@ fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
     hash(sum, &payload)
 }
 
-/// A golden number. If it changes, earlier recordings and reports of simulated feeds are no longer
-/// comparable: note that in the changelog.
+/// If this hash changes, earlier recordings and reports of simulated feeds cannot be compared with new ones. Note such
+/// a change in the changelog.
 #[test]
 fn seed_always_gives_the_same_bytes() {
     let resets = instruments(r#""resetProbabilityPpm": 200,"#, 0.08, 30, 3);

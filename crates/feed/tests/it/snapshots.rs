@@ -35,7 +35,7 @@ fn state(kind: &str) -> Box<dyn Reducer> {
     reducer
 }
 
-/// Words as in the drawing of `docs/feeds.md`.
+/// The snapshot's words, as the drawing in `docs/feeds.md` shows them.
 fn golden(kind: &str) -> (Vec<u8>, u64) {
     let words = |head: [u32; 4], entries: &[i64]| {
         let head = head.iter().flat_map(|word| word.to_le_bytes());

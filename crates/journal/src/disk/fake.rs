@@ -4,12 +4,13 @@
 //! in which they may differ. Faults:
 //! - [`FakeDisk::crash`]: each unsynced sector keeps its old bytes, gets the new ones, or is torn; unsynced lengths
 //!   and names may be lost. Open files fail afterwards, and locks are released.
-//! - [`FakeDisk::flip_bits`]: damage to synced bytes.
-//! - [`Faults::sync_fails`]: a sync fails, stores some sectors and treats the rest as written, like Linux; the next
-//!   sync succeeds without them.
-//! - [`FakeDisk::set_room`]: a full disk cuts writes short.
+//! - [`FakeDisk::flip_bits`]: damages synced bytes.
+//! - [`Faults::sync_fails`]: a sync fails after it stored some sectors, and treats the other sectors as written, as
+//!   Linux does. The next sync succeeds without storing these.
+//! - [`FakeDisk::set_room`]: writes to a full disk are incomplete.
 //!
-//! Not here: changes in sectors without a write, other than by `flip_bits`; disks that report false syncs.
+//! Not simulated: sectors that change without a write (except by `flip_bits`), and disks that report a sync without
+//! doing it.
 
 mod crash;
 mod file;
@@ -49,7 +50,7 @@ struct State {
     /// Names as they are on the disk.
     names_synced: BTreeMap<PathBuf, usize>,
     locks: BTreeMap<PathBuf, u64>,
-    /// Number of crashes; handles from before a crash fail.
+    /// Number of crashes so far. File handles that were opened before the last crash fail.
     life: u64,
     /// Capacity, bytes.
     room: u64,
@@ -109,7 +110,7 @@ impl FakeDisk {
         state.names_synced.insert(path.to_owned(), index);
     }
 
-    /// Flips `count` bits of a file between two offsets.
+    /// Flips `count` bits of a file at offsets from `from` to `to`.
     pub fn flip_bits(&self, path: &Path, count: u32, from: u64, to: u64) {
         let mut state = self.state();
         let Some(&index) = state.names.get(path) else { return };

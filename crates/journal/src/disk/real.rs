@@ -10,7 +10,7 @@ use super::{DirLock, Disk, DiskFile};
 
 /// The file that a writing process locks.
 const LOCK_FILE: &str = "lock";
-/// Maximum number of parts of one vectored write on Linux.
+/// Maximum number of buffers that Linux accepts in one vectored write.
 const PARTS_MAX: usize = 1024;
 
 /// The machine's file system.
@@ -46,7 +46,7 @@ impl Disk for RealDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir)? {
-            // Names that are not UTF-8 do not belong to a log.
+            // Skips names that are not UTF-8: they do not belong to a log.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)

@@ -10,10 +10,10 @@
 //! - `crc32c` covers the file's identity, the block's offset in the file (both u64), and everything after it.
 //!   A block is therefore valid only in its file and at its offset.
 //! - `bytes` counts everything after the header: frames, each padded to 8, and the note.
-//! - `kind` is in the lowest 8 bits; the bits above count the note's units of 8 bytes. The note belongs to the writer
-//!   and tells which producer published which records.
-//! - `synced` is the synced length of this file when the block was written, as far as known. A bad block
-//!   below that length is damage; one above may be a tail that a crash tore.
+//! - `kind` is in the lowest 8 bits; the higher bits are the note's length in units of 8 bytes. The writer
+//!   stores in the note which producer published which records.
+//! - `synced` is the synced length of this file when the block was written, as far as known. A bad block below that
+//!   length is damage. A bad block above it may be a write that a crash interrupted.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -23,7 +23,7 @@ use super::{u32_at, u64_at};
 pub const BLOCK_HEADER_BYTES: usize = 48;
 /// Blocks start at multiples of this many bytes.
 pub const BLOCK_ALIGN: usize = 8;
-/// The smallest frame: its head and the append time.
+/// Size of the smallest frame, bytes: its head and the append time.
 const FRAME_BYTES_MIN: u64 = (dunlin_frame::HEAD_BYTES + dunlin_frame::META_BYTES_MIN) as u64;
 
 /// The kind of a block.
@@ -32,11 +32,11 @@ const FRAME_BYTES_MIN: u64 = (dunlin_frame::HEAD_BYTES + dunlin_frame::META_BYTE
 pub(crate) enum BlockKind {
     /// Frames of records.
     Records = 1,
-    /// A mark: the log continues in the file that it names.
+    /// A mark: the log continues in the file that the mark names.
     Continued = 2,
     /// A mark: the log was closed, and no record is missing.
     End = 3,
-    /// A mark: recovery cut a torn tail after this place.
+    /// A mark: recovery removed an incomplete write after this place.
     Cut = 4,
     /// A mark: the log was opened for writing again.
     Begin = 5,
@@ -57,13 +57,13 @@ pub(crate) enum BlockDefect {
     Zeros,
     /// The file ends before the header does, or before the block does.
     Short,
-    /// The header contradicts itself.
+    /// The header's fields contradict each other.
     Header,
-    /// The checksum does not fit.
+    /// The checksum differs from that of the bytes.
     Checksum,
     /// The checksum is right, but the frames are invalid.
     Frames,
-    /// A valid block that does not follow the previous one.
+    /// The block is valid, but does not follow the previous block.
     Order,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct BlockHeader {
     pub kind: BlockKind,
     /// Bytes that follow the header.
     pub bytes: u32,
-    /// Bytes of the writer's note, which ends the block.
+    /// Size of the writer's note at the end of the block, bytes.
     pub note_bytes: u32,
     pub epoch: u32,
     /// Sequence of the first record; in a mark, of the next record.

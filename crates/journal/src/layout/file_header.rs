@@ -12,9 +12,9 @@
 //!  | u64           | u32    | u32    |                                                |        |
 //!  +---------------+--------+--------+------------------------------------------------+--------+
 //! ```
-//! `identity` is a random number that salts every checksum in the file and is part of the file's name. `previous` is
-//! the identity of the previous file, 0 for the log's first. `crc32c` covers the rest of the header. Magic, version
-//! and checksum have the same offsets in every version.
+//! `identity` is a random number that is part of every checksum in the file and of the file's name. `previous` is the
+//! identity of the previous file, 0 for the log's first. `crc32c` covers the rest of the header. Magic, version and
+//! checksum have the same offsets in every version.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -24,7 +24,7 @@ use crate::position::Position;
 
 /// Bytes of a file's header; the first block follows.
 pub const FILE_HEADER_BYTES: usize = 512;
-/// The version of the format that this build writes, and the newest it reads.
+/// The version of the format that this build writes. It is also the newest version that this build reads.
 pub const FORMAT_VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"DUNLINJ\n";
 const CRC_AT: usize = 56;
@@ -91,7 +91,7 @@ impl FileHeader {
             return Err(HeaderError::Magic);
         }
         let bytes: &[u8; FILE_HEADER_BYTES] = bytes.first_chunk().ok_or(HeaderError::Short)?;
-        // The code checks the checksum first, to distinguish a newer version from a flipped bit.
+        // The checksum is compared first, to distinguish a newer version from a flipped bit.
         if u32_at(bytes, CRC_AT) != checksum(bytes) {
             return Err(HeaderError::Checksum);
         }

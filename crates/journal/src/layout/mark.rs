@@ -25,9 +25,9 @@ pub(crate) struct Mark {
     pub kind: BlockKind,
     /// Position of the next record in this file.
     pub next: Position,
-    /// Blocks of records before this mark in its file.
+    /// Number of blocks of records before this mark in its file.
     pub file_blocks: u64,
-    /// Records before this mark in its file.
+    /// Number of records before this mark in its file.
     pub file_records: u64,
     /// Start of the log's oldest file.
     pub oldest: Position,

@@ -33,8 +33,8 @@ pub struct LoadedRecords {
 impl Reader {
     /// Loads records from a position: whole blocks of one epoch up to about `bytes_max` bytes, at least one block.
     ///
-    /// Returns `None` if there is no record at or after the position. The first record may be of a later
-    /// epoch, if the position's epoch has no further records.
+    /// Returns `None` if there is no record at or after the position. If the position's epoch has no further records,
+    /// the first record is of a later epoch.
     ///
     /// # Errors
     /// [`ReadError::Gone`] if the position is before the oldest record.

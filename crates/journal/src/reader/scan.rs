@@ -34,7 +34,7 @@ struct OpenFile {
     expected: u64,
     /// The mark that was read last, if a mark was the last block.
     mark: Option<Mark>,
-    /// Whether no valid block is left in the file.
+    /// Whether the rest of the file has no valid block.
     spent: bool,
 }
 
@@ -83,9 +83,9 @@ impl LogScan {
         LogScan { shared, from, file: None, pending: None, read_bytes: JournalLimits::READ_BYTES }
     }
 
-    /// Creates a scan that fetches about `bytes` bytes at a time.
+    /// Creates a scan that reads about `bytes` bytes at a time.
     pub(super) fn of_bytes(shared: Arc<SharedLog>, from: Position, bytes: usize) -> LogScan {
-        // The position may be up to one index step after a block.
+        // The position may be up to one index step after the block at which the scan starts.
         let read_bytes = bytes.saturating_add(JournalLimits::INDEX_STEP_BYTES as usize);
         LogScan { read_bytes, ..LogScan::new(shared, from) }
     }
@@ -184,7 +184,7 @@ impl LogScan {
         }
     }
 
-    /// Moves to the next valid block after damage, or to the end of the file.
+    /// Moves to the next valid block after damage; if there is none, to the end of the file.
     fn pass_damage(&mut self, at: u64) -> Result<(), ReadError> {
         let Some(open) = &mut self.file else { return Ok(()) };
         let last = self.shared.file_after(&open.log).is_none();
@@ -199,7 +199,7 @@ impl LogScan {
     /// Continues at the end of the readable bytes: with further bytes of the file, or with the next file.
     fn go_to_next_file(&mut self) -> Result<NextPage, ReadError> {
         let Some(open) = &mut self.file else { return Ok(NextPage::No) };
-        // The order matters: once a next file exists, this one does not grow.
+        // The file's end is read after the next file is known: once there is a next file, this one does not grow.
         let next = self.shared.file_after(&open.log);
         let readable = open.log.readable();
         if readable > open.blocks.end() {
@@ -230,7 +230,7 @@ impl LogScan {
         Ok(hole.map_or(NextPage::Yes, NextPage::Hole))
     }
 
-    /// Reports a hole if no valid block is left before the synced position.
+    /// Reports a hole if the file has no further valid block, but records up to a later position were synced.
     fn end_of_last(&mut self, epoch: u32, expected: u64) -> NextPage {
         let durable = if self.shared.written_here { self.shared.files().durable } else { None };
         let Some(open) = self.file.as_mut().filter(|open| open.spent) else { return NextPage::No };

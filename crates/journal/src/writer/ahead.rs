@@ -7,19 +7,19 @@ use super::{Current, Journal};
 use crate::error::{AppendError, DiskError};
 use crate::layout::MARK_BYTES;
 
-/// Room reserved in every file for marks.
+/// Room reserved in every file for marks, bytes.
 pub(super) const MARKS_BYTES: u64 = 4 * MARK_BYTES as u64;
-/// The first step of zeros in a file. Later steps are as large as the file, up to the configured size.
+/// Size of the first step of zeros in a file, bytes. Later steps are as large as the file, up to the configured size.
 const STEP_BYTES_MIN: u64 = 64 << 10;
-/// A commit of at least this part of the preallocation gets only the least step: more zeros would double the written
-/// bytes and save little.
+/// A commit of at least this fraction (1 ÷ `LARGE_SHARE`) of the preallocation adds only the smallest step of zeros.
+/// More zeros would double the written bytes, with little gain.
 const LARGE_SHARE: u64 = 8;
-/// Zeros written at a time.
+/// The zeros that one write appends.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Journal {
-    /// Ensures room for `bytes` more: frames, and [`BLOCK_HEADER_BYTES`](crate::BLOCK_HEADER_BYTES) for each append.
-    /// A failure changes nothing.
+    /// Ensures room for `bytes` more: frames, and [`BLOCK_HEADER_BYTES`](crate::BLOCK_HEADER_BYTES) for each append. An
+    /// error changes nothing.
     ///
     /// Before the first append of an epoch there is no file yet: only the disk's free space is checked, and
     /// [`Journal::room_left`] stays 0.
@@ -43,7 +43,7 @@ impl Journal {
         self.current.as_ref().filter(|_| self.may_go_on()).map_or(0, Current::room_left)
     }
 
-    /// Whether the last file accepts more records: its epoch has not ended.
+    /// Whether the last file accepts further records, because its epoch has not ended.
     fn may_go_on(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.log.name.first.epoch >= self.tail.epoch_least)
     }

@@ -27,8 +27,8 @@ pub struct AppendBatch<'a> {
 }
 
 impl Journal {
-    /// Writes a batch. The batch survives the end of the process from now on, and a machine failure after
-    /// [`Journal::sync`].
+    /// Writes a batch. From then on the batch survives the end of the process; after [`Journal::sync`], it also
+    /// survives a failure of the machine.
     pub fn append(&mut self, batch: &AppendBatch<'_>) -> Result<(), AppendError> {
         self.append_noted(batch, &[])
     }

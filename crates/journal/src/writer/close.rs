@@ -1,4 +1,4 @@
-//! Marks the log as begun and as closed.
+//! Writes the marks with which a log begins and is closed.
 
 use super::Journal;
 use crate::error::{AppendError, DiskError};
@@ -17,7 +17,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Marks the log as begun before the first change, so that a crash from now on is an unclean end.
+    /// Writes the begin mark before the first change. If the process then crashes, the next start finds that the log
+    /// was not closed.
     pub(super) fn begin(&mut self) -> Result<(), AppendError> {
         self.mark(BlockKind::Begin).map_err(|error| self.end(error))
     }
@@ -34,7 +35,7 @@ impl Journal {
             current.at_rest = ends;
         }
         if ends {
-            // Also cuts an existing mark, because preallocation for a refused append may have followed it.
+            // Also removes an existing mark, because zeros that were preallocated for a refused append may follow it.
             current.cut_ahead()?;
             current.file.sync().map_err(DiskError::of("sync", &current.log.path))?;
         }

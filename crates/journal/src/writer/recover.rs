@@ -1,11 +1,11 @@
 //! Opens a log: repairs the effects of a crash, and reports damage.
 //!
 //! A log has ended properly if the last valid block of its last file is an `End` mark. Otherwise the bytes after the
-//! last valid block are a torn tail, which is cut and replaced by a `Cut` mark. If a later block states that a bad
-//! block had been synced, the bad block is damage: its records are a hole, and later blocks stay.
+//! last valid block are a torn tail: an incomplete write. It is removed and replaced by a `Cut` mark. If a later block
+//! states that a bad block had been synced, the bad block is damage: its records are a hole, and later blocks stay.
 //!
-//! All earlier files were complete before the last one began, so that only their final marks are checked
-//! here. Readers report damage inside them.
+//! All earlier files were complete before the last one began. Here, only their final marks are checked; readers report
+//! damage inside these files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,10 +33,11 @@ pub struct Recovered {
     pub last_time_ns: u64,
     /// Whether the log was closed properly. The log then continues in the same epoch.
     pub clean: bool,
-    /// The lowest epoch that [`Journal::append`] accepts: one more than the last, unless the end was clean.
+    /// The lowest epoch that [`Journal::append`] accepts: the last epoch if the log was closed properly, otherwise one
+    /// more.
     pub epoch_least: u32,
-    /// Next position: after the last record if the end was clean, otherwise sequence 1 of the least epoch (a new
-    /// epoch may also start at another sequence).
+    /// Next position: after the last record if the end was clean, otherwise sequence 1 of `epoch_least` (a new epoch
+    /// may also start at another sequence).
     pub next: Position,
     /// The torn tail that was cut.
     pub cut: Option<TornTail>,
@@ -48,8 +49,8 @@ pub struct Recovered {
     pub snapshot: Option<Position>,
 }
 
-/// An incomplete write that was cut from the end of a log after a crash.
-/// A torn tail held no acknowledged synced record, unless the disk was damaged exactly there.
+/// An incomplete write that was cut from the end of a log after a crash. Such a write contains no record that was
+/// acknowledged as synced, unless the disk was damaged at the same place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
     /// The file.
@@ -126,7 +127,7 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Removes unfinished files and syncs the directory, because the last process may have failed before it did so.
+    /// Removes unfinished files and syncs the directory, because the last process may have ended before it did this.
     fn remove_unfinished(&self) -> Result<(), DiskError> {
         for name in self.disk.list(self.dir).map_err(DiskError::of("list", self.dir))? {
             if name.ends_with(TEMPORARY_SUFFIX) {
@@ -171,7 +172,7 @@ impl Recovery<'_> {
         survey(&*file, listed.name, true, |_, _| {}).map_err(DiskError::of("read", &listed.path))
     }
 
-    /// The mark with which a file names its successor, if it is the last block.
+    /// The mark with which a file names the next file; `None` if the file does not end with such a mark.
     fn final_mark(&self, listed: &ListedFile) -> Result<Option<Mark>, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         let read = || {
@@ -211,7 +212,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Cuts preallocated zeros that a crash restored, and syncs the file's end.
+    /// Removes preallocated zeros that exist again after a crash, and syncs the file's end.
     fn settle_older(
         &self,
         listed: &mut ListedFile,
@@ -279,7 +280,7 @@ impl Recovery<'_> {
         Ok(current)
     }
 
-    /// The last record of the log, in its last file or before.
+    /// The last record of the log; if the last file has none, the last record of an earlier file.
     fn last_record(&self, listed: &ListedFile, found: &FileSurvey) -> Option<Position> {
         let first = listed.name.first;
         let here = (found.next_seq > first.seq).then(|| Position::new(first.epoch, found.next_seq - 1));
@@ -328,7 +329,7 @@ impl Recovery<'_> {
 }
 
 /// Rewrites bytes that may not be on the disk, so that the next sync stores them. After a failed sync, the system may
-/// consider lost pages as written.
+/// treat pages as written although they are lost.
 fn write_again(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
     let mut chunk = vec![0; JournalLimits::READ_BYTES.min(to.saturating_sub(from) as usize)];
     let mut at = from;

@@ -12,13 +12,13 @@ impl Journal {
     pub fn truncate_before(&mut self, position: Position) -> Result<usize, AppendError> {
         let needless = {
             let files = self.shared.files();
-            // A file is unnecessary if the next one starts at or before the position.
+            // A file can be dropped if the next file begins at or before the position.
             files.all.partition_point(|file| file.name.first <= position).saturating_sub(1)
         };
         self.drop_oldest(needless)
     }
 
-    /// Drops files beyond the configured bytes and age. Returns how many. The call is cheap if none is due.
+    /// Drops files beyond the configured bytes and age. Returns how many. The call is cheap if there is no file to drop.
     ///
     /// For a log with snapshots use [`Journal::save_snapshot`] and [`Journal::truncate_before`]: records after the
     /// snapshot must stay.
@@ -38,7 +38,7 @@ impl Journal {
         self.shared.files().all.get(1).is_some_and(|second| second.first_time_ns < aged)
     }
 
-    /// Records before this time exceed the configured age.
+    /// The time before which records exceed the configured age, ns.
     fn aged(&self, now_ns: u64) -> u64 {
         self.config.retain_ns.map_or(0, |most| now_ns.saturating_sub(most))
     }
@@ -52,7 +52,7 @@ impl Journal {
             let due = pairs.take_while(|(file, next)| {
                 let too_much = excess > 0;
                 excess = excess.saturating_sub(file.readable());
-                // All records of a file are older than the next file's first one.
+                // All records of a file are older than the first record of the next file.
                 let needless =
                     saved.is_none_or(|saved| next.name.first <= Position::new(saved.epoch, saved.seq + 1));
                 needless && (too_much || next.first_time_ns < aged)

@@ -1,8 +1,8 @@
 //! Begins a new file when the last one is full, or for a new epoch.
 //!
-//! The new file gets a temporary name and is renamed once its header is synced. Then the old file gets the
-//! mark that names it, and only then does the new file get records. After a crash, a file with a broken
-//! header is therefore damaged, not unfinished. A file that the previous one does not name is empty.
+//! The new file has a temporary name until its header is synced. After it is renamed, the mark that names it is written
+//! to the old file. Only then are records written to the new file. After a crash, a file with a broken header is
+//! therefore damaged, not unfinished. A file that the previous file does not name has no records.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::files::LogFile;
 use crate::layout::{BlockKind, FILE_HEADER_BYTES, FileHeader, FileName, TEMPORARY_SUFFIX};
 use crate::position::Position;
 
-/// Minimum size of a new file: header and room for marks, bytes.
+/// Minimum size of a new file, bytes: its header and room for marks.
 pub(super) const FILE_BYTES_LEAST: u64 = 1024;
 
 impl Journal {
@@ -47,7 +47,7 @@ impl Journal {
         }
         let asked = std::mem::take(&mut self.file_over);
         match self.roll(batch, need) {
-            // The promised room exists in the old file.
+            // The room that was promised exists in the old file.
             Err(error) if error.is_full() && (may_stay || asked && same_epoch) => Ok(()),
             Err(error) if error.is_full() => Err(self.full(need + FILE_BYTES_LEAST)),
             Err(error) => Err(self.end(error)),
@@ -63,7 +63,7 @@ impl Journal {
             first_time_ns: batch.first_time_ns,
             name: self.shared.name.clone(),
         };
-        // The new file must have the promised room too.
+        // The new file must also have the room that was promised.
         let promised = self.room_left();
         if let Some(old) = &mut self.current {
             old.prepare(old.end + MARKS_BYTES)?;

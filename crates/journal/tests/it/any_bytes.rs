@@ -71,7 +71,7 @@ fn file(identity: u64, seq: u64, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Corrects the checksum wherever a block may start.
+/// Sets the right checksum at every offset where a block may begin.
 fn seal_blocks(out: &mut [u8], identity: u64) {
     let mut at = HEADER_BYTES;
     while at + BLOCK_BYTES <= out.len() {

@@ -1,7 +1,8 @@
 //! Writes a log through repeated crashes and restarts, one sequence for each seed.
 //!
-//! Faults: power failures that lose or tear unsynced data, failed syncs and writes, a full disk, processes that end
-//! without closing, flipped bits. `DUNLIN_JOURNAL_SEEDS` sets the number of seeds; `DUNLIN_JOURNAL_SEED` runs one.
+//! Faults: power failures after which unsynced data is lost or partly written, failed syncs and writes, a full disk,
+//! processes that end without closing the log, and flipped bits. `DUNLIN_JOURNAL_SEEDS` sets the number of seeds;
+//! `DUNLIN_JOURNAL_SEED` runs one.
 
 use dunlin_journal::{
     AppendError, Disk, FakeDisk, Faults, Hole, Journal, JournalConfig, Position, Recovered, verify,
@@ -53,7 +54,7 @@ struct Play {
     epoch: u32,
     next_seq: u64,
     snapshot: Option<Position>,
-    /// Losses reported by recoveries: holes and cut tails.
+    /// Ranges of records that recoveries reported as lost: holes, and records in removed incomplete writes.
     lost: Vec<Hole>,
     cut_after: Vec<(Option<Position>, Position)>,
 }
@@ -135,7 +136,7 @@ impl Play {
         self.journal = Some(journal);
     }
 
-    /// Checks after a start: synced records exist, no unknown records exist, and losses are reported.
+    /// Checks the log after a start: synced records exist, there are no unknown records, and losses were reported.
     fn judge(&mut self, journal: &Journal, found: &Recovered) {
         let seen = read(&journal.reader(), Position::default());
         let holes: Vec<Hole> =
@@ -191,7 +192,7 @@ impl Play {
         }
     }
 
-    /// Checks that promised room exists even if the disk has filled up since then.
+    /// Reserves room, then fills the disk, and checks that the room still exists.
     fn make_room(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         match journal.room(3_000) {
@@ -340,7 +341,7 @@ impl Play {
     }
 }
 
-/// Whether this record was reported lost.
+/// Whether a recovery reported this record as lost.
 fn is_told(at: Position, lost: &[Hole], cut: &[(Option<Position>, Position)]) -> bool {
     let in_hole = |hole: &Hole| {
         hole.first.epoch == at.epoch

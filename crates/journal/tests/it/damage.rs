@@ -1,5 +1,5 @@
-//! Damaged recordings: strict verification refuses them, and a reader loses as little as possible, reports it, and
-//! does not panic.
+//! Damaged recordings: strict verification refuses them. A reader loses as few records as possible, reports the loss,
+//! and does not panic.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::fixture::{JournalEntry, append, dir, log_files, open, read};
 /// Number of records in the recording.
 const RECORDS: u64 = 240;
 
-/// A closed recording of several files; its content by file.
+/// A closed recording of several files, as a disk and as the content of each file.
 fn recording() -> (FakeDisk, Vec<(PathBuf, Vec<u8>)>) {
     let disk = FakeDisk::new(42);
     let (journal, _) = open(&disk).unwrap();
@@ -188,7 +188,7 @@ fn missing_swapped_and_foreign_files_are_refused() {
             }
         }
     }
-    // The same records in another recording: names match, checksums do not.
+    // The other recording has the same records: its file names match, its checksums do not.
     let other = FakeDisk::new(43);
     fill(open(&other).unwrap().0, 7);
     for (file, path) in log_files(&other).iter().enumerate() {

@@ -74,7 +74,7 @@ pub fn append(
     journal.append_noted(&batch, &note(epoch, first_seq))
 }
 
-/// The note of a block, for every third first sequence.
+/// The note of a block. Every third first sequence has one.
 fn note(epoch: u32, first_seq: u64) -> Vec<u8> {
     if first_seq.is_multiple_of(3) {
         [u64::from(epoch), first_seq].map(u64::to_le_bytes).concat()

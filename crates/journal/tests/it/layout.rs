@@ -13,7 +13,8 @@ fn golden() -> PathBuf {
 
 const NAME: &str = "0000000007-00000000000000000001-ca8216fa9058d0fa.log";
 
-/// Four blocks, the last with a note, and an end mark, on a disk whose identities are always the same.
+/// A log of four blocks, the last one with a note, and an end mark, on a disk that assigns the same identities every
+/// time.
 fn written() -> (String, Vec<u8>) {
     let disk = FakeDisk::new(0x00c0_ffee);
     let (mut journal, _) = open(&disk).unwrap();

@@ -21,7 +21,7 @@ impl Ledger {
         assert!(self.records.insert(at, payload).is_none(), "a position was given twice: {at}");
     }
 
-    /// Removes records of a refused append.
+    /// Removes the records of a refused append from the expected log.
     pub fn refused(&mut self, at: Position) {
         self.records.remove(&at);
     }

@@ -62,7 +62,7 @@ fn log_on_the_real_disk_is_written_read_and_verified() {
 fn batch_of_1500_parts_is_written_whole() {
     let dir = Dir::new("parts");
     let (mut journal, _) = dir.open().unwrap();
-    // The append has more parts than one system call accepts, and more bytes than are joined.
+    // The append has more parts than one system call accepts, and more bytes than the journal joins before a write.
     let frames: Vec<Vec<u8>> = (1..=1500).map(|seq| crate::fixture::frames(1, seq, 1, 300)).collect();
     let mut parts: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
     parts.insert(700, &[]);

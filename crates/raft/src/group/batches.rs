@@ -51,13 +51,13 @@ impl Commits {
     }
 }
 
-/// Maximum number of commands in an entry, and of reads in a confirmation.
+/// Maximum number of commands in one entry, and of reads that share one confirmation.
 const TOGETHER_MAX: usize = 4 << 10;
 
-/// Pause before a leader that is unsure of its followers retries.
+/// Pause before a retry, if the leader does not know whether it still leads.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Interval at which a leader checks whether its machine needs the time.
+/// Interval at which a leader checks whether its machine needs to know the time.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Joins pending commands into entries, several of which may be in flight.
@@ -86,7 +86,7 @@ pub(super) async fn propose(
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let together = queue.together_with(first);
         let (level, is_told_time) = (room.level(), together.is_empty());
-        // A refused proposal goes to another leader, which has another disk.
+        // Another leader may accept the command, because it has another disk.
         let together = match level > SpaceLevel::Ample && raft.is_leader() {
             true => refuse(together, &room, level, machines.grows),
             false => together,
@@ -105,14 +105,13 @@ pub(super) async fn propose(
             if written.as_ref().is_ok_and(Result::is_ok) {
                 commits.count(&together);
             }
-            // A late entry is in this node's log and may still be committed.
+            // An entry whose write takes too long is in this node's log, and may still be committed.
             answer(together, written.unwrap_or(Err(RaftGroupError::Unknown)));
         });
     }
 }
 
-/// Joins commands into an entry, on another thread if they have many bytes. `None` while the runtime is
-/// ending.
+/// Joins commands into an entry; on another thread if they have many bytes. Returns `None` while the runtime is ending.
 async fn join(now_ms: u64, together: Vec<PendingCommands>) -> Option<(Proposal, Vec<PendingCommands>)> {
     let bytes: usize = together.iter().map(|asked| asked.commands.bytes().len()).sum();
     let join = move || (proposal::join(now_ms, together.iter().map(|asked| &asked.commands)), together);
@@ -133,8 +132,8 @@ fn refuse(
     left
 }
 
-/// Writes an entry. If a leader is unsure of its followers, because their disks are slow, openraft refuses the entry
-/// before it writes anything. The leader then retries.
+/// Writes an entry. If the leader has had no timely responses from its followers, for example because their disks are
+/// slow, openraft refuses the entry before it writes anything. The leader then retries.
 async fn write(
     raft: &OurRaft,
     proposal: Proposal,
@@ -229,17 +228,17 @@ struct Clock {
 }
 
 impl Clock {
-    /// The group's time, and when the machine needs it next; 0 and `None` on a follower.
+    /// The group's time, and the next time at which the machine has to act; 0 and `None` on a follower.
     fn look(&mut self, raft: &OurRaft, machines: &Machines) -> (u64, Option<u64>) {
         let term = raft.metrics().borrow_watched().current_term;
-        // A follower's machine may be busy for long, with a snapshot.
+        // A follower skips this, because its machine may be busy with a snapshot for long.
         if !raft.is_leader() {
             self.stop();
             return (0, None);
         }
         let look = |machine: &dyn StateMachine| (machine.now_ms(), machine.next_due_ms());
         let (machine_ms, due_ms) = match self.running {
-            // While the machine applies a large entry, the clock continues from its own count.
+            // While the machine applies a large entry, the clock continues from its own last value.
             Some((led, counted_ms, _)) if led == term => {
                 machines.try_with(look).unwrap_or((counted_ms, None))
             }
@@ -267,7 +266,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// After a restart, the clock must not stop until it reaches the end of the log.
+    /// After a restart, the clock runs on before the machine has applied the end of the log.
     #[test]
     fn leader_clock_continues_from_the_latest_applied_entry() {
         let (mut clock, began) = (Clock::default(), Instant::now());

@@ -1,7 +1,7 @@
 //! Durations of elections.
 //!
-//! Measured on raft's thread, in the order of events. An election that ends before a caller looks counts from
-//! the start of its candidacy.
+//! Elections are measured on Raft's thread, in the order of events. An election's duration begins with this node's
+//! candidacy, even if it ends before a caller looks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -30,7 +30,7 @@ impl UntypedGroup {
         Ok(())
     }
 
-    /// Starts an election now, without waiting until the leader is missed.
+    /// Starts an election at once, without waiting until the leader's heartbeats are missing.
     pub async fn elect(&self) -> Result<(), RaftGroupError> {
         let asked = self.raft.trigger().elect(true).await;
         asked.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))

@@ -79,7 +79,7 @@ pub(super) async fn receive(
             let vote = *transfer.from_leader();
             answer(raft.handle_transfer_leader(transfer).await.map(|_| vote))
         }
-        // The sender's leadership is checked when the snapshot is complete.
+        // The leadership of the sender is checked at the end, when the snapshot is complete.
         RaftRequest::Begin(_, offer, meta) => answer(receiving.lock().await.begin(offer, meta, bytes_max)),
         RaftRequest::Block(_, offer, at, block) => {
             answer(receiving.lock().await.take_block(offer, at, block))

@@ -32,7 +32,7 @@ impl Drop for GroupThread {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take()
-            // A task of that thread may be the last owner.
+            // A task on this thread may drop the last handle; the thread cannot wait for itself.
             && thread.thread().id() != thread::current().id()
         {
             let _ = thread.join();
@@ -43,18 +43,18 @@ impl Drop for GroupThread {
 /// A group's tasks. Dropping this ends them and waits for their end.
 pub(super) struct GroupTasks {
     pub(super) end: Option<oneshot::Sender<()>>,
-    /// Disconnected when the tasks have ended.
+    /// A channel that is disconnected when the tasks have ended.
     pub(super) over: Mutex<Receiver<()>>,
     /// The thread that runs the tasks.
     pub(super) on: ThreadId,
-    /// Dropped after the tasks.
+    /// The group's own thread, if it has one; dropped after the tasks.
     pub(super) _home: Option<GroupThread>,
 }
 
 impl Drop for GroupTasks {
     fn drop(&mut self) {
         drop(self.end.take());
-        // One of the tasks may be the last owner.
+        // One of the tasks may drop the last handle; it cannot wait for itself.
         if self.on != thread::current().id() {
             let _ = self.over.get_mut().unwrap_or_else(PoisonError::into_inner).recv();
         }

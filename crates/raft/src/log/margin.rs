@@ -1,9 +1,9 @@
 //! The room that remains for the log when its disk is full: the [`DiskReserve`], and the part of it claimed
 //! for the journal.
 //!
-//! While the reserve is not filled, growth is refused ([`DiskSpace`]); only deletes, votes and purges are written. The
-//! reserve is therefore filled before the first command, also at a start: a node restarted on a full disk has no
-//! claimed room.
+//! While the reserve is not filled, commands that make the state larger are refused ([`DiskSpace`]). Only deletes,
+//! votes and purges are written. The reserve is therefore filled before the first command, also at a start: a node
+//! restarted on a full disk has no claimed room.
 
 use std::time::{Duration, Instant};
 
@@ -26,14 +26,14 @@ pub(super) struct Margin {
 }
 
 impl Margin {
-    /// Fills the reserve. Without room for it, growth is refused from the first command on.
+    /// Fills the reserve. If there is no room for it, commands that make the state larger are refused from the start.
     pub(super) fn open(reserve: DiskReserve, room: DiskSpace) -> Result<Margin, DiskError> {
         let mut margin = Margin { reserve, room, is_claimed: false, looked: Instant::now() };
         margin.fill()?;
         Ok(margin)
     }
 
-    /// Whether no work is due.
+    /// Whether the reserve is filled and nothing has to be done.
     pub(super) fn is_settled(&self) -> bool {
         !self.reserve.is_lacking() && self.room.level() == SpaceLevel::Ample
     }
@@ -69,7 +69,7 @@ impl Margin {
         Ok(there)
     }
 
-    /// Whether the group is ending, so that writes no longer wait for room.
+    /// Whether the group is ending. Writes then do not wait for room.
     pub(super) fn is_ending(&self) -> bool {
         self.room.is_ending()
     }
@@ -86,7 +86,7 @@ impl Margin {
             SpaceLevel::Low => {}
             SpaceLevel::Out => self.room.set_short(SpaceLevel::Low, self.room.lacking().unwrap_or_default()),
         }
-        // After a start, there is no file for which room can be claimed before the first write.
+        // After a start, the journal has no file before the first write, and room can only be claimed in a file.
         if self.is_claimed { Ok(()) } else { self.claim(journal) }
     }
 

@@ -8,11 +8,11 @@ use crate::vocabulary::{LogEntry, LogId, Vote};
 /// One operation on the log.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LogOperation {
-    /// This entry follows the last.
+    /// Appends an entry after the last one.
     Append(LogEntry),
-    /// Removes the entries after this one, or all.
+    /// Removes all entries after the given one; without a given one, all entries.
     Truncate(Option<LogId>),
-    /// Removes the entries up to this one, which are in a snapshot.
+    /// Removes all entries up to the given one, because a snapshot contains them.
     Purge(LogId),
     /// Stores this node's vote.
     Vote(Vote),

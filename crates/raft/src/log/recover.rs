@@ -81,7 +81,7 @@ impl LogIndex {
                 self.push(entry, at);
             }
             LogOperation::Truncate(last) => self.truncate(last),
-            // Entries may follow a snapshot of another node instead of the entries here.
+            // The snapshot of another node may include entries that this log never had.
             LogOperation::Purge(last) => self.purge(last),
             LogOperation::Vote(vote) => self.vote = Some(vote),
         }

@@ -23,7 +23,7 @@ struct DiskSpaceState {
     level: AtomicU8,
     /// Whether room was short since the log was last shortened.
     was_short: AtomicBool,
-    /// Whether the group is ending, so that writes no longer wait for room.
+    /// Whether the group is ending. Writes then do not wait for room.
     is_ending: AtomicBool,
     why: Mutex<String>,
 }
@@ -44,12 +44,12 @@ impl DiskSpace {
         (self.level() > SpaceLevel::Ample).then(why)
     }
 
-    /// Whether the log should be shortened to free room.
+    /// Whether the log should remove entries to free room.
     pub(crate) fn needs_purge(&self) -> bool {
         self.level() > SpaceLevel::Ample || self.0.was_short.load(Ordering::Acquire)
     }
 
-    /// Lets writes that wait for room fail: a group whose vote waits cannot end otherwise.
+    /// Lets writes that wait for room fail. Otherwise a group whose vote waits for room could not end.
     pub(crate) fn end_waits(&self) {
         self.0.is_ending.store(true, Ordering::Release);
     }
@@ -58,7 +58,7 @@ impl DiskSpace {
         self.0.is_ending.load(Ordering::Acquire)
     }
 
-    /// Reports that the log is being shortened.
+    /// Reports that the log is removing entries.
     pub(super) fn purge_started(&self) {
         self.0.was_short.store(false, Ordering::Release);
     }

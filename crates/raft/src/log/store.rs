@@ -43,7 +43,7 @@ pub(super) struct StoredEntry {
     pub(super) entry: LogEntry,
     /// The position of the entry's record in the journal.
     pub(super) at: Position,
-    /// Bytes of commands from a fixed earlier entry up to the end of this entry.
+    /// Sum of the sizes of commands, from some earlier entry up to the end of this entry.
     bytes: u64,
 }
 
@@ -109,7 +109,7 @@ impl RaftLog {
         &self.room
     }
 
-    /// The last entry that is in a snapshot and no longer in the log.
+    /// The last entry that was removed from the log because a snapshot contains it.
     pub(crate) fn purged(&self) -> Option<LogId> {
         self.kept().purged
     }
@@ -133,7 +133,7 @@ impl RaftLog {
         last.bytes - before
     }
 
-    /// The last entry followed by more than `bytes` bytes up to `index`.
+    /// The last entry that is followed by more than `bytes` bytes of commands up to `index`.
     pub(crate) fn last_before(&self, index: u64, bytes: u64) -> Option<u64> {
         let kept = self.kept();
         let end = kept.entries.partition_point(|held| held.index() <= index);
@@ -230,7 +230,7 @@ impl RaftLogStorage<Types> for RaftLog {
         I: IntoIterator<Item = LogEntry> + Send,
         I::IntoIter: Send,
     {
-        // Clones share the content of entries.
+        // The copy is cheap, because clones share the content of entries.
         let entries: Vec<LogEntry> = entries.into_iter().collect();
         let operations = entries.iter().cloned().map(LogOperation::Append).collect();
         let mut kept = self.kept();
@@ -246,7 +246,8 @@ impl RaftLogStorage<Types> for RaftLog {
         self.write_and_wait(LogOperation::Truncate(last), |kept| kept.truncate(last)).await
     }
 
-    /// Writes the vote again, so that records before the first remaining entry can be removed.
+    /// Removes entries up to `last`. Also writes the vote again, so that the files before the first remaining entry can
+    /// be removed.
     async fn purge(&mut self, last: LogId) -> io::Result<()> {
         let mut kept = self.kept();
         kept.purge(last);
@@ -254,7 +255,7 @@ impl RaftLogStorage<Types> for RaftLog {
         let operations: Vec<LogOperation> = [LogOperation::Purge(last)].into_iter().chain(vote).collect();
         let frames = framed(&mut kept, &operations)?;
         let needed = kept.entries.front().map_or(next, |held| held.at);
-        // Only whole files can be removed, and this may be the only file.
+        // Only whole files can be removed. A new file makes it possible to remove the present one.
         let begins_file = self.room.needs_purge();
         if begins_file {
             self.room.purge_started();

@@ -1,16 +1,15 @@
 //! The last synced record of a group's log, in a file beside the group's directory: `control.synced` beside
 //! `control`.
 //!
-//! The last records of a log whose files were cut, emptied, removed or replaced by older ones look like
-//! records that a crash cut off. The number in this file distinguishes them: a record up to that number was
-//! synced, and perhaps acknowledged. The file is outside the directory. It therefore also distinguishes a
-//! removed directory from one that never existed.
+//! The last records of a log whose files were cut, emptied, removed or replaced by older ones look as if a crash had
+//! cut off the missing records. The number in this file distinguishes the two cases: all records up to that number were
+//! synced, and perhaps acknowledged. The file is outside the directory. It therefore also distinguishes a removed
+//! directory from one that never existed.
 //!
-//! The file has two sectors of 512 bytes, each with one number and its checksum. The second is written at
-//! most every [`WRITE_EVERY`] after a sync of the log, and is not synced itself. After the process is killed,
-//! it lacks the records of that time, and possibly more after a power cut. The first is written and synced
-//! when the log is opened and closed, while the second is whole. One of the two is therefore valid after any
-//! crash.
+//! The file has two sectors of 512 bytes, each with one number and its checksum. The second sector is written after a
+//! sync of the log, at most once in [`WRITE_EVERY`], and is not synced itself. If the process is killed, its number
+//! lacks the records of that time; after a power cut it may lack more. The first sector is written and synced when the
+//! log is opened and closed; the second one is complete then. One of the two is therefore valid after any crash.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,11 +20,12 @@ use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use dunlin_journal::{Disk, DiskFile, replace_file};
 
 const EXTENSION: &str = "synced";
-/// With a write for each sync, a single client would complete an eighth fewer commands.
+/// Shortest time between two writes of the number. With a write for each sync, a single client would complete an
+/// eighth fewer commands per second.
 const WRITE_EVERY: Duration = Duration::from_millis(20);
 const SECTOR_BYTES: usize = 512;
 const MAGIC: [u8; 8] = *b"dunsync1";
-/// Magic, number and checksum.
+/// Size of the magic bytes, the number and the checksum.
 const MARK_BYTES: usize = 20;
 
 /// The number of the log's last record that is known to be synced.
@@ -33,7 +33,7 @@ const MARK_BYTES: usize = 20;
 pub(super) struct SyncedMark {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    /// `None` while the disk has no room for the file.
+    /// The open file; `None` while the disk has no room for it.
     file: Option<Box<dyn DiskFile>>,
     seq: u64,
     /// The number of the last write, and the time of that write.
@@ -41,8 +41,8 @@ pub(super) struct SyncedMark {
 }
 
 impl SyncedMark {
-    /// Opens the mark of a group's log and creates it where it is missing. Returns an error with the reason if the log, whose last
-    /// record is `last`, has lost records that were synced.
+    /// Opens the mark of a group's log and creates it if it does not exist. Returns an error with the reason if the
+    /// log, whose last record is `last`, has lost records that were synced.
     pub(super) fn open(disk: Arc<dyn Disk>, group: &Path, last: u64) -> Result<SyncedMark, MarkError> {
         let mut mark = SyncedMark {
             disk,
@@ -76,7 +76,7 @@ impl SyncedMark {
         Ok(mark)
     }
 
-    /// Notes that the log is synced up to this record, and writes the record's number to the file if a write is due.
+    /// Stores the number of the last synced record, and writes it to the file if a write is due.
     pub(super) fn advance(&mut self, seq: u64) {
         self.seq = seq;
         self.write_if_due();
@@ -198,7 +198,7 @@ mod tests {
                     assert!(open(&disk, round * 3 + seq - 1).is_err(), "as after a kill");
                 }
                 disk.crash();
-                // The number is at least that of the last opening.
+                // The number is at least as high as at the last opening.
                 assert!(round == 0 || open(&disk, round * 3 - 1).is_err());
                 drop(open(&disk, round * 3 + 3).unwrap());
                 disk.crash();

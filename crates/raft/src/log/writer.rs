@@ -1,9 +1,9 @@
 //! The writer thread: operations that arrive during a write become one block with one sync.
 //!
-//! On a full disk, the reserve is released and its room claimed for the journal ([`Margin`]). [`DiskSpace`]
-//! reports it, and commands that make the state grow are refused. When that room is used up, writes wait in
-//! order. Only a purge may overtake waiting entries, because it frees room. A purge has room of its own, and
-//! concerns no entry that the waiting writes change. After a disk failure, the log writes nothing.
+//! On a full disk, the reserve is released, and its room is claimed for the journal ([`Margin`]). [`DiskSpace`] reports
+//! this, and commands that make the state larger are refused. When this room is used up, writes wait in order. Only a
+//! purge may overtake waiting entries, because it frees room. A room of its own is kept for purges, and a purge removes
+//! no entry that the waiting writes change. After a disk failure, the log writes nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 const BLOCK_BYTES: usize = 8 << 20;
 /// Interval of attempts on a full disk.
 const RETRY: Duration = Duration::from_millis(50);
-/// Room that only purges use: their block, and a file for it.
+/// Room, bytes, that is kept for purges: for their block, and for a file that contains it.
 const PURGE_BYTES: u64 = 16 << 10;
 
 pub(super) enum WriterCommand {
@@ -35,7 +35,7 @@ pub(super) enum WriterCommand {
     Close,
 }
 
-/// Records to append after all earlier ones. The writer thread encodes them, so that large entries do not delay
+/// Records to append after all earlier records. The writer thread encodes them, so that large entries do not delay
 /// heartbeats on the calling thread.
 pub(super) struct Write {
     pub(super) operations: Vec<LogOperation>,
@@ -52,7 +52,7 @@ pub(super) struct Purge {
     pub(super) frames: EncodedRecords,
     /// The last removed entry.
     pub(super) upto: u64,
-    /// Records before this position are not needed once the purge is written.
+    /// Records before this position can be removed once the purge is written.
     pub(super) needed: Position,
     /// Whether to begin a new file, so that earlier files can be removed.
     pub(super) begins_file: bool,
@@ -86,7 +86,7 @@ impl LogWriter {
         let run = move || {
             writing.run(&receiver);
             if writing.broken.is_none() {
-                // All writes are synced. Without the mark, the next start checks more.
+                // All writes are synced. If the closing mark is not written, the next start checks more of the log.
                 let _ = writing.journal.close();
                 let _ = writing.mark.persist();
             }
@@ -115,7 +115,7 @@ struct Writing {
     mark: SyncedMark,
     next: Position,
     margin: Margin,
-    /// Writes without room, in order.
+    /// Writes that wait for room, in order.
     waiting: VecDeque<Write>,
     /// Commands that arrived after the waiting writes.
     came: VecDeque<WriterCommand>,
@@ -203,7 +203,7 @@ impl Writing {
         }
         let frames: Vec<&EncodedRecords> = writes.iter().map(|write| &write.frames).collect();
         match self.try_write(&frames, PURGE_BYTES) {
-            // There may be room for some of the writes.
+            // There may be room for some of the writes, though not for all.
             Err(WriteFailure::Full(_)) => {
                 self.waiting = writes;
                 self.write_waiting(receiver);
@@ -245,7 +245,7 @@ impl Writing {
         done(self.broken.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone()))));
     }
 
-    /// Writes and syncs records if at least `beside` bytes of room remain afterwards.
+    /// Writes and syncs records, if at least `beside` bytes of room remain afterwards.
     fn try_write(&mut self, writes: &[&EncodedRecords], beside: u64) -> Result<(), WriteFailure> {
         if let Some(why) = &self.broken {
             return Err(WriteFailure::Broken(why.clone()));
@@ -284,9 +284,9 @@ impl Writing {
         self.purge_ahead();
     }
 
-    /// Writes the first pending purge before the entries that wait for room, if it removes none of them. The
-    /// purge's records then precede those of the entries, whose stored positions are therefore too low. A
-    /// file may be kept too long, but none is removed too early.
+    /// Writes the first pending purge before the entries that wait for room, if the purge removes none of these
+    /// entries. The purge's records then come before those of the entries, so that the stored positions of the entries
+    /// are too low. A file may therefore be kept too long, but is never removed too early.
     fn purge_ahead(&mut self) {
         let Some(at) = self.came.iter().position(|work| matches!(work, WriterCommand::Purge(_))) else {
             return;

@@ -35,7 +35,7 @@ pub const LIMITS: RaftLimits = RaftLimits {
 pub struct CommandLog {
     pub lines: Vec<Bytes>,
     pub now_ms: u64,
-    /// Time at which the machine needs the time, as set by a command.
+    /// The next time at which the machine has to act, as a command has set it.
     pub due_ms: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ impl Transport for TestTransport {
             let node = ways.read().unwrap().nodes.get(&to).and_then(Weak::upgrade);
             let node = node.ok_or(io::ErrorKind::ConnectionRefused)?;
             let answer = node.receive(request).await;
-            // Drops the node on another thread, because its own threads must not drop the last reference.
+            // Drops the node on another thread, because the node's own threads must not drop the last reference.
             tokio::task::spawn_blocking(move || drop(node));
             if is_cut(&ways, (to, from)) { Err(io::ErrorKind::TimedOut.into()) } else { answer }
         })
@@ -153,7 +153,7 @@ impl TestCluster {
         TestCluster { ways, disks, nodes, limits, acknowledged }
     }
 
-    /// Starts a node on its disk, or on an empty one.
+    /// Starts a node on its disk; the first time, the disk is empty.
     pub fn start(&mut self, id: u64) {
         let disk = self.disks.entry(id).or_insert_with(|| Arc::new(FakeDisk::new(id)));
         let way = TestTransport { from: id, ways: Arc::clone(&self.ways) };

@@ -67,7 +67,7 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     let mut stage = TestCluster::of(3, limits).await;
     let away = (1..=3).find(|id| *id != 1).unwrap();
     stage.crash(away).await;
-    // Publishes more entries than are kept behind a snapshot, until the entries that the node lacks are purged.
+    // Publishes entries until the entries that the node lacks are purged: more than are kept behind a snapshot.
     let mut number = 0;
     while stage.nodes.values().any(|node| node.status().purged.is_none()) {
         stage.say(&format!("a line of some bytes {number}")).await;
@@ -83,15 +83,15 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     (1..=3).for_each(|id| stage.start(id));
     stage.say("after all").await;
     stage.agrees().await;
-    // Entries in the node's log now follow a snapshot instead of the earlier entries.
+    // The entries in the node's log follow a snapshot, in place of the entries that the node had.
     stage.crash(away).await;
     stage.start(away);
     stage.say("once more").await;
     stage.agrees().await;
 }
 
-/// Entries wait while the other nodes cannot be reached. The delay that a command requests must not start before the
-/// command is proposed.
+/// Entries wait while the other nodes cannot be reached. The delay that a command requests must begin when the command
+/// is proposed, not earlier.
 #[tokio::test(flavor = "multi_thread")]
 async fn command_delay_starts_no_earlier_than_its_proposal() {
     let stage = TestCluster::of(2, LIMITS).await;
@@ -180,7 +180,7 @@ async fn log_with_a_hole_is_not_opened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
-    // After a power cut there are two files, neither of which can be replaced by an older one.
+    // After a power cut there are two files; neither of them may be replaced by an older one.
     let damages = (0..4).map(|damage| (false, damage)).chain((0..3).map(|damage| (true, damage)));
     for (is_power_cut, damage) in damages {
         let mut stage = TestCluster::of(1, LIMITS).await;
@@ -211,7 +211,7 @@ async fn log_that_was_cut_emptied_or_removed_is_not_opened() {
                 _ => disk.overwrite(&path, older.clone()),
             }
         }
-        // A second start does not treat the node's attempt to open the log as a repair.
+        // The second start must fail too: the first attempt to open the log is no repair.
         for _ in 0..2 {
             let why = refused(&mut stage);
             assert!(

@@ -87,7 +87,7 @@ impl<const D: usize> Behaviour<D> for Flock {
         self.motion(own, &sums, moment)
     }
 
-    /// Members out of sight add 0 to the sums, which changes no bit.
+    /// Members out of sight add exactly 0 to the sums.
     #[inline(always)]
     fn step_lanes(
         &self,

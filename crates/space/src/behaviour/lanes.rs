@@ -41,13 +41,13 @@ pub struct OtherEntityLanes<const D: usize> {
 
 /// The entities near those that a behaviour moves at once.
 ///
-/// Some of them may be out of sight; see [`OtherEntityLanes::seen`].
+/// Some of these entities may be out of sight; [`OtherEntityLanes::seen`] is then 0.
 pub trait NearbyEntityLanes<const D: usize> {
     /// Yields each entity once. For each lane, the entities within sight come in the order of
     /// [`NearbyEntities::each`](super::NearbyEntities::each).
     ///
-    /// Consume the iterator with a loop: a loop is compiled for the processor's vectors, a closure may not
-    /// be.
+    /// Use a loop over the iterator: the compiler uses the processor's vector instructions for a loop, but perhaps not
+    /// for a closure.
     fn others(&self) -> impl Iterator<Item = OtherEntityLanes<D>>;
 }
 

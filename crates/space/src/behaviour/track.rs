@@ -9,7 +9,7 @@ use crate::world::Point;
 /// Recorded positions of one entity over time, with straight lines between them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Track<const D: usize> {
-    /// Seconds since the start of the recording and position, in ascending order.
+    /// The recorded points in ascending order of time: seconds since the start of the recording, and position.
     fixes: Vec<(f64, Point<D>)>,
 }
 
@@ -62,7 +62,7 @@ impl<const D: usize> Track<D> {
     }
 }
 
-/// A behaviour that replays recorded tracks. An entity without a track stays where it is.
+/// A behaviour that replays recorded tracks. An entity without a track does not move.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tracks<const D: usize> {
     tracks: BTreeMap<EntityId, Track<D>>,

@@ -7,7 +7,7 @@ use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext, shorten};
 pub struct Walk {
     /// Highest speed, units a second.
     pub speed_max: f32,
-    /// Highest change of velocity in a tick, along each axis.
+    /// Highest change of velocity in a tick, on each axis.
     pub turn: f32,
 }
 

@@ -19,7 +19,7 @@ impl<const D: usize> Cell<D> {
         Cell { anchor: place.map(|along| along & !within), level }
     }
 
-    /// Length of an edge, in grid steps.
+    /// Length of the cell's edges, in grid steps.
     pub fn edge(&self) -> u32 {
         1 << (GRID_BITS - self.level)
     }

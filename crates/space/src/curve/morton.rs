@@ -4,12 +4,12 @@ use super::Curve;
 use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 
 /// The Morton curve (Z-order), in two or three dimensions.
-/// Bit `i` of a key's digit is set where a child cell is the upper one of its parent along axis `i`.
+/// Bit `i` of a key's digit is set if the cell is in the upper half of its parent along axis `i`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Morton;
 
 impl Morton {
-    /// Number of keys; all keys are below it.
+    /// Number of keys. All keys are lower than this.
     pub const fn end(dimensions: usize) -> u64 {
         1 << (CELL_BITS as usize * dimensions)
     }

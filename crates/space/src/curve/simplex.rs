@@ -1,18 +1,18 @@
 //! Triangles and tetrahedra that squares and cubes are cut into, with Bey's refinement.
 //!
-//! A cube is cut into one simplex for each order of its axes: the points `p`, measured from the cube's lower
-//! corner, with `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices are the corner, then a step along each axis in
-//! that order. Bey's red refinement of such a simplex gives 2^D simplices of the same shape in cubes of half
-//! the length. The refined simplices are therefore those of the refined cubes. Types are numbered as in
-//! Burstedde and Holke ("A tetrahedral space-filling curve for nonconforming adaptive meshes", SIAM J. Sci.
+//! A cube is cut into one simplex for each order of its axes. The simplex contains the points `p`, measured from the
+//! cube's lower corner, with `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices are the corner, then a step along each axis
+//! in that order. Bey's red refinement of such a simplex gives 2^D simplices of the same shape in cubes of half the
+//! length. Refining the simplices therefore gives the same simplices as cutting the refined cubes. Types are numbered
+//! as in Burstedde and Holke ("A tetrahedral space-filling curve for nonconforming adaptive meshes", SIAM J. Sci.
 //! Comput. 38(5), 2016); the tests repeat their tables.
 //!
-//! A point on a face that simplices share belongs to one of them: of equal coordinates the lower axis counts
-//! as the larger.
+//! A point on a face that simplices share belongs to one of them: if two coordinates are equal, the one of the lower
+//! axis counts as larger.
 
 use crate::world::{GRID_BITS, GridPoint};
 
-/// Orders of axes by type of tetrahedron, with x as 0. `FLAT_ORDERS` has the orders of triangles.
+/// Order of axes for each type of tetrahedron, where x is 0. `FLAT_ORDERS` has those of triangles.
 const ORDERS: [[usize; 3]; 6] = [[0, 2, 1], [0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0], [2, 0, 1]];
 const FLAT_ORDERS: [[usize; 2]; 2] = [[0, 1], [1, 0]];
 
@@ -62,7 +62,7 @@ impl<const D: usize> Simplex<D> {
     /// The parent; `None` for a root.
     pub fn parent(&self) -> Option<Simplex<D>> {
         let level = self.level.checked_sub(1)?;
-        // Any point inside leads to the parent. The middle of a path along the edges is inside, and on no
+        // Any inner point leads to the parent. The middle of a path along the edges is an inner point, and is on no
         // face of a coarser simplex.
         let order = self.order();
         let mut inside = self.anchor;
@@ -202,7 +202,8 @@ mod tests {
         (edge(1, 0) * minor(1, 2) - edge(1, 1) * minor(0, 2) + edge(1, 2) * minor(0, 1)).abs()
     }
 
-    /// Whether the closed simplex holds a point: the volumes towards its faces add up to its own.
+    /// Whether a simplex, with its faces, contains a point. It does if the volumes between the point and each face add
+    /// up to the volume of the simplex.
     fn holds<const D: usize>(simplex: &Simplex<D>, place: GridPoint<D>) -> bool {
         let vertices: Vec<_> = simplex.vertices().collect();
         let towards = (0..=D).map(|at| {

@@ -58,7 +58,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Every grid point's child number exists in its parent, and equal digits mean equal simplices.
+        /// Checks that the parent of every grid point's simplex has a child with its number, and that equal digits mean
+        /// equal simplices.
         #[test]
         fn places_in_the_same_simplices_share_tetrahedral_digits(
             a in prop::array::uniform3(0_u32..1 << 24), near in prop::array::uniform3(0_u32..1 << 12), shift in 0_u32..13,

@@ -1,7 +1,7 @@
 //! Encoded batches of ghosts, from a region to a neighbour.
 //!
 //! ```text
-//!  version u8, D u8, from u32, epoch u64, tick u64, number u64, count u32,
+//!  version u8, dimensions u8, from u32, epoch u64, tick u64, number u64, count u32,
 //!  ids u64 each, kinds u32 each, positions by axis and velocities by axis f32 each
 //! ```
 

@@ -1,8 +1,8 @@
 //! Decides which neighbours may see an entity, by the cell that it is in.
 //!
-//! Cells are at least as wide as the strip. A region that sees an entity therefore owns some of the cells
-//! around the entity's cell. Cells are also so large that those of a border stay in the cache. At the two
-//! ends of a stretch, the neighbour receives some entities that it does not need.
+//! Cells are at least as wide as the strip. A region that sees an entity therefore owns some of the cells around the
+//! entity's cell. Cells are also so large that the cells along a border fit into the processor's cache. At the two ends
+//! of a region's stretch of the curve, the neighbour receives some entities that it does not need.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) struct BorderStrip<const D: usize> {
     found: Vec<Box<[NeighbourBoxes<D>]>>,
 }
 
-/// A region, and boxes around its cells in this neighbourhood.
+/// A region that owns some of the cells around a cell, and boxes around these cells.
 #[derive(Debug)]
 pub(crate) struct NeighbourBoxes<const D: usize> {
     pub(crate) region: RegionId,

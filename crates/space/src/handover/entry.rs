@@ -1,8 +1,8 @@
 //! Entries: the handover steps that a region's standby has to know.
 //!
-//! The owner writes entries into the region's topic, between the ticks, and applies them itself. An owner and
-//! a standby that applied the same entries have the same handovers, except for the deadlines and the copies
-//! to resend, which only the owner needs.
+//! The owner writes entries into the region's topic, between the ticks, and applies them itself. An owner and a standby
+//! that applied the same entries have the same handovers. Only the owner needs the deadlines and the copies of messages
+//! to resend, which a standby lacks.
 
 use super::parcel::{self, Parcel, RefusedEntity, RegionId, TransferId};
 use crate::entity::EntityId;
@@ -46,7 +46,7 @@ pub enum HandoverStep {
     Taken,
     /// At the target: the entities will not be taken.
     Dropped,
-    /// At the target: the peer's earlier transfers have ended.
+    /// At the target: the peer's transfers before the given one have ended.
     Passed,
 }
 

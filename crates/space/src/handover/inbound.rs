@@ -28,7 +28,7 @@ enum In {
 }
 
 impl Inbound {
-    /// Entities that wait for the source's decision.
+    /// Accepted entities, for which the source has not decided yet.
     pub(super) fn staged(&self) -> &[Parcel] {
         match &self.state {
             In::Staged(parcels) => parcels,
@@ -170,7 +170,7 @@ impl Handover {
         self.write(from, transfer, HandoverStep::Dropped, effects);
     }
 
-    /// Answers a new owner of the source, which does not know its predecessor's decision.
+    /// Responds to a new owner of the source, which does not know its predecessor's decision.
     pub(super) fn hear_target_asked(
         &mut self,
         from: RegionId,
@@ -190,7 +190,7 @@ impl Handover {
         }
     }
 
-    /// Forgets the source's transfers before `settled`. Transfers that are still staged were aborted.
+    /// Forgets the source's transfers before `settled`. Transfers among them that are still staged were aborted.
     pub(super) fn pass(&mut self, from: RegionId, settled: TransferId, effects: &mut Vec<HandoverEffect>) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         if settled <= peer.passed {

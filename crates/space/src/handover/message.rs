@@ -3,12 +3,12 @@
 //! ```text
 //!  0         1      2        6         14              30               46
 //!  +---------+------+--------+---------+---------------+----------------+------------+
-//!  | version | kind | from   | epoch   | settled       | transfer       | what kind  |
-//!  | u8      | u8   | u32    | u64     | u64, u64      | u64, u64       | says       |
+//!  | version | kind | from   | epoch   | settled       | transfer       | content    |
+//!  | u8      | u8   | u32    | u64     | u64, u64      | u64, u64       | by kind    |
 //!  +---------+------+--------+---------+---------------+----------------+------------+
 //! ```
-//! `settled` is the sender's oldest transfer to the receiver that has not ended; the receiver may forget
-//! earlier ones.
+//! `settled` is the sender's oldest transfer to the receiver that has not ended; the receiver may forget all earlier
+//! transfers.
 
 use super::parcel::{self, Parcel, RefusedEntity, RegionId, TransferId};
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
@@ -18,7 +18,7 @@ use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 pub struct HandoverMessage {
     /// The sender's region.
     pub from: RegionId,
-    /// Epoch of the sender. Receivers drop messages of an older epoch than the known one.
+    /// Epoch of the sender. Receivers drop messages whose epoch is older than the one that they know.
     pub epoch: u64,
     /// All transfers from the sender to the receiver before this one have ended.
     pub settled: TransferId,
@@ -37,13 +37,13 @@ pub enum MessageBody {
     Prepared(Vec<RefusedEntity>),
     /// From the source: the entities belong to the target.
     Commit,
-    /// From the target: the target has all except the refused entities, and its standby knows.
+    /// From the target: the target has all except the refused entities, and its standby knows this.
     Taken(Vec<RefusedEntity>),
     /// From the source: the entities stay with the source.
     Abort,
-    /// From a source that took over: asks for the result of the transfer.
+    /// From an owner that took over the source: asks for the result of the transfer.
     AskTarget {
-        /// Epoch of the target that the predecessor addressed.
+        /// Epoch of the target to which the previous owner of the source sent the offer.
         addressed: u64,
     },
     /// From the target, in response to `AskTarget`: the transfer was not taken and never will be.
@@ -52,7 +52,7 @@ pub enum MessageBody {
     AskSource,
     /// From a target that lost its state: the transfer is unknown.
     Unknown,
-    /// From the source: no content besides the `settled` field of every message.
+    /// From the source: a message that only carries the field `settled`, which every message has.
     Settled,
 }
 
@@ -86,13 +86,13 @@ pub enum MessageSummary {
     Other,
 }
 
-/// Offset of the transfer, behind the channel's byte.
+/// Offset of the transfer in a message, including one byte for the channel.
 const TRANSFER_AT: usize = 1 + 30;
 const GHOST_TICK_AT: usize = 1 + 2 + 4 + 8;
 const GHOST_COUNT_AT: usize = GHOST_TICK_AT + 16;
 
 impl MessageSummary {
-    /// Summarises a message as a region sends it.
+    /// Summarises the bytes of a message between regions.
     pub fn of(bytes: &[u8]) -> MessageSummary {
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let number = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));

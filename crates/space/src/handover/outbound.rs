@@ -12,7 +12,7 @@ use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 #[derive(Debug, Clone)]
 pub(super) struct OutboundTransfer {
     ids: Vec<EntityId>,
-    /// Encoded entities for resending. Only the first owner has them.
+    /// Encoded entities, to send the offer again. Only the owner that made the offer has them.
     parcels: Vec<Parcel>,
     addressed: u64,
     state: Out,
@@ -25,11 +25,11 @@ pub(super) struct OutboundTransfer {
 enum Out {
     /// Offered, with the target's response once it arrives.
     Preparing { deadline: u64, prepared: Option<Vec<RefusedEntity>> },
-    /// Offered by a replaced owner. The target knows the result.
+    /// Offered by a previous owner of the source. This owner asks the target for the result.
     Asking,
     /// Committed to the target, which has not confirmed yet.
     Committing { refused: Vec<RefusedEntity> },
-    /// Ended, but the standby does not know it yet.
+    /// Ended; the standby does not know this yet.
     Closed { committed: bool },
 }
 
@@ -69,7 +69,7 @@ impl OutboundTransfer {
         Ok(OutboundTransfer { ids, parcels: Vec::new(), addressed, state, known: true, resend_at: 0 })
     }
 
-    /// Changes the state to that of a standby, which has only read the entries.
+    /// Changes the state to that of a standby, which knows only the entries.
     pub(super) fn as_followed(&mut self) {
         self.parcels = Vec::new();
         if let Out::Preparing { .. } = self.state {
@@ -136,7 +136,7 @@ impl Handover {
         }
     }
 
-    /// Commits once the target is prepared and this region's standby knows the offer.
+    /// Commits if the target is prepared and this region's standby knows the offer.
     fn try_commit(&mut self, to: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let resend_at = self.now + self.timing.resend_ns;
         let Some(out) = self.outbound(to, transfer) else { return };
@@ -306,7 +306,8 @@ impl Handover {
         }
         let Some(peer) = self.peers.get_mut(&to) else { return };
         peer.outbound.remove(&transfer);
-        // Messages of other transfers carry `settled`. Without another transfer, it needs a message of its own.
+        // Messages of other transfers also carry `settled`. Without another transfer, a message of its own is
+        // necessary.
         let (idle, told) = (peer.outbound.is_empty(), peer.told);
         if idle && told < self.settled(to) {
             self.send(to, transfer, MessageBody::Settled, effects);

@@ -10,7 +10,8 @@ use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 
-/// The id of a handover: the source's fencing epoch and a number, used once so that repetitions are recognised.
+/// The id of a handover: the source's fencing epoch and a number. An id is used only once, so that a receiver
+/// recognises a repeated message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TransferId {
     /// The source's fencing epoch.
@@ -24,7 +25,7 @@ pub struct TransferId {
 pub struct Parcel {
     /// Id of the entity.
     pub id: EntityId,
-    /// Generation: distinguishes entities that have had this id.
+    /// A number that distinguishes successive entities with the same id.
     pub generation: u32,
     /// Encoded state.
     pub state: Arc<[u8]>,

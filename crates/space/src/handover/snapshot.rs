@@ -9,7 +9,7 @@ use super::{Handover, HandoverTiming, Peer, StandbyMode};
 use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 
 impl Handover {
-    /// Appends the part that a standby needs.
+    /// Appends the part of the handovers that a standby needs.
     pub(crate) fn write_snapshot(&self, out: &mut Vec<u8>) {
         put_u32(out, self.region.0);
         put_u64(out, self.epoch);
@@ -34,7 +34,7 @@ impl Handover {
         }
     }
 
-    /// Reads the handovers in a standby's form.
+    /// Reads the handovers as a standby has them.
     pub(crate) fn read_snapshot(
         fields: &mut Fields<'_>,
         standby: StandbyMode,

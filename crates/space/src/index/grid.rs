@@ -6,21 +6,21 @@
 //!
 //! At most [`CELLS_MAX`] cells exist, which take 16 MiB; a grid that would have more uses larger cells.
 //!
-//! The grid is the fastest index for neighbours within a fixed radius. In crowds of points it checks too many
-//! of them; trees do not.
+//! The grid is the fastest index for neighbours within a fixed radius. If points crowd together, it checks too many of
+//! them; trees do not.
 
 use super::{Columns, NearItem, NearestItems, SpatialIndex, point_at};
 use crate::shape::{Aabb, Shape, distance_sq};
 use crate::world::{Point, WorldBox};
 
-/// Most cells of a grid.
+/// Maximum number of cells in a grid.
 pub const CELLS_MAX: usize = 1 << 22;
 
-/// Most cells of a grid for sight. With more, cells become longer along the first axis, because walking through more
-/// cells than points would take most of the time.
+/// Maximum number of cells in a grid for sight. If more would be necessary, cells are longer along the first axis: with
+/// more cells than points, most of the time would be spent on walking through cells.
 const SIGHT_CELLS_MAX: usize = 1 << 19;
 
-/// Factor from the radius that one item needed to the first radius tried for the next item.
+/// The first radius tried for an item is the radius that the previous item needed, times this factor.
 const GUESS: f32 = 1.1;
 /// Factor by which the radius grows while it holds too few items.
 const GROWTH: f32 = 1.3;
@@ -87,7 +87,7 @@ impl<const D: usize> Grid<D> {
         }
     }
 
-    /// Cell of a coordinate along an axis; monotonic in the coordinate.
+    /// The cell of a coordinate along an axis. A greater coordinate never gives a lower cell.
     #[inline(always)]
     fn along(&self, axis: usize, at: f32) -> usize {
         (((at - self.world.min()[axis]) * self.per_unit[axis]) as usize).min(self.counts[axis] - 1)
@@ -126,8 +126,8 @@ impl<const D: usize> Grid<D> {
         RowsAround { grid: self, bounds, reach, first_row: first[0], last, row: first[0], layer: first[1] }
     }
 
-    /// Smallest distance of a box from a row or layer of cells. Points beyond the world count as in the
-    /// border cells.
+    /// Smallest distance of a box from a row or layer of cells. Points outside the world are counted in the cells at
+    /// the border.
     #[inline(always)]
     fn apart(&self, axis: usize, cell: usize, bounds: &Aabb<D>) -> f32 {
         let (min, last) = (self.world.min()[axis], self.counts[axis] - 1);
@@ -160,7 +160,7 @@ impl<const D: usize> Grid<D> {
         &self.items
     }
 
-    /// Sorts the points of each cell by the given keys of items. `room` may be reused.
+    /// Sorts the points of each cell by the given keys of items. `room` is memory for reuse.
     pub(crate) fn sort_cells<K: Copy + Ord>(
         &mut self,
         by: impl Fn(usize) -> K,
@@ -200,7 +200,7 @@ impl<const D: usize> Grid<D> {
         }
         self.items.resize(count, 0);
         self.at.iter_mut().for_each(|column| column.resize(count, 0.0));
-        // Each start moves on to the next cell's start, and is restored afterwards.
+        // While items are placed, each start advances to the start of the next cell; afterwards it is restored.
         for (item, place) in slots.iter_mut().enumerate() {
             let start = &mut self.starts[*place as usize];
             let slot = *start as usize;
@@ -255,8 +255,8 @@ impl<const D: usize> Grid<D> {
         true
     }
 
-    /// Searches balls around an item, growing until one holds enough; stops when the ball is larger than the
-    /// world.
+    /// Searches balls of growing radius around an item until one holds enough items. Stops when the ball is larger than
+    /// the world.
     #[inline(always)]
     fn search_ball(&self, at: &Point<D>, item: u32, reach: &mut f32, nearest: &mut NearestItems) -> bool {
         let (low, high) = (self.world.min(), self.world.max());
@@ -316,7 +316,7 @@ pub(crate) struct RowsAround<'a, const D: usize> {
     bounds: Aabb<D>,
     reach: f32,
     first_row: usize,
-    /// Row and layer.
+    /// Number of the last row and of the last layer.
     last: [usize; 2],
     row: usize,
     layer: usize,
@@ -375,7 +375,7 @@ impl<const D: usize> SpatialIndex<D> for Grid<D> {
         if self.nearest_by_slot(&mut nearest, found) {
             return;
         }
-        // Some item has fewer neighbours, so the places of later items are wrong.
+        // Some item has fewer neighbours than requested, so that the places of later items would be wrong.
         found.clear();
         for item in 0..self.len() as u32 {
             self.search(&self.point(item), Some(item), &mut nearest);

@@ -9,8 +9,8 @@ pub struct NearItem {
     pub distance_sq: f32,
 }
 
-/// The nearest items found so far. The bits of non-negative floats compare like the numbers, so one
-/// comparison of a word orders by distance, then by number.
+/// The nearest items found so far. The bits of non-negative floats have the same order as the numbers. One comparison
+/// of a 64-bit word therefore orders by distance, then by number.
 #[derive(Debug, Clone)]
 pub(crate) struct NearestItems {
     words: Vec<u64>,

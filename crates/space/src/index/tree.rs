@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   slots    . .. . ... . .. .... . . .. .      points as the curve runs, coordinates by axis
-//!   nodes    [ root                      ]      in the order of a walk: a node, then its children; each knows its
-//!            [ cell      ][ cell ][ cell ]      slots, the box around the points in it, and where the walk goes on
-//!            [leaf][leaf ]        [..][..]      when the cell is of no interest
+//!   nodes    [ root                      ]      in the order of a walk: a node, then its children. Each node has its
+//!            [ cell      ][ cell ][ cell ]      slots, the box around its points, and the node at which a walk
+//!            [leaf][leaf ]        [..][..]      continues if it skips this node's children
 //! ```
 //! Invariants: a node's slots are all points of one cell of the curve. A leaf has at most [`LEAF_MAX`] points
 //! unless all of them are in one smallest cell. With [`Morton`] the tree is an octree (a quadtree in two
@@ -26,7 +26,7 @@ pub type Octree<const D: usize> = Tree<D, Morton>;
 /// A spatial index with the tetrahedral Morton curve: a linear tree of tetrahedra, or of triangles.
 pub type Tetree<const D: usize> = Tree<D, Tetrahedral>;
 
-/// Most points of a leaf, unless all are in one smallest cell.
+/// Maximum number of points in a leaf, unless all its points are in one smallest cell.
 pub(crate) const LEAF_MAX: usize = 16;
 
 /// A spatial index: a tree of cells over points that are sorted along a curve.
@@ -129,7 +129,7 @@ impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
         );
     }
 
-    /// Looks first at points with similar keys, which bounds the walk.
+    /// First looks at points with similar keys. Their distances limit the part of the tree that has to be walked.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>) {
         let mut nearest = NearestItems::new(count);
         let key = C::key(self.world.place(at));
@@ -164,7 +164,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         if count == 0 {
             return;
         }
-        // Both closures would borrow the items found. The walk is therefore written out here.
+        // The walk is written out here, because two closures would both borrow the items found.
         let mut next = 0;
         while let Some(node) = self.nodes.get(next) {
             if node.bounds.distance_sq(at) > nearest.reach().min(reach) {

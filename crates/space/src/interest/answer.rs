@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  version u8, kind u8
-//!   1 done      region u32, tick u64                 the command holds from the tick after this one on
-//!   2 refused   why u8, text: UTF-8 up to the end
+//!   1 done      region u32, tick u64                 the change takes effect in the next tick
+//!   2 refused   reason u8, text in UTF-8 up to the end
 //!   3 watching
-//!   4 sight     region u32, epoch u64, tick u64, glimpses up to the end
+//!   4 sight     region u32, epoch u64, tick u64, events up to the end
 //! ```
 
 use crate::handover::RegionId;
@@ -37,11 +37,11 @@ pub enum WorldResponse<'a> {
 /// The reason why a world's process refused a client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denial {
-    /// The entity is not in this process.
+    /// The entity is not in a region of this process.
     NotHere,
     /// The entity is being handed over; its new owner accepts commands afterwards.
     Leaving,
-    /// The region has no owner at present and stands still.
+    /// The region has no owner at present, and its entities do not move.
     NoOwner,
     /// The request is not valid.
     Wrong,

@@ -26,7 +26,7 @@ pub struct VisibleEntity<const D: usize> {
     pub position: Point<D>,
     /// Velocity at the last update.
     pub velocity: Point<D>,
-    /// Encoded components, as of the moment when the entity came into sight.
+    /// Encoded components, as they were when the entity came into sight.
     pub components: Vec<u8>,
 }
 
@@ -55,8 +55,8 @@ impl<const D: usize> Scene<D> {
         Scene { schema, visible: HashMap::new(), epochs: HashMap::new() }
     }
 
-    /// Applies a region's update and appends the changes. After an error a part may have been applied: watch
-    /// again.
+    /// Applies a region's update and appends the changes. After an error, the update may be applied in part; the viewer
+    /// must then watch again.
     pub fn take(
         &mut self,
         sight: &ViewerUpdate<'_>,
@@ -66,7 +66,7 @@ impl<const D: usize> Scene<D> {
         if sight.epoch < *known {
             return Ok(());
         }
-        // Entities that were known before this region restarted, and that have not entered again yet.
+        // Entities of this region that were known before it restarted and have not entered again.
         let mut before: HashSet<EntityId> = HashSet::new();
         if std::mem::replace(known, sight.epoch) < sight.epoch {
             before = self.of(sight.region).collect();

@@ -1,10 +1,10 @@
 //! Viewers, and the events that they receive.
 //!
 //! ```text
-//!  glimpse:  1 enter   id u64, generation u32, state: bytes
+//!  event:    1 enter   id u64, generation u32, state: bytes
 //!            2 update  id u64, position, velocity: f32 each
 //!            3 leave   id u64
-//!            4 begin   discard what this region sent before
+//!            4 begin   the viewer discards everything that this region sent before
 //! ```
 
 use std::collections::HashMap;
@@ -105,7 +105,7 @@ pub(super) struct ViewerState {
 /// An entity that a viewer knows of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownEntity {
-    /// Tick of the last update that was sent.
+    /// The tick of the last update that was sent for the entity.
     pub(super) told: u64,
     /// Last tick in which the entity was in sight.
     pub(super) looked: u64,
@@ -124,7 +124,7 @@ pub enum ViewerEvent<'a, const D: usize> {
     Enter {
         /// Id of the entity.
         id: EntityId,
-        /// Generation: distinguishes entities with this id.
+        /// A number that distinguishes successive entities with the same id.
         generation: u32,
         /// Encoded state, as in handovers.
         state: &'a [u8],

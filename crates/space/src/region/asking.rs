@@ -1,7 +1,7 @@
 //! Runs the behaviour: row by row in groups for behaviours without sight, and by neighbouring slots for
 //! behaviours with sight.
 //!
-//! After a panic it continues with single entities, so that the failing one is known.
+//! After a panic, the entities run one by one, which identifies the failing entity.
 
 use super::mover::Mover;
 use super::view::{LaneSlots, LanesInSight, NoNearbyEntities, VisibleEntities};
@@ -19,7 +19,7 @@ pub(super) struct BehaviourRun<'a, const D: usize, B> {
 pub(super) struct TickProgress {
     /// First row, or slot of the view, that is not done.
     pub(super) next: usize,
-    /// Whether entities run one by one, after a panic.
+    /// Whether entities run one by one after a panic, to identify the failing entity.
     pub(super) alone: bool,
 }
 
@@ -114,7 +114,7 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
         self.by_cells(view, progress);
     }
 
-    /// Vectors as wide as with AVX2, but twice as many registers.
+    /// The vectors are as wide as with AVX2, but AVX-512 has twice as many registers.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512vl")]
     fn by_sight_avx512(&mut self, view: &VisibleEntities<D>, progress: &mut TickProgress) {

@@ -23,7 +23,7 @@ pub(super) fn is_beyond<const D: usize>(world: &WorldBox<D>, at: &Point<D>, stre
 }
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Offers all entities in another region's stretch at once, such as after a new cut.
+    /// Offers all entities that are in another region's stretch at once, for example after a new cut of the curve.
     pub fn offer_misplaced_entities(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         self.may_act(now_ns)?;
         let (store, stretch) = (self.state.store(), self.stretch());
@@ -37,7 +37,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    /// Offers crossed entities to their new regions, one batch for each region.
+    /// Offers entities that crossed the border to their new regions, in one batch for each region.
     pub(super) fn offer_crossed(&mut self, now_ns: u64, out: &mut Outputs) {
         let crossed = std::mem::take(&mut self.noted.crossed);
         let mut leaving: BTreeMap<RegionId, Vec<Parcel>> = BTreeMap::new();
@@ -81,8 +81,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             })
     }
 
-    /// Sends neighbours the entities near their border, as of this tick. Call this when the tick's handovers
-    /// are done, if possible.
+    /// Sends each neighbour the entities near their common border, as of this tick. If possible, call this when the
+    /// tick's handovers are done.
     pub fn send_ghosts(&mut self, out: &mut Outputs) {
         let tick = self.state.tick();
         if !tick.is_multiple_of(u64::from(self.setup.ghosts_every.max(1))) {

@@ -1,7 +1,7 @@
 //! Marks cells of the world that belong wholly to the region, and those that no neighbour sees into.
 //!
-//! Almost all entities are in such cells. The lookup takes a third of the time of computing a key, and less
-//! where the region is a box, as in a world cut in two, four or eight.
+//! Almost all entities are in such cells. The lookup takes a third of the time of computing a key, and less if the
+//! region is a box, as in a world that is divided into two, four or eight regions.
 
 use crate::behaviour::LANES;
 use crate::curve::{Curve, Morton};
@@ -20,14 +20,14 @@ pub(super) struct InteriorCells<const D: usize> {
     inside: Aabb<D>,
 }
 
-/// Part of the cell belongs to another region.
+/// Mark of a cell of which a part belongs to another region.
 const BORDER: u8 = 0;
-/// The whole cell belongs to the region.
+/// Mark of a cell that belongs wholly to the region.
 const OWN: u8 = 1;
-/// The cell, and all within the strip's width around it, belong to the region.
+/// Mark of a cell that belongs to the region together with everything within the strip's width around it.
 const INSIDE: u8 = 2;
 
-/// Most cells that the strip may span; with a wider strip no cell counts as inside.
+/// Maximum number of cells that the strip may span; with a wider strip, no cell counts as inside.
 const STRIP_CELLS_MAX: usize = 4;
 
 impl<const D: usize> InteriorCells<D> {
@@ -103,7 +103,8 @@ impl<const D: usize> InteriorCells<D> {
         }
     }
 
-    /// Part of the core that is further than the strip from its ends, except where the ends are the world's.
+    /// The part of the core that is further from its faces than the strip's width. Faces at the world's border do not
+    /// count.
     fn inside_box(&self, strip: f32) -> Aabb<D> {
         let mut inside = self.core;
         for axis in 0..D {
@@ -118,7 +119,7 @@ impl<const D: usize> InteriorCells<D> {
         inside
     }
 
-    /// Points within this box are [held](InteriorCells::holds); the box may be empty.
+    /// The region [holds](InteriorCells::holds) every point within this box; the box may be empty.
     #[inline(always)]
     pub(super) fn core(&self) -> Aabb<D> {
         self.core
@@ -277,11 +278,11 @@ mod tests {
         })
     }
 
-    /// Counts the points within the core, and those skipped as hidden.
+    /// Counts the points within the core, and the points that are skipped because no neighbour sees them.
     fn passed_over<const D: usize>(regions: u32, region: u32) -> (usize, usize) {
         const COUNT: usize = 30_000;
         let trial = Trial::<D>::new(WorldBox::new([-30.0; D], [71.3; D]).unwrap(), regions, region, 1.0);
-        // A path to and fro, so that successive points are near each other.
+        // A path that goes back and forth, so that successive points are near each other.
         let at = |nth: usize, axis: usize| {
             let along = (nth * (axis + 3)) as f32 / 1_000.0 % 2.0;
             -30.0 + 101.3 * if along > 1.0 { 2.0 - along } else { along }

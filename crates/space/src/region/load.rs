@@ -6,7 +6,7 @@ use crate::balance::LoadReport;
 use crate::behaviour::Behaviour;
 use crate::partition::RegionLoad;
 
-/// Quantiles of a load report.
+/// Number of quantiles in a load report.
 const PARTS: usize = 64;
 /// Maximum number of sampled rows. Rows are nearly in the curve's order, so every n-th row is a fair sample.
 const SAMPLE_MAX: usize = 1_024;

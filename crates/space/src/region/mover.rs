@@ -6,7 +6,8 @@ use crate::behaviour::{LANES, Lanes, Motion, OwnEntity, OwnEntityLanes};
 use crate::store::{StoreRows, row_of};
 use crate::world::{Point, WorldBox};
 
-/// Rows with a new velocity are listed if they are at most an eighth of all rows. Otherwise all velocities are sent.
+/// Rows with a new velocity are listed if they are at most one in this many. Otherwise the velocities of all rows are
+/// sent.
 const LISTED_PART: usize = 8;
 
 /// Rows that a tick changed, in the order in which they were moved.
@@ -14,7 +15,7 @@ const LISTED_PART: usize = 8;
 pub(super) struct TickChanges {
     /// Rows in another region's stretch.
     pub(super) crossed: Vec<u32>,
-    /// Rows with a new velocity, up to the limit of the list.
+    /// Rows with a new velocity, as many as the list may have.
     turned: Vec<u32>,
     turned_count: usize,
     /// Rows whose next position was not finite.
@@ -44,7 +45,7 @@ impl TickChanges {
             .for_each(|rows| rows.sort_unstable());
     }
 
-    /// All rows with a new velocity, if they are few enough.
+    /// All rows with a new velocity; `None` if there are too many to list.
     pub(super) fn turned(&self) -> Option<&[u32]> {
         (self.turned_count == self.turned.len()).then_some(&self.turned[..])
     }
@@ -54,7 +55,7 @@ impl TickChanges {
     }
 }
 
-/// Moves rows of a store.
+/// Moves rows of a store, and collects the changes.
 pub(super) struct Mover<'a, const D: usize> {
     pub(super) rows: StoreRows<'a, D>,
     world: WorldBox<D>,

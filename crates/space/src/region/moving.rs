@@ -1,4 +1,4 @@
-//! Ticks.
+//! Runs a region's ticks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -22,7 +22,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
         self.state.handover_mut().elapse(now_ns, &mut self.effects);
         self.carry_out(out);
-        // Only behaviours with sight and viewers depend on the order of rows.
+        // The order of rows matters only to behaviours with sight, and to viewers.
         let looked_at = self.behaviour.sight() > 0.0 || self.watching.is_some();
         let rows = if looked_at { self.state.store().len() } else { 0 };
         if let Some(window) = SortWindow::of_tick(tick, self.setup.sort_every, rows) {
@@ -62,8 +62,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Runs the behaviour until all entities have moved. After a panic it identifies the entity by running
-    /// each alone.
+    /// Runs the behaviour for all entities not yet moved. After a panic, runs each entity alone to identify the failing
+    /// one.
     fn run_until_panic(
         &mut self,
         sees: bool,

@@ -44,7 +44,7 @@ pub enum RegionReport {
         /// The reason.
         why: EntityRefusal,
     },
-    /// A region lost its state, with entities handed to it from here.
+    /// A region lost its state, which included entities handed to it from here.
     Lost {
         /// The region.
         to: RegionId,
@@ -58,7 +58,7 @@ pub enum RegionReport {
         /// The region with the older entity.
         region: RegionId,
     },
-    /// Entities exceed the limit of handovers in progress; they are offered again.
+    /// Entities cannot be handed over yet, because of the limit of handovers in progress; they are offered again.
     Held {
         /// The target region.
         to: RegionId,

@@ -19,11 +19,11 @@ pub struct RegionSetup<const D: usize> {
     /// Width of the strip along borders whose entities are sent as ghosts. At least the sight of all
     /// behaviours, and the distance that entities may stray before their handover.
     pub strip: f32,
-    /// Ticks between two ghost batches; 1 for lock-step.
+    /// Number of ticks from one ghost batch to the next; 1 sends a batch at every tick.
     pub ghosts_every: u32,
-    /// Ticks after which ghosts without a new batch are no longer visible.
+    /// Number of ticks after which ghosts become invisible if no new batch arrives.
     pub ghost_ticks_max: u32,
-    /// Ticks without handover after an entity arrived or was refused.
+    /// Ticks for which an entity is not handed over, after it arrived or was refused.
     pub cooldown_ticks: u32,
     /// Distance beyond the border at which an entity is handed over.
     pub hysteresis: f32,
@@ -40,7 +40,7 @@ pub struct RegionSetup<const D: usize> {
 }
 
 impl<const D: usize> RegionSetup<D> {
-    /// Default settings: 50 ticks a second, lock-step, no cool-down, hysteresis or standby.
+    /// Default settings: 50 ticks a second, ghosts at every tick, no cool-down, no hysteresis and no standby.
     pub fn new(region: RegionId, world: WorldBox<D>, strip: f32) -> RegionSetup<D> {
         RegionSetup {
             region,

@@ -6,12 +6,13 @@
 //!   2 insert   id u64, generation u32, state: bytes            a new entity, at the end
 //!   3 remove   id u64                                          the last row takes its place
 //!   4 put      id u64, generation u32, state: bytes            in its row
-//!   6 moved    tick u64, rows u32, turned u8, columns          positions by axis: f32 each; then velocities, by turned: 0 none has changed,
-//!                                                              1 of all rows, 2 of some: count u32, rows u32 each, columns
-//!   7 frozen   id u64, u8                                      1: it stands still; 0: it goes on
+//!   6 moved    tick u64, rows u32, turned u8, columns          columns: the positions of all rows, by axis, f32 each; then velocities.
+//!                                                              turned: 0 no velocities, 1 those of all rows,
+//!                                                              2 of some rows: count u32, rows u32 each, velocities by axis
+//!   7 frozen   id u64, u8                                      1: the entity is frozen; 0: it moves again
 //!   8 tick     u64                                             a tick in which nothing moved
-//!   9 whole    snapshot: bytes                                 everything anew; the only section of its record
-//!  10 sort     first u32, step u32, count u32                  these rows among themselves, into the curve's order
+//!   9 whole    snapshot: bytes                                 a whole state; the only section of its record
+//!  10 sort     first u32, step u32, count u32                  sorts these rows into the curve's order
 //! ```
 
 use crate::entity::EntityId;
@@ -60,15 +61,15 @@ pub enum RecordError {
     /// The record contains an invalid change, such as one of an entity that does not exist.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A section `whole` is not alone in its append.
+    /// The record contains a section `whole` besides other sections or records.
     #[error("a record that replaces a region's whole state must be published alone")]
     NotAlone,
     /// The record moves more or fewer rows than exist, or sorts rows that do not exist.
     #[error("the record is for {rows} entities, but the region has {held}")]
     Rows {
-        /// Rows in the record.
+        /// Number of rows in the record.
         rows: usize,
-        /// Rows in the region.
+        /// Number of rows in the region.
         held: usize,
     },
 }
@@ -171,7 +172,7 @@ impl<const D: usize> RegionState<D> {
         self.handover.receive(message, &self.store, now, effects);
     }
 
-    /// Applies a handover's effect to the entities. Prepared entities fit, so that this cannot fail.
+    /// Applies a handover's effect to the entities. This cannot fail, because there is room for prepared entities.
     pub(super) fn carry_out(&mut self, effect: HandoverEffect) {
         match effect {
             HandoverEffect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, true)),
@@ -314,7 +315,7 @@ pub(super) struct Moved<'a> {
     rows: usize,
     /// Positions by axis, then velocities if all are present.
     columns: &'a [u8],
-    /// Rows whose velocities are present, if only some are.
+    /// Rows whose velocities are present, if not all velocities are.
     turned: &'a [u8],
     turned_columns: &'a [u8],
 }

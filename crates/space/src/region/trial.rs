@@ -1,7 +1,6 @@
 //! Checks whether records fit a state, without changing it.
 //!
-//! A trial notes the changes: inserted and removed ids, and a copy of the handovers if a record concerns
-//! them.
+//! A trial keeps the changes: inserted and removed ids, and a copy of the handovers if a record changes them.
 
 use std::collections::HashSet;
 
@@ -10,7 +9,7 @@ use crate::entity::EntityId;
 use crate::handover::{Handover, HandoverEffect, HandoverEntry, Parcel};
 use crate::store::{Entity, EntityStore, StoreError};
 
-/// Records that are being checked.
+/// Checks records one after another against a state and the records before them.
 pub(crate) struct RecordTrial<'a, const D: usize> {
     state: &'a RegionState<D>,
     handover: Option<Handover>,
@@ -94,7 +93,7 @@ impl<const D: usize> RecordTrial<'_, D> {
         if self.len() >= max as usize {
             return Err(StoreError::Full { max }.into());
         }
-        // An entity that was removed and inserted again counts as in the store.
+        // An entity that was removed and inserted again counts as an entity in the store.
         if !self.gone.remove(&parcel.id) {
             self.come.insert(parcel.id);
         }

@@ -1,7 +1,7 @@
 //! The entities around a region after the last tick: its own and its neighbours' in one grid.
 //!
-//! Invariant: the entities that an entity sees, and their order, depend on the world's state alone. Cells are
-//! the world's, and within a cell entities are ordered by id.
+//! Invariant: the entities that an entity sees, and their order, depend on the world's state alone. Cells depend on the
+//! world only, and within a cell entities are ordered by id.
 
 mod lanes;
 
@@ -24,7 +24,7 @@ struct SeenState<const D: usize> {
     kind: u32,
 }
 
-/// All visible entities. The region's own stay in the store; only their grid slots are copied.
+/// All visible entities. The region's own entities stay in the store; only their grid slots are copied.
 #[derive(Debug)]
 pub(super) struct VisibleEntities<const D: usize> {
     sight: f32,
@@ -135,13 +135,13 @@ pub(super) struct SlotsInSight<'a, const D: usize> {
     position: Point<D>,
 }
 
-/// Slots that are compared together.
+/// Number of slots that are compared together.
 const LANES: usize = 8;
 /// Capacity of the buffer of entities within sight.
 const NOTED_MAX: usize = 56;
 
 impl<const D: usize> NearbyEntities<D> for SlotsInSight<'_, D> {
-    /// Entities within sight are noted without a branch, which would often be mispredicted, and visited
+    /// Entities within sight are first collected without a branch, which would often be mispredicted, and visited
     /// afterwards.
     #[inline(always)]
     fn each(&self, mut visit: impl FnMut(&OtherEntity<D>)) {
@@ -215,14 +215,14 @@ impl SightBuffer {
     #[inline(always)]
     fn note(&mut self, first: usize, distances: &[f32], most: f32) {
         for (lane, distance_sq) in distances.iter().enumerate() {
-            // Overwritten by the next slot if this one is too far away.
+            // The next slot overwrites this entry if the present one is too far away.
             self.slots[self.count] = ((first + lane) as u32, *distance_sq);
             self.count += usize::from(*distance_sq <= most);
         }
     }
 }
 
-/// No entities: for behaviours without sight.
+/// An empty set of nearby entities, for behaviours without sight.
 pub(super) struct NoNearbyEntities;
 
 impl<const D: usize> NearbyEntities<D> for NoNearbyEntities {

@@ -9,15 +9,15 @@ use crate::interest::{EntityCommand, InterestError, Interests, SurroundingsWatch
 use crate::store::{Entity, StoreError};
 use crate::world::Point;
 
-/// Ticks for which a viewer keeps its last center, while a neighbour that takes over the center's entity has
-/// not sent it yet.
+/// Ticks for which a viewer keeps its last center: a neighbour that takes over the center's entity may not have sent
+/// the entity yet.
 const PASSING_TICKS: u64 = 2;
 
-/// Viewers and their centers.
+/// A region's viewers, and the entities at their centers.
 #[derive(Debug)]
 pub(super) struct RegionViewers<const D: usize> {
     interests: Interests<D>,
-    /// Last positions of own entities that viewers watch around, with their ticks.
+    /// Last positions of the region's own entities at viewers' centers, with their ticks.
     centers: HashMap<EntityId, (Point<D>, u64)>,
     told: Option<u64>,
 }
@@ -26,7 +26,7 @@ pub(super) struct RegionViewers<const D: usize> {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// The entity is not here, in handover, or the new state is not valid.
+    /// The entity is not in this region, is being handed over, or its new state is not valid.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The region has no valid lease.
@@ -89,7 +89,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         interests.send_updates_with_neighbours(store, &beside, tick, tell);
     }
 
-    /// Applies a client's command; other fields stay. Returns the last tick before the change.
+    /// Applies a client's command; fields that the command does not name stay. Returns the last tick before the change.
     pub fn apply_client_command(
         &mut self,
         command: &EntityCommand<'_, D>,

@@ -57,7 +57,7 @@ pub enum SchemaError {
     },
 }
 
-/// Most bytes of all components of an entity.
+/// Maximum size of all components of an entity, bytes.
 const COMPONENT_BYTES_MAX: usize = 4_096;
 
 impl Schema {

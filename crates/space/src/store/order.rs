@@ -11,7 +11,7 @@ use crate::curve::{Curve, Morton};
 use crate::layout::{Fields, SpaceDecodeError, put_u32};
 use crate::world::WorldBox;
 
-/// Smallest window, if there are enough rows.
+/// Minimum number of rows in a window, if there are enough rows.
 const ROWS_MIN: usize = 512;
 
 /// The rows of an entity store that one step of the sort covers: `count` rows at equal distances.
@@ -76,7 +76,7 @@ pub(super) struct RowMove {
 impl<const D: usize> EntityStore<D> {
     /// Sorts the rows of a window, which must exist.
     pub(crate) fn sort(&mut self, window: SortWindow, world: &WorldBox<D>) {
-        // Frees the memory for the order afterwards, because it is as large as the memory of the rows.
+        // The memory for the order is freed afterwards, because it is as large as the memory of the rows.
         let rows = (0..window.count as usize).map(|nth| window.row(nth));
         let mut order: Vec<(u64, u32)> =
             rows.clone().map(|row| (Morton::key(world.place(&self.position(row))), row as u32)).collect();
@@ -136,7 +136,7 @@ mod tests {
         store
     }
 
-    /// Mean distance of rows from their sorted place.
+    /// Mean distance of rows from their place in the sorted order.
     fn disorder(store: &EntityStore<3>, world: &WorldBox<3>) -> f64 {
         let key = |row: &usize| (Morton::key(world.place(&store.position(*row))), store.ids[*row]);
         let mut order: Vec<usize> = (0..store.len()).collect();

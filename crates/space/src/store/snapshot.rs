@@ -1,8 +1,8 @@
 //! Snapshot of all entities, by row.
 //!
 //! ```text
-//!  D u8, schema u32, rows u32, ids u64, generations u32, kinds u32, flags u8, positions by axis, velocities by axis f32 each,
-//!  components by row
+//!  dimensions u8, hash of the schema u32, number of rows u32; then columns, row by row:
+//!  ids u64, generations u32, kinds u32, flags u8, positions by axis f32, velocities by axis f32, components
 //! ```
 
 use super::{EntityStore, FROZEN, STILL, StoreError};

@@ -8,7 +8,7 @@
 //!  +---------+----+-------+---+--------+-------+------------+------------+------------+
 //!   flags: 1 if its behaviour failed and it stands still
 //! ```
-//! The id and the generation are not part of it.
+//! The id and the generation are not part of the encoding.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::world::{Point, WorldBox};
 pub struct Entity<'a, const D: usize> {
     /// Id of the entity.
     pub id: EntityId,
-    /// Generation: distinguishes entities that have had this id.
+    /// A number that distinguishes successive entities with the same id.
     pub generation: u32,
     /// The entity's kind: a number with a meaning that the program chooses.
     pub kind: u32,
@@ -50,7 +50,7 @@ pub enum StateError {
     Dimensions {
         /// Dimensions of the state.
         dimensions: u8,
-        /// Dimensions of the world.
+        /// Number of dimensions of the world.
         wanted: usize,
     },
     /// The state has other components than those registered here.
@@ -113,7 +113,7 @@ impl<const D: usize> EntityStore<D> {
         self.components.iter().for_each(|column| column.write(row, out));
     }
 
-    /// Encodes a row for a handover.
+    /// Encodes a row as a parcel for a handover.
     pub fn parcel(&self, row: usize) -> Parcel {
         let mut state = Vec::with_capacity(12 + 8 * D + self.schema.size());
         self.write_state(row, &mut state);

@@ -9,7 +9,7 @@ struct Pair {
     regions: [Region<3, dunlin_space::behaviour::Oscillate>; 2],
     outs: [Outputs; 2],
     now: u64,
-    /// All states that were readable at some time.
+    /// For each of the two regions, all states that a reader could have read at some time.
     read: [Vec<RegionState<3>>; 2],
 }
 
@@ -27,7 +27,7 @@ impl Pair {
             let other = RegionId(2 - side as u32);
             pair.regions[side].meet(other, 1, 0, &mut pair.outs[side]).unwrap();
         }
-        // The corners are in different regions, along whichever axis the curve is cut.
+        // The corners are in different regions, whichever axis the curve is cut along.
         pair.regions[0].spawn(&Entity::at(1, [10.0; 3]), &mut pair.outs[0]).unwrap();
         pair.regions[1].spawn(&Entity::at(2, [90.0; 3]), &mut pair.outs[1]).unwrap();
         let crossing = Entity { velocity: [25.0; 3], ..Entity::at(3, [49.9; 3]) };
@@ -42,7 +42,7 @@ impl Pair {
         }
     }
 
-    /// Delivers one message of a side to the other; returns whether there was one.
+    /// Delivers one message from one side to the other; returns whether there was one.
     fn carry(&mut self, from: usize) -> bool {
         if self.outs[from].messages.is_empty() {
             return false;
@@ -85,7 +85,7 @@ fn entity_in_handover_is_counted_once() {
         assert_eq!(census.find(EntityId(3)).map(|(_, way)| usize::from(way)), Some(on_the_way));
         in_none += usize::from(first.store().len() + second.store().len() == 2);
         assert_eq!(on_the_way == 1, first.store().len() + second.store().len() == 2);
-        // The second region is read later than the first.
+        // The second region is read at the same time or later.
         for later in &pair.read[1][nth..] {
             assert_eq!(Census::of([first, later]).len(), 3, "read {nth}");
             in_two += usize::from(first.store().len() + later.store().len() == 4);

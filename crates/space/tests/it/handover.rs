@@ -9,7 +9,7 @@ const TIMING: HandoverTiming = HandoverTiming { prepare_ns: 100 * MS, resend_ns:
 const A: RegionId = RegionId(1);
 const B: RegionId = RegionId(2);
 
-/// A target without entities that takes all except one.
+/// A target without entities, which accepts all entities except the given one.
 struct Takes(Option<(EntityId, EntityRefusal)>);
 
 impl AdmissionCheck for Takes {
@@ -103,7 +103,7 @@ fn unanswered_handover_is_released_at_its_deadline() {
     assert!(!effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
     source.elapse(100 * MS, &mut effects);
     assert!(effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
-    // The response was in transit all the time.
+    // The response was in transit during all of this.
     let prepared = hear(&mut target, sent(&prepare), &Takes(None), 100 * MS);
     let abort = hear(&mut source, sent(&prepared), &Takes(None), 100 * MS);
     assert_eq!(sayings(&abort), [MessageBody::Abort]);
@@ -111,7 +111,7 @@ fn unanswered_handover_is_released_at_its_deadline() {
     assert_eq!((target.under_way(), target.counts().admitted), ((0, 0), 0));
 }
 
-/// The tokens of an earlier handover must not block the same handover for ever.
+/// The reserved ids of an earlier handover must not block the same handover for ever.
 #[test]
 fn entity_can_repeat_the_same_handover() {
     let (mut source, mut target) = pair(StandbyMode::None);
@@ -161,7 +161,7 @@ fn handover_messages_of_a_replaced_owner_are_ignored() {
     assert_eq!((answer, target.counts().fenced), (vec![], 1));
 }
 
-/// After the new owner of the source asked, messages of its predecessor come too late.
+/// After the source's new owner has asked, messages of the previous owner come too late.
 #[test]
 fn late_commit_of_a_transfer_reported_as_not_taken_is_ignored() {
     let (mut source, mut target) = pair(StandbyMode::Required);

@@ -58,7 +58,7 @@ fn in_sight(store: &EntityStore<2>, rule: impl Fn(u32) -> bool) -> Vec<EntityId>
     ids
 }
 
-/// Moves every entity.
+/// Moves every entity a little at random.
 fn shuffle(store: &EntityStore<2>, dice: &mut Dice, step: f32) -> EntityStore<2> {
     let mut moved = EntityStore::new(Schema::default(), RegionLimits::default());
     for row in 0..store.len() {

@@ -61,7 +61,7 @@ fn flocks_are_equal_on_any_number_of_regions() {
     same_on_any_number::<2, _>(&flock, 9.0);
 }
 
-/// Moves each entity alone, without lanes.
+/// A behaviour that moves each entity alone, without lanes.
 #[derive(Clone)]
 struct Alone<B>(B);
 
@@ -126,7 +126,7 @@ fn walks_and_oscillations_are_equal_on_any_number_of_regions() {
     same_on_any_number::<2, _>(&Oscillate { low: 26.0, high: 74.0 }, 0.5);
 }
 
-/// Without the strip, entities near a border miss some neighbours, which proves that the comparison can fail.
+/// With a very narrow strip, entities near a border miss some neighbours. This proves that the comparison can fail.
 #[test]
 fn too_narrow_ghost_strip_changes_the_result() {
     let flock = Flock { sight: 9.0, ..Flock::default() };

@@ -35,7 +35,8 @@ impl Dice {
     }
 }
 
-/// Adds sight to a behaviour, which then runs on another path of the code. That path does not depend on rows.
+/// Adds sight to a behaviour, so that the region runs it through the code for behaviours with sight. The results do not
+/// depend on rows.
 #[derive(Clone, Copy)]
 struct Sees<B>(B);
 

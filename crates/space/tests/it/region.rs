@@ -94,7 +94,8 @@ fn freezes_those_that_fail(behaviour: impl Behaviour<3>) {
     }
 }
 
-/// Gives one entity an infinite velocity, and moves one out of the world. The others keep their velocity.
+/// A behaviour that gives one entity an infinite velocity, and moves one out of the world. The other entities keep
+/// their velocity.
 #[derive(Clone)]
 struct Strays;
 
@@ -253,7 +254,7 @@ fn malformed_messages_are_refused_and_change_nothing() {
     assert_eq!(region.store().ledger(), before);
 }
 
-/// A region has two owners, the older of which does not know of the newer.
+/// A region has two owners, and the older one does not know of the newer one.
 #[test]
 fn ghosts_of_a_replaced_owner_are_ignored() {
     let ids = [RegionId(1), RegionId(2)];
@@ -308,7 +309,7 @@ fn ghost_age_counts_from_its_reception_in_local_ticks() {
     assert_eq!((count(100), count(125), count(126)), (1, 1, 0));
 }
 
-/// Dead reckoning is off by `a t² / 2` at most.
+/// The error of dead reckoning is at most `a t² / 2`.
 #[test]
 fn ghost_error_is_bounded_by_its_acceleration() {
     #[derive(Clone)]

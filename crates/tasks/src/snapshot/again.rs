@@ -104,7 +104,8 @@ impl SchedulerState {
         self.timers = all.into_iter().collect();
     }
 
-    /// Rebuilds counts of bytes and groups, and compares the use of tenants and workers with the written one.
+    /// Rebuilds counts of bytes and groups. Compares the computed use of tenants and workers with the use in the
+    /// snapshot.
     pub(super) fn rebuild_counts(&mut self) -> Result<(), TaskDecodeError> {
         let groups = self.groups.keys().map(|key| (key.0, group::bytes(key)));
         let schedules = self.schedules.iter_from(0).map(|(_, found)| (found.tenant, found.bytes()));

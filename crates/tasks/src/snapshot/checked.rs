@@ -70,7 +70,7 @@ impl SchedulerState {
         check(schedules.into_iter().all(|(_, found)| is(found.tenant, tenants)), "schedules")
     }
 
-    /// Checks that each task is once in the list of its stage.
+    /// Checks that each task is exactly once in the list that its stage requires.
     pub(super) fn check_lists(&self) -> Result<(), TaskDecodeError> {
         let mut seen = vec![false; self.tasks.slots_len() as usize];
         let lanes = self.lanes.iter().enumerate();

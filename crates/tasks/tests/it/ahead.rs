@@ -14,7 +14,7 @@ fn plain(scene: &mut Scene, count: usize) {
     scene.submit_all("a", vec![work(); count]);
 }
 
-/// Tasks that a worker holds, and further ones that it takes.
+/// The number of tasks that a worker holds, and the number of further tasks that it takes.
 fn held(scene: &Scene, worker: u64) -> (usize, u32) {
     let held = scene.state.held(worker).unwrap();
     (held.starts.len(), held.credit)
@@ -100,8 +100,8 @@ fn prefetched_tasks_of_a_departed_worker_go_to_other_workers() {
 
 const TASK_MS: u64 = 20;
 
-/// Adds `count` workers with one slot and one task ahead, whose ends are predictable after several tasks of
-/// [`TASK_MS`]. Returns the time.
+/// Adds `count` workers with one slot and one task ahead. Each runs several tasks of [`TASK_MS`], so that its ends can
+/// be predicted. Returns the time.
 fn steady(scene: &mut Scene, count: usize) -> u64 {
     for _ in 0..count {
         worker(scene, 1, 1);
@@ -151,7 +151,7 @@ fn unpredictable_worker_gets_no_task_before_it_finishes() {
     let began_ms = steady(&mut scene, 1);
     scene.plain();
     let start = scene.one_start();
-    // This is long after the predicted end.
+    // This time is long after the predicted end.
     scene.advance(began_ms + 3 * TASK_MS);
     assert_eq!(given(&mut scene), None, "the end of a late task is unknown");
     scene.complete(&start, 3 * TASK_MS * 1_000).unwrap();

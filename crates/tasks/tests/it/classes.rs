@@ -1,4 +1,4 @@
-//! Lanes, classes and names: unused ones make room for others.
+//! Lanes, classes and names: new ones take the place of unused ones.
 
 use super::snapshots::{blocks, restored};
 use super::*;

@@ -1,4 +1,4 @@
-//! Arbitrary and damaged bytes.
+//! Arbitrary and damaged bytes are refused without a panic.
 
 use proptest::prelude::*;
 

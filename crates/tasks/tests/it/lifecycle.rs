@@ -74,7 +74,8 @@ fn restored_scheduler_issues_much_higher_fencing_tokens() {
     scene.complete(&before, 1).unwrap();
 }
 
-/// Each round continues a backup, and gives ids to tasks and a worker that the backup does not know.
+/// Each round continues from the same backup, and assigns ids to tasks and to a worker that the backup does not
+/// contain.
 #[test]
 fn restored_state_reuses_no_task_or_worker_id() {
     let mut scene = Scene::new();
@@ -90,7 +91,7 @@ fn restored_state_reuses_no_task_or_worker_id() {
         assert!(given.insert(dead_letter(&mut scene)));
         let backup = blocks(&scene.state);
         for _ in 0..5 {
-            // Frees the slot of a task that the backup has, and then the slots of later tasks.
+            // Frees the slot of a task that is in the backup, and then the slots of later tasks.
             scene.done(TaskCommand::Discard { tenant: b"a", count: 0 });
             let task = dead_letter(&mut scene);
             assert!(given.insert(task), "{task:x} in round {round}");

@@ -18,7 +18,7 @@ fn hard_quota_caps_a_tenant_and_others_take_the_rest() {
     scene.tenant(TenantSettings { concurrency: Quota::at_most(5), ..TenantSettings::new(b"a") });
     scene.join(10);
     assert_eq!((running(&scene, "a"), running(&scene, "b")), (5, 15));
-    // A lowered quota takes no task away. No further task starts until the use is below the quota.
+    // A lowered quota does not stop running tasks. No further task starts until the use is below the quota.
     scene.tenant(TenantSettings { concurrency: Quota::at_most(2), ..TenantSettings::new(b"a") });
     for start in scene.starts() {
         scene.complete(&start, 1_000).unwrap();
@@ -82,7 +82,7 @@ fn burst_lasts_as_long_as_its_saved_quota() {
         now_ms += 100;
         scene.advance(now_ms);
         let starts = scene.starts();
-        // End the two tasks that ran longest.
+        // Completes the two tasks that have run longest.
         for start in starts.iter().take(2) {
             scene.complete(start, 1_000).unwrap();
         }

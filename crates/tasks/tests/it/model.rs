@@ -1,7 +1,6 @@
 //! Random commands, compared with a ledger of the tasks that workers hold.
 //!
-//! A failing run prints its shortest case. Its seed is stored in `model.seeds` and tried first in the next
-//! run.
+//! A failing run prints its shortest case. The case's seed is stored in `model.seeds` and tried first in the next run.
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;

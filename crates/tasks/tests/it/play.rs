@@ -17,7 +17,7 @@ const ZONE: Label<'static> = Label { key: b"zone", value: b"eu" };
 /// Labels that tasks need and workers have.
 const HAS: [&[Label<'static>]; 4] = [&[GPU], &[ZONE], &[ZONE, GPU], &[]];
 
-/// Expected state, from orders and replies alone.
+/// The expected state. It is computed only from orders and replies.
 #[derive(Default)]
 struct Ledger {
     /// Submitted tasks.
@@ -28,7 +28,7 @@ struct Ledger {
     /// Quota of each tenant, and its limit for tasks of one user.
     quotas: BTreeMap<&'static str, (u64, Option<KeyLimit<'static>>)>,
     over: BTreeSet<u64>,
-    /// Starts of tasks of a tenant's user since its limits were set.
+    /// Times at which tasks of a tenant's user started since the tenant's limits were set.
     starts: BTreeMap<(&'static str, Vec<u8>), Vec<u64>>,
 }
 
@@ -207,7 +207,7 @@ pub fn play(deeds: &[Deed]) {
         ledger.keeps_quotas(&scene);
         gives_places_to_who_can_be_run(&scene.state);
         scene.effects.clear();
-        // One copy continues from a snapshot.
+        // One copy of the state continues from a snapshot.
         let kept = blocks(&replay);
         if step % 3 == 0 {
             replay = restored(&kept).unwrap();
@@ -257,7 +257,7 @@ impl Ledger {
             }
         }
         self.held.retain(|task, start| {
-            // The task was cancelled, and its time was up.
+            // The task was cancelled, and its timeout was over.
             is_running(*task) || scene.state.get(start.task).is_ok_and(|view| !view.stage.is_over())
         });
         for order in &scene.effects.orders {
@@ -353,7 +353,8 @@ fn fits(start: &TaskStart, state: &SchedulerState) {
     );
 }
 
-/// In each period that ends with the last start, at most a full bucket and the period's new tokens are used.
+/// Checks a rate: in each period that ends with the last start, starts use at most a full bucket and the tokens that
+/// the period adds.
 fn keeps_rate(starts: &[u64], rate: &Rate) {
     let last_ms = starts[starts.len() - 1];
     for (at, since_ms) in starts.iter().enumerate() {
@@ -363,7 +364,7 @@ fn keeps_rate(starts: &[u64], rate: &Rate) {
     }
 }
 
-/// In the end every task that can be done is done.
+/// Completes tasks until every task that can be done is done.
 fn finish(mut scene: Scene, ledger: Ledger) {
     for name in TENANTS {
         scene.tenant(TenantSettings::new(name.as_bytes()));

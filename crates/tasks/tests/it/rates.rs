@@ -13,8 +13,7 @@ fn limited(scene: &mut Scene, rate: Rate) {
     });
 }
 
-/// Runs the scheduler: each task is completed at once, and the time advances to each timer. Returns the starts in
-/// order.
+/// Completes each task at once, and advances the time from timer to timer. Returns the starts in order.
 fn starts_until(scene: &mut Scene, end_ms: u64) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     loop {
@@ -183,8 +182,8 @@ fn snapshot_with_an_impossible_rate_bucket_is_refused() {
     }
 }
 
-/// The tokens of one value, in ms × count. This model counts the tokens themselves, while the state counts the missing
-/// ones.
+/// A model of the tokens of one value, in ms × `count`. The model counts the tokens in the bucket, while the state
+/// counts the missing ones.
 struct Reference {
     rate: Rate,
     level: u64,
@@ -214,7 +213,7 @@ impl Reference {
     }
 }
 
-/// Checks a rate with more workers than tasks: every task that may start does so at once.
+/// Checks a rate when there are more workers than tasks: every task that may start does so at once.
 fn play_rate(rate: Rate, deeds: &[[u8; 3]]) {
     let mut scene = Scene::default();
     limited(&mut scene, rate);

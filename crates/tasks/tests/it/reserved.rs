@@ -10,8 +10,8 @@ fn worker() -> NewWorker<'static> {
     NewWorker { kinds: vec![b"work"], credit: 8, cpu_milli: 4_000, ttl_ms: 600_000, ..NewWorker::default() }
 }
 
-/// Runs endless small tasks, and a large one of tenant `b`. Each takes 4 s; one ends each second on each worker.
-/// Returns the large task, the second at which it was given, and the number of completed tasks.
+/// Submits small tasks without end, and a large one of tenant `b`. Each task takes 4 s; on each worker, one ends in
+/// each second. Returns the large task, the second in which it started, and the number of completed tasks.
 fn flood(scene: &mut Scene, seconds: u64) -> (u64, Option<u64>, u64) {
     let large = scene.submit_all("b", vec![need(4_000)])[0];
     let mut held: Vec<TaskStart> = scene.starts();
@@ -51,7 +51,7 @@ fn large_task_runs_despite_a_stream_of_small_ones() {
         let mut scene = two_tenants(workers);
         let (_, given, _) = flood(&mut scene, 60);
         let given = given.unwrap_or_else(|| panic!("never, on {workers} workers"));
-        // After 5 s, one worker is reserved for the large task. Its own tasks end within 4 s.
+        // After 5 s, one worker is reserved for the large task. The tasks of this worker end within 4 s.
         assert!((5..=11).contains(&given), "after {given} s on {workers} workers");
     }
 }

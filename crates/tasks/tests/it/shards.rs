@@ -131,20 +131,20 @@ fn shard_gets_no_slots_of_workers_for_other_tenants() {
     assert_eq!(dealing.deal(0, &look), [vec![(worker, 6, 0)], vec![]]);
 }
 
-/// Shards in virtual time, with workers whose slots one node allocates. A task runs for as long as its
-/// payload says, ms.
+/// Several shards in virtual time, with workers whose slots one node allocates. A task runs for the time that its
+/// payload states, ms.
 struct Cluster {
     shards: Vec<Scene>,
     dealing: SlotAllocator,
     now_ms: u64,
-    /// Running tasks: end, shard and id.
+    /// Running tasks: end, shard and id of each.
     running: BinaryHeap<Reverse<(u64, usize, u64)>>,
     starts: BTreeMap<u64, TaskStart>,
-    /// Tasks and slots of each worker.
+    /// The number of running tasks and the number of slots of each worker.
     has: BTreeMap<u64, (u32, u32)>,
     /// Worker time that each tenant has received, ms.
     had_ms: BTreeMap<String, u64>,
-    /// A bit for each shard that ignores allocations.
+    /// A bit mask of the shards that ignore allocations.
     deaf: u16,
 }
 
@@ -203,7 +203,7 @@ impl Cluster {
         self.dealing.settle(&before, &now);
     }
 
-    /// Allocates every 5 ms until `until_ms`, and runs given tasks.
+    /// Allocates slots every 5 ms until `until_ms`, and runs the tasks that workers receive.
     fn run(&mut self, until_ms: u64) {
         while self.now_ms < until_ms {
             if self.now_ms.is_multiple_of(5) {
@@ -244,7 +244,7 @@ impl Cluster {
     }
 }
 
-/// Runs saturated tenants, several of each weight; returns the fairness index of their times.
+/// Keeps several tenants of each weight saturated; returns the fairness index of the times that they received.
 fn fairness(shards: u8, workers: u32, slots: u32, runs_ms: u64, ms: u64) -> f64 {
     let mut cluster = Cluster::new(shards, workers, slots, 0);
     let tenants: Vec<(String, u32)> = (0..24).map(|n| (format!("tenant-{n}"), 1 + n % 3)).collect();

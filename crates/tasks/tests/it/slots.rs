@@ -25,7 +25,7 @@ fn reserved_slots_belong_to_their_tenants_shard() {
     assert_eq!(due(&[vec![kept], vec![want(MANY, 1), want(MANY, 1)]], 100), [30.0, 70.0]);
     let busy = TenantDemand { demand: MANY, weight: 1, kept: 10 };
     assert_eq!(due(&[vec![busy], vec![want(MANY, 1)]], 100), [50.0, 50.0]);
-    // More slots are reserved than exist.
+    // More slots are reserved than there are.
     let much = TenantDemand { demand: 0, weight: 1, kept: 300 };
     assert_eq!(due(&[vec![much], vec![TenantDemand { kept: 100, ..much }]], 100), [75.0, 25.0]);
 }
@@ -51,7 +51,7 @@ fn wants() -> impl Strategy<Value = Vec<Vec<TenantDemand>>> {
     prop::collection::vec(prop::collection::vec(one, 0..6), 1..8)
 }
 
-/// Workers with slots, each with the number of tasks in them.
+/// Workers with random slots, and random numbers of tasks in them.
 fn seats(shards: usize) -> impl Strategy<Value = Vec<WorkerSlots>> {
     let one = (1..9u32, 0..3u32, prop::collection::vec(0..9u32, shards));
     let seat = |(slots, ahead, mut allotted): (u32, u32, Vec<u32>)| {
@@ -121,7 +121,7 @@ proptest! {
             if has == dealt {
                 return Ok(());
             }
-            // In every 50th turn, the longest tasks end, too.
+            // In every 50th round, the longest tasks end too.
             if turn % 50 == 49 {
                 seats.iter_mut().for_each(|seat| seat.held.clone_from(&seat.allotted));
             }

@@ -1,4 +1,4 @@
-//! Explanations why a task does not run.
+//! Explanations of why a task does not run.
 
 use super::*;
 

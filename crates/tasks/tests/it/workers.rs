@@ -89,7 +89,7 @@ fn result_counts_once_and_only_from_the_tasks_holder() {
     let invented = TaskStart { token: 999, ..start.clone() };
     assert_eq!(scene.complete(&invented, 1), Err(TaskRefusal::NotHeld { worker: start.worker, task }));
     scene.complete(&start, 1_000).unwrap();
-    // A repeated report, whose reply was lost, is not refused and changes nothing.
+    // The reply to the report was lost. The repeated report is not refused, and changes nothing.
     let before = snapshots::blocks(&scene.state);
     assert_eq!(scene.complete(&start, 1_000), Ok(CommandReply::Done));
     assert_eq!(scene.fail(&start, true), Err(TaskRefusal::Over { task }));

@@ -1,6 +1,6 @@
 //! Chooses a cursor's start and its log: the shared mirror of another node's log, or a private mirror.
 //!
-//! Invariant: a cursor counts as a subscriber before it waits for a mirror's feed, so that the feed goes on.
+//! Invariant: a cursor counts as a subscriber before it waits for a mirror's feed, so that the feed does not end.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Cursor {
         consumption: ConsumeMode,
     ) -> Result<Cursor, SubscribeError> {
         let follows = check_follower(&log, options, filter.is_some())?;
-        // The subscribers of another node's mirror apply their own `test_loss_every`.
+        // The subscribers of a mirror at another node apply their own `test_loss_every`.
         let lose = options
             .test_loss_every
             .or(log.config().test_loss_every)
@@ -91,8 +91,8 @@ impl Cursor {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
             self.reading = Some(self.log.list_subscriber(options, self.subscriber.is_some(), before));
         }
-        // A resuming subscriber always receives the publisher presence, because its previous node may have
-        // reported another one.
+        // A subscriber that resumes always receives the publisher presence, because its previous node may have reported
+        // a different one.
         let goes_on = options.feeds_mirror() || matches!(start, Start::After(_));
         self.following = follows.then(|| Box::new(FollowerState::new(options.conflate, begin.owed, goes_on)));
         Ok(())
@@ -120,8 +120,8 @@ impl Cursor {
         }
     }
 
-    /// Switches to a private mirror if the shared one lacks the next records. Followers of the state stay,
-    /// because a private mirror keeps no state.
+    /// Switches to a private mirror if the shared mirror lacks the next records. A follower of the state stays at the
+    /// shared mirror, because a private mirror keeps no state.
     #[cold]
     pub(super) fn switch_to_private_mirror(&mut self) -> bool {
         if self.here || self.following.is_some() {

@@ -16,12 +16,12 @@ const CHECK_NS_MIN: u64 = 500_000_000;
 /// State of a follower of the state.
 #[derive(Debug, Default)]
 pub(super) struct FollowerState {
-    /// Each read delivers one merged record.
+    /// Whether each read delivers one merged record.
     pub(super) conflate: bool,
     pub(super) owed: Option<CatchUpRequest>,
-    /// Data for the follower after the pending notice.
+    /// Data to deliver to the follower after the pending notice.
     caught_up: Option<CatchUp>,
-    /// The position of the last checksum or snapshot.
+    /// The position of the last checksum or snapshot that was delivered.
     checked: Position,
     checked_ns: u64,
     /// The publisher presence that was reported last.
@@ -65,7 +65,7 @@ impl Cursor {
         }
         let last = self.log.last();
         if last.epoch != self.next.epoch || last.seq < self.next.seq {
-            // The ordinary lookup reports the change of epoch.
+            // The ordinary lookup reports the change of epoch instead.
             self.hint = Hint::None;
             return None;
         }
@@ -74,7 +74,7 @@ impl Cursor {
         self.take_when_shown(caught_up)
     }
 
-    /// Keeps a catch-up until its position is visible.
+    /// Returns a catch-up if its position is visible; otherwise keeps it.
     fn take_when_shown(&mut self, caught_up: CatchUp) -> Option<ReadOutcome> {
         match self.log.shows(caught_up.position()) {
             Visibility::Now => self.take_caught_up(caught_up),
@@ -126,7 +126,7 @@ impl Cursor {
         Some(Position { seq: last.seq + 1, ..last })
     }
 
-    /// Replaces the rest of an earlier epoch by the state, for a conflated cursor.
+    /// For a conflated cursor: delivers the state in place of the remaining records of an earlier epoch.
     pub(super) fn skip_to_state(&self, found: Lookup) -> Lookup {
         match found {
             Lookup::Segment(segment) if self.is_conflated() => {
@@ -201,7 +201,7 @@ impl Cursor {
         Position { seq, ..self.next }
     }
 
-    /// Drops an undelivered merged record, so that the next read includes newer changes.
+    /// Drops a merged record that was not delivered, so that the next read includes newer changes.
     pub fn forget_merged(&mut self) {
         if self.following.is_some()
             && let Hint::MergedRecord(merged) = &self.hint
@@ -232,7 +232,7 @@ impl Cursor {
             select.spare_after(seq);
         }
         let stateful = self.log.is_stateful();
-        // A position that the log never had restarts with the state.
+        // If the log never had this position, the subscriber starts with the state.
         let begin = self.log.start(start, stateful).or_else(|_| self.log.start(Start::Snapshot, stateful));
         let Ok(begin) = begin else { return };
         self.go_to(begin.next);
@@ -240,7 +240,7 @@ impl Cursor {
         if stateful {
             let following = self.following.get_or_insert_default();
             (following.owed, following.caught_up) = (begin.owed, None);
-            // The subscriber may not have processed the last checksum and presence.
+            // The subscriber may not have processed the last checksum and publisher presence.
             following.checked = Position::default();
             following.reported = ReportedPresence::nothing(true);
         }

@@ -54,12 +54,12 @@ impl Cursor {
     /// Continues at the record that woke the cursor.
     pub(super) fn woken_narrow(&mut self) {
         if self.is_armed_narrow() && !self.was_taken() {
-            // The notification had another cause than a record.
+            // The notification had another cause than a record, such as a notice.
             drop(self.disarm_narrow());
         }
     }
 
-    /// Moves to the resume position if the index has released the cursor.
+    /// Moves to the resume position if the index has released the cursor. Returns whether it has.
     fn was_taken(&mut self) -> bool {
         let Some(asleep) = self.asleep() else { return false };
         let goes_on = asleep.goes_on.load(Ordering::Acquire);

@@ -13,11 +13,11 @@ use crate::subject::{Pattern, TailPattern};
 /// Selects the records of a log that a subscriber receives, and can reduce their payloads.
 #[derive(Clone)]
 pub struct Filter {
-    /// Tells whether the subscriber wants records with this subject tail.
+    /// Whether the subscriber wants records with this subject tail.
     pub wants: Arc<dyn Fn(&str) -> bool + Send + Sync>,
     /// A pattern that covers all wanted tails, if known. The cursor then wakes only for matching records.
     pub within: Option<TailPattern>,
-    /// Reduces payloads, if the subscriber may not see all of them.
+    /// Reduces payloads if the subscriber may not see all parts of them.
     pub view: Option<PayloadView>,
 }
 
@@ -46,11 +46,11 @@ pub(super) struct Selector {
     pub(super) filter: Option<Filter>,
     pub(super) appended_from_ns: u64,
     pub(super) lose: Option<LossInjector>,
-    /// State of a cursor that sleeps until a record of its subjects arrives.
+    /// State of the cursor's sleep until a record of its subjects arrives; `None` if it wakes for all records.
     pub(super) narrow: Option<SubjectSleep>,
 }
 
-/// A cursor that wakes for some subjects only.
+/// The state of a cursor that wakes for some subjects only.
 #[derive(Debug)]
 pub(super) struct SubjectSleep {
     pub(super) pattern: Pattern,
@@ -73,7 +73,7 @@ pub(super) enum RecordVerdict {
 #[derive(Debug)]
 pub(super) struct LossInjector {
     every: NonZeroU32,
-    /// Records up to this sequence are delivered.
+    /// Records up to this sequence are delivered; later ones may be withheld.
     spared: u64,
 }
 
@@ -84,7 +84,7 @@ impl LossInjector {
 }
 
 impl Selector {
-    /// The state for sleeping on some subjects only, if the filter allows it.
+    /// The state for sleeping until a record of some subjects; `None` if the filter does not allow this.
     pub(super) fn narrow(&mut self) -> Option<&mut SubjectSleep> {
         if self.narrow.is_none() {
             let pattern = self.filter.as_ref()?.within.as_ref()?.to_pattern()?;
@@ -110,7 +110,7 @@ impl Selector {
         if wanted { RecordVerdict::Wanted } else { RecordVerdict::Skipped }
     }
 
-    /// Stops withholding for the record after `seq`, because the subscriber has noticed its loss.
+    /// Stops withholding for the record after `seq`, because the subscriber has noticed that it was withheld.
     pub(super) fn spare_after(&mut self, seq: u64) {
         if let Some(lose) = &mut self.lose {
             let every = u64::from(lose.every.get());

@@ -10,13 +10,13 @@ use crate::segment::{SegmentFrame, SegmentFrames};
 pub struct Span<'a> {
     /// Number of records.
     pub count: u32,
-    /// Bytes to pass to [`Cursor::advance`].
+    /// Number of bytes to pass to [`Cursor::advance`].
     pub advance_bytes: u32,
-    /// The content.
+    /// The content of the span.
     pub content: SpanContent<'a>,
 }
 
-/// The bytes of a span of records, or the reason why the span is not sent.
+/// The bytes of a span of records, or the reason why its records are not sent.
 #[derive(Debug)]
 pub enum SpanContent<'a> {
     /// Whole, contiguous frames.

@@ -1,4 +1,4 @@
-//! Walks over the records that a fill found, record by record or span by span.
+//! Walks over the records that a fill found, one record or one span of records at a time.
 
 use dunlin_frame::{FLAG_EXPIRES, Frame};
 
@@ -41,8 +41,8 @@ impl Cursor {
         if perhaps_not { self.judge_rare(seq, frame) } else { RecordVerdict::Wanted }
     }
 
-    /// Like [`judge`](Cursor::judge), but for records that may have expired or be unwanted. It takes the frame
-    /// by value, so that the common path keeps it in registers.
+    /// Like [`judge`](Cursor::judge), but for records that may have expired or be unwanted. Takes the frame by value,
+    /// so that the frequent case keeps it in registers.
     #[inline(never)]
     fn judge_rare(&self, seq: u64, frame: Frame<'_>) -> RecordVerdict {
         if frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(frame) {
@@ -51,8 +51,8 @@ impl Cursor {
         self.select.as_ref().map_or(RecordVerdict::Wanted, |select| select.judge(seq, &frame))
     }
 
-    /// The next record, and the bytes to [`advance`](Cursor::advance) by. The record is `None` if it has expired:
-    /// then [`skip`](Cursor::skip) it.
+    /// The next record, and the number of bytes by which to [`advance`](Cursor::advance). The record is `None` if it
+    /// has expired; then [`skip`](Cursor::skip) it.
     #[inline(always)]
     pub fn peek(&self) -> Option<(Option<Record<'_>>, u32)> {
         let (record, bytes) = self.under()?;
@@ -60,8 +60,8 @@ impl Cursor {
         Some(((!expired).then_some(record), bytes))
     }
 
-    /// Like [`peek`](Cursor::peek), but includes expired records: a record that expires after `ready` found it
-    /// is still delivered.
+    /// Like [`peek`](Cursor::peek), but also returns expired records: a record that expires after `ready` found it is
+    /// still delivered.
     #[inline(always)]
     pub fn under(&self) -> Option<(Record<'_>, u32)> {
         let lying = self.frames()?.next()?;
@@ -86,7 +86,7 @@ impl Cursor {
         }
     }
 
-    /// Publishes the position for operators.
+    /// Stores the position where operators can see it.
     pub(super) fn show(&self) {
         if let Some(reading) = &self.reading {
             reading.at(Position { seq: self.next.seq - 1, ..self.next });
@@ -101,7 +101,7 @@ impl Cursor {
         self.skipped += records;
     }
 
-    /// No record is missing between this sequence and the next record.
+    /// The sequence after which no record is missing before the next record.
     pub fn prev_seq(&self) -> u64 {
         self.next.seq - 1 - self.skipped
     }

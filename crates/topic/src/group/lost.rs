@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// A range with records that a group lost: no member receives them any more.
+/// A range that contains records which a group lost, so that no member receives them.
 ///
 /// If `given_up` and `unconfirmed` add up to the range's length, the whole range is lost; otherwise only a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,9 +11,9 @@ pub struct LostRecords {
     pub first: u64,
     /// The last lost record.
     pub last: u64,
-    /// Records that the log dropped before any member had them.
+    /// Number of records that the log dropped before any member received them.
     pub given_up: u64,
-    /// Records given to a member that left before it confirmed them; it may have used them or not.
+    /// Number of records given to a member that left before it confirmed them. The member may have used them or not.
     pub unconfirmed: u64,
 }
 
@@ -36,7 +36,7 @@ impl LostRecords {
         self.records() == self.last - self.first + 1
     }
 
-    /// Whether merging both loses no information.
+    /// Whether merging both ranges loses no information.
     fn continues_as(&self, next: &LostRecords) -> bool {
         let same_cause = (self.given_up == 0) == (next.given_up == 0)
             && (self.unconfirmed == 0) == (next.unconfirmed == 0);
@@ -51,7 +51,7 @@ impl LostRecords {
     }
 }
 
-/// The lost ranges in order, each with its number in the group; bounded.
+/// The lost ranges in order, each with its number in the group. The number of ranges is limited.
 #[derive(Debug, Default)]
 pub(super) struct LostRanges {
     ranges: VecDeque<(u64, LostRecords)>,

@@ -18,7 +18,7 @@ impl std::fmt::Display for MemberId {
 
 /// The members, each with its part `T` of the group's state.
 ///
-/// A loss is reported to all present members. A member that leaves before it receives a loss passes it on,
+/// A loss is reported to all present members. If a member leaves before it receives a loss, the loss is passed on,
 /// unless another present member also has it. Some member therefore receives each loss, in rare cases twice.
 #[derive(Debug)]
 pub(super) struct Members<T> {
@@ -26,7 +26,7 @@ pub(super) struct Members<T> {
     next_id: u64,
     /// Number of losses so far.
     losses: u64,
-    /// The losses without any member to receive them.
+    /// The losses that no member has received, because none was present.
     unheard: LostRanges,
     members_max: u32,
     ranges_max: usize,
@@ -91,7 +91,7 @@ impl<T: Default> Members<T> {
         self.by_id.values().map(|member| &member.part)
     }
 
-    /// Reports a loss.
+    /// Adds a loss to the reports for all members.
     pub(super) fn report(&mut self, lost: LostRecords) {
         self.tell_all(self.losses, lost);
         self.losses += 1;

@@ -1,8 +1,8 @@
 //! Share groups: each record goes to one member, at most once.
 //!
-//! Members take records when they have room, so the fastest gets the most. A member confirms consumed
-//! records. The unconfirmed records of a member that leaves are reported as lost, because the member may have
-//! used them. A member that has not used its records returns them, and another member receives them.
+//! Members take records when they have room, so that the fastest member gets the most. A member confirms consumed
+//! records. The unconfirmed records of a member that leaves are reported as lost, because the member may have used
+//! them. A member that has not used its records returns them, and another member receives them.
 
 use std::collections::VecDeque;
 
@@ -54,14 +54,14 @@ impl ShareGroup {
         Ok(())
     }
 
-    /// Removes a member that has used only confirmed records: other members receive the rest.
+    /// Removes a member that has used no records except the confirmed ones: other members receive the rest.
     pub fn give_back(&mut self, member: MemberId) -> Result<(), GroupError> {
         self.returned.extend(self.members.leave(member)?.ranges);
         self.returned.make_contiguous().sort_unstable();
         Ok(())
     }
 
-    /// Adds records before the group's first one, which no member has received.
+    /// Adds records before the group's first record, which no member has received.
     pub fn add_earlier(&mut self, first: u64, last: u64) {
         self.returned.push_back((first, last));
         self.returned.make_contiguous().sort_unstable();
@@ -149,7 +149,7 @@ impl ShareGroup {
         Ok(None)
     }
 
-    /// Confirms everything up to `through` that was given to the member.
+    /// Confirms all records up to `through` that were given to the member.
     pub fn confirm(&mut self, member: MemberId, through: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.confirm(through);
         Ok(())
@@ -220,7 +220,7 @@ impl Handed {
         }
     }
 
-    /// Confirms the first range up to `through`.
+    /// Confirms the records of the first range up to `through`.
     fn confirm_first(&mut self, through: u64) {
         if let Some((first, last)) = self.ranges.front_mut() {
             if *last > through {

@@ -1,18 +1,19 @@
 //! Work groups: a member claims a record, which is delivered again until it is acknowledged.
 //!
 //! Invariants:
-//! - A record, and a key, has at most one valid claim. Records of a key are claimed in order, each after the
-//!   previous one is acknowledged, dead-lettered or lost.
+//! - Each record has at most one valid claim, and so do all records of a key together. Records of a key are claimed in
+//!   order, each after the previous one is acknowledged, dead-lettered or lost.
 //! - A claim ends at its deadline, with a nack, or when its member leaves. The group refuses the token of an
 //!   ended claim.
 //! - Every record is acknowledged, becomes a [`DeadLetter`], or is reported to the members as [`LostRecords`].
 //! - A stuck key delays only its own records, as long as they fit the limits.
 //!
 //! Limits: `work_claims_max`, `work_member_claims_max`, `work_look_ahead_max` and `work_keys_blocked_max` of
-//! [`LogLimits`]. At a limit the group takes nothing new until something ends; [`WorkGroup::held_up_by`] names it.
+//! [`LogLimits`]. At a limit, the group claims or reads no further records until earlier ones are settled.
+//! [`WorkGroup::held_up_by`] names the limit.
 //!
-//! Rejected alternative: claiming several records of a key at once. With few keys this is faster, but members
-//! could process later records before the redelivery of an earlier one.
+//! Rejected alternative: claiming several records of a key at the same time. With few keys this is faster, but a member
+//! could process a later record before an earlier one is delivered again.
 
 mod backlog;
 mod claim;
@@ -35,7 +36,7 @@ pub struct WorkGroup {
     claims: u32,
     next_token: u64,
     fed_through: u64,
-    /// The log has dropped records before this one.
+    /// Number of the oldest record that the log still has.
     oldest_held: u64,
 }
 
@@ -76,7 +77,7 @@ impl WorkGroup {
         Ok(())
     }
 
-    /// Claims a record for this member: a returned one, or the next of the log whose key is free.
+    /// Claims a record for this member: a returned record, or the next record of the log whose key is free.
     pub fn claim(
         &mut self,
         member: MemberId,
@@ -129,7 +130,7 @@ impl WorkGroup {
         Ok(deadline_ns)
     }
 
-    /// Ends expired claims and delays. All calls with a time do so too; the owner calls this at
+    /// Ends expired claims and delays. Every call with a time does this too; the owner calls this method at
     /// [`next_tick_ns`](WorkGroup::next_tick_ns).
     pub fn tick(&mut self, now_ns: u64) {
         while let Some((seq, state)) = self.backlog.due(now_ns) {
@@ -148,8 +149,8 @@ impl WorkGroup {
         self.backlog.next_due_ns()
     }
 
-    /// Reports that the log has dropped records before `oldest_seq`. Unclaimed ones are lost; a claimed one is lost
-    /// if it is returned.
+    /// Reports that the log has dropped records before `oldest_seq`. Unclaimed records among them are lost; a claimed
+    /// record is lost if it is returned.
     pub fn give_up_before(&mut self, oldest_seq: u64) {
         self.oldest_held = self.oldest_held.max(oldest_seq);
         for seq in self.backlog.unclaimed_before(oldest_seq) {
@@ -207,7 +208,7 @@ impl WorkGroup {
         self.backlog.has_ready()
     }
 
-    /// The limit that stops the group from reading ahead or from new claims.
+    /// The name of the limit at which the group stops reading ahead or making claims; `None` if it is at no limit.
     pub fn held_up_by(&self) -> Option<&'static str> {
         let limits = &self.limits;
         [
@@ -278,7 +279,7 @@ impl WorkGroup {
         }
     }
 
-    /// Handles a claim that ended without success.
+    /// Handles a claim that ended without an acknowledgement.
     fn fail(&mut self, seq: u64, until_ns: u64, cause: DeadCause) {
         let attempts = self.backlog.attempts(seq);
         if attempts >= self.config.attempts_max {

@@ -14,11 +14,12 @@ use crate::producer::DuplicateVerdict;
 use crate::publish::{Draft, Payload, PublishError};
 use crate::segment::SegmentWriter;
 
-/// The largest batch, bytes of frames.
+/// Maximum size of the frames of one batch, bytes.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// How far ahead of the writer cache lines are prefetched: after one record, or within a batch.
+/// Distance ahead of the writer at which cache lines are prefetched after a single record, bytes.
 const AHEAD_OF_ONE_BYTES: usize = 128;
+/// The same distance within a batch, bytes.
 const AHEAD_OF_MANY_BYTES: usize = 512;
 
 /// Identifies a batch for deduplication: its producer, and the producer's number of its first record.
@@ -26,7 +27,7 @@ const AHEAD_OF_MANY_BYTES: usize = 512;
 pub struct ProducerMark {
     /// The producer's id.
     pub producer: u64,
-    /// Grows when a new instance of the producer takes over.
+    /// A number that grows when a new instance of the producer takes over.
     pub producer_epoch: u32,
     /// The producer's number of the first record; the others follow.
     pub producer_seq: u64,
@@ -41,13 +42,13 @@ pub(crate) struct AppendOptions {
     /// The publisher's last acknowledged record, on a log with a state. The append fails if the state does not
     /// include it.
     pub(crate) after: Option<Position>,
-    /// Unregisters subscribers that do not make room, instead of refusing the append.
+    /// Whether to unregister subscribers that do not make room, instead of refusing the append.
     pub(crate) evict: bool,
-    /// Appends although the log accepts no other records yet.
+    /// Whether to append even if the log does not yet accept other records.
     pub(crate) as_owner: bool,
 }
 
-/// Bytes in the segment, and of payloads by reference.
+/// The size of an append: bytes in the segment, and bytes of payloads by reference.
 #[derive(Debug, Clone, Copy, Default)]
 struct RecordSize {
     bytes: usize,
@@ -197,7 +198,7 @@ impl Log {
         if bytes > bytes_max { Err(PublishError::RecordTooLarge { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// Makes pushed records visible and wakes one sleeper. On a durable log the store does so later.
+    /// Makes pushed records visible and wakes one sleeper. On a durable log, the store makes them visible later.
     #[inline(always)]
     pub(super) fn publish(
         &self,
@@ -234,7 +235,7 @@ impl Log {
     }
 }
 
-/// Ends an append to a durable log: its store makes the records visible later.
+/// Ends an append to a durable log, whose store makes the records visible later.
 #[cold]
 fn publish_stored(
     mut state: LogGuard<'_, LogContents>,
@@ -263,7 +264,7 @@ impl LogContents {
         count: u64,
         bytes: u64,
     ) -> Result<Option<AppendOutcome>, PublishError> {
-        // Most logs are never closed, and need no clock.
+        // Most logs are never closed, and skip reading the clock.
         if self.shut_at_ns != u64::MAX && self.is_shut() && (self.closed || !append.as_owner) {
             return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
         }
@@ -291,7 +292,7 @@ impl LogContents {
         self.shut_clock.now_ns() >= self.shut_at_ns
     }
 
-    /// The append time, never before the previous one.
+    /// The append time of the next record: now, but never earlier than the time of the previous record.
     #[inline(always)]
     fn append_time(&self, now_ns: u64) -> u64 {
         self.last_append_ns.max(now_ns)

@@ -1,8 +1,8 @@
 //! Mirrors: logs that another node owns or may own, their feeds, and their subscribers when the owner changes.
 //!
 //! Invariants:
-//! - Positions are the owner's. Records that the feed lacks are reported to each subscriber as a gap. Records before
-//!   the feed's start, which no subscriber asked for, are skipped.
+//! - A mirror's records have the same positions as at the owner. Records that the feed lacks are reported to each
+//!   subscriber as a gap. Records before the start of the feed are skipped, because no subscriber requested them.
 //! - From the start of its feed, a mirror has every record and every epoch's end, or reports the missing
 //!   ones. Subscribers that need earlier records read them from the owner. Sequences of different epochs are
 //!   never compared.
@@ -42,23 +42,23 @@ const SKIPS_MAX: usize = 64;
 /// State of a log that is or was a mirror.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    /// This process owns the log.
+    /// Whether this process owns the log.
     is_own: bool,
-    /// Whether the mirror has reached its owner's position.
+    /// Whether the mirror's feed has begun, so that its position is one of the owner's.
     placed: bool,
-    /// This process owned the log until the handover: the next owner copies from here.
+    /// Whether this process owned the log until the handover, so that the next owner copies its records from here.
     was_own: bool,
-    /// The mirror serves one subscriber only.
+    /// Whether the mirror serves only one subscriber.
     private: bool,
-    /// Whether the owner has dropped records on disk.
+    /// Whether the owner is durable, and may have dropped records from its disk.
     owner_is_durable: bool,
     /// The first sequence of the present epoch.
     first_seq: u64,
-    /// Start of the feed; earlier records were never here.
+    /// Start of the feed. Records before it were never here.
     fed_from: Position,
     /// The past epochs, oldest first.
     past: VecDeque<PastEpoch>,
-    /// The epoch after which sequences restarted. Its records were dropped.
+    /// The last epoch before sequence numbers restarted. Its records were dropped here.
     given_up: Option<PastEpoch>,
     skips: VecDeque<Range<u64>>,
 }
@@ -69,7 +69,7 @@ struct PastEpoch {
     epoch: u32,
     /// The sequence after the epoch's last known record.
     next_seq: u64,
-    /// Whether the epoch held no further records.
+    /// Whether it is known that the epoch had no further records.
     whole: bool,
     /// Start of the next epoch.
     after: Position,
@@ -86,7 +86,7 @@ impl Log {
     }
 
     /// Hands the log over to another node. Its records stay readable, and the log continues as a mirror. `next_epoch`
-    /// ends the present epoch here, if the next owner first copies everything and then begins that epoch.
+    /// is set if the next owner first copies all records and then begins that epoch; the present epoch then ends here.
     pub fn hand_over(&self, owner_is_durable: bool, next_epoch: Option<u32>) {
         let armed = self.hand_over_inside(owner_is_durable, next_epoch);
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
@@ -98,7 +98,7 @@ impl Log {
         self.liveness.forget();
         state.shut_at_ns = 0;
         let (epoch_first, has_records) = (state.oldest_held(), state.next_seq > 1);
-        // Only a process that had all of an epoch knows its end.
+        // Only a process that had all records of an epoch knows where the epoch ends.
         let was_own = !state.is_mirror();
         let is_new = state.mirror().is_none();
         let mirror = state.mirror_or_new();
@@ -109,8 +109,8 @@ impl Log {
         }
         mirror.was_own |= was_own && (has_records || !is_new);
         (mirror.is_own, mirror.owner_is_durable) = (false, owner_is_durable);
-        // Forgets producers: if this process owns the log again, it starts with the numbers that producers
-        // send then.
+        // Forgets producers. If this process becomes the owner again, it starts with the numbers that producers send
+        // then.
         let limits = state.limits;
         state.rare().producers = Producers::new(limits);
         state.wake_publishers();
@@ -124,8 +124,8 @@ impl Log {
         }
     }
 
-    /// Takes the log over, in this epoch. `whole` states that nothing of the previous epoch is missing here. Does
-    /// nothing if the feed has brought a later epoch, which has another owner.
+    /// Takes the log over, in this epoch. `whole` states that no record of the previous epoch is missing here. Does
+    /// nothing if the feed has delivered a later epoch, which has another owner.
     pub fn take_over(&self, epoch: u32, whole: bool) {
         let now_ns = self.clock.now_ns();
         let armed = {
@@ -152,7 +152,7 @@ impl Log {
         self.lock().is_mirror()
     }
 
-    /// Whether the log has reached its owner's position.
+    /// Whether the log's position is the owner's: this process owns the log, or the log's feed has begun.
     pub fn is_placed(&self) -> bool {
         self.lock().mirror().is_none_or(|mirror| mirror.is_own || mirror.placed)
     }
@@ -206,7 +206,7 @@ impl Log {
         }
     }
 
-    /// Renews ownership by asking the upstream; `true` if the log accepts records.
+    /// Renews the ownership by a request to the upstream; returns whether the log accepts records.
     #[cold]
     pub(crate) fn renew(&self) -> bool {
         let Some(upstream) = self.upstream.get() else { return false };
@@ -285,23 +285,23 @@ impl LogContents {
         self.mirror().map_or(self.epoch, |mirror| mirror.epoch_of(self, seq))
     }
 
-    /// Whether a subscriber that has everything through `at` can continue here.
+    /// Whether a subscriber that has all records up to `at` can continue here.
     fn reaches(&self, mirror: &Mirror, at: Position) -> bool {
         let known = at.epoch == self.epoch || mirror.past.iter().any(|past| past.epoch == at.epoch);
         known && self.was_here(mirror, after(at))
     }
 
-    /// Whether everything from `next` on was here and, with a durable owner, still is.
+    /// Whether all records from `next` on were here and, if the owner is durable, still are.
     fn was_here(&self, mirror: &Mirror, next: Position) -> bool {
         next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_held())
     }
 
-    /// Whether the mirror has reached its owner's position.
+    /// Whether the mirror's feed has begun.
     fn is_placed(&self) -> bool {
         self.mirror().is_some_and(|mirror| mirror.placed)
     }
 
-    /// Whether the state here, or an empty one, continues with these records.
+    /// Whether these records continue the state here, or an empty state.
     fn state_goes_on(&mut self, first: Position) -> bool {
         match first.epoch > self.epoch {
             true if first.seq == 1 => {
@@ -318,7 +318,7 @@ impl LogContents {
         self.mirror_or_new().placed = false;
     }
 
-    /// Drops records that will be fed again. Subscribers that have them wait.
+    /// Drops records that the feed will deliver again. Subscribers that have read them wait.
     fn go_back_to(&mut self, next_seq: u64) {
         self.give_up_all();
         self.next_seq = next_seq;
@@ -348,7 +348,7 @@ impl LogContents {
         first.unwrap_or(self.next_seq).max(self.oldest_seq(config).min(self.next_seq))
     }
 
-    /// Leaves a hole before `next_seq`; subscribers receive a gap.
+    /// Continues at `next_seq` without the records before it. Subscribers receive a gap.
     fn leave_out(&mut self, next_seq: u64) {
         self.seal();
         self.next_seq = next_seq;
@@ -365,12 +365,12 @@ impl LogContents {
         mirror.skips.push_back(skip);
     }
 
-    /// Begins an epoch. `whole` states that nothing of the old epoch is missing here.
+    /// Begins an epoch. `whole` states that no record of the old epoch is missing here.
     fn begin_epoch(&mut self, first: Position, whole: bool) {
         self.seal();
         let (epoch, next_seq) = (self.epoch, self.next_seq);
         if first.seq < next_seq {
-            // Restarted sequences could not be distinguished from old ones.
+            // If sequence numbers restarted, new ones could not be distinguished from old ones.
             self.give_up_all();
             let mirror = self.mirror_or_new();
             mirror.past.clear();

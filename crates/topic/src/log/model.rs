@@ -1,7 +1,7 @@
 //! Loom model of sleeping and waking, in every interleaving: the log's list, the waiter and its waker.
 //!
-//! A lost wake-up leaves a thread asleep for ever, which loom reports as a deadlock. Where a thread finds the lock
-//! taken, the model skips further interleavings of that path.
+//! A lost wake-up leaves a thread asleep for ever, which loom reports as a deadlock. If a thread finds the lock taken,
+//! the model skips further interleavings of that path.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -51,7 +51,7 @@ impl Subscriber {
         Subscriber { cursor, waiter: Waiter::new(), task: Arc::new(Task(Notify::new())) }
     }
 
-    /// Reads one record; sleeps until it is there.
+    /// Reads one record; sleeps until there is one.
     fn read(&mut self) {
         let waker = Waker::from(Arc::clone(&self.task));
         loop {

@@ -5,7 +5,7 @@
 //! wakes only the cursors that want it. A woken cursor continues at the record that woke it.
 //!
 //! Invariants:
-//! - The index has seen every record appended since a cursor went to sleep.
+//! - The index has checked every record that was appended since a cursor went to sleep.
 //! - A cursor sleeps for at most a quarter of the history. The log then wakes the cursor to skip ahead, so
 //!   that the skipped records do not look like a backlog.
 //!
@@ -23,13 +23,13 @@ use crate::segment::{Commit, SegmentWriter};
 use crate::subject::Pattern;
 use crate::wake::Waiter;
 
-/// The position at which a cursor of the index continues: the first record that may be for it, [`ASLEEP`] or
-/// [`ANYWHERE`].
+/// The sequence number at which a cursor of the index continues: the first record that may be for the cursor. Also
+/// [`ASLEEP`] or [`ANYWHERE`].
 pub(crate) type ResumeSeq = Arc<AtomicU64>;
 
-/// The cursor is in the index.
+/// Value of [`ResumeSeq`]: the cursor is still in the index.
 pub(crate) const ASLEEP: u64 = 0;
-/// The index has removed the cursor, which must check all records since.
+/// Value of [`ResumeSeq`]: the index has removed the cursor, which must check all records since it went to sleep.
 pub(crate) const ANYWHERE: u64 = u64::MAX;
 
 /// The index of sleeping cursors.
@@ -37,7 +37,7 @@ pub(crate) const ANYWHERE: u64 = u64::MAX;
 pub(super) struct SleeperIndex {
     by_tail: PatternIndex<RefCell<Vec<Entry>>>,
     len: usize,
-    /// The checked records: a segment's first sequence, and the length checked in it.
+    /// The last checked record: its segment's first sequence number, and how far that segment was checked.
     looked: (u64, Commit),
     /// The epoch of the checked records.
     epoch: u32,
@@ -109,7 +109,7 @@ impl LogContents {
         }
     }
 
-    /// Counts a new segment. Returns cursors that have slept for long, so that they skip ahead.
+    /// Counts the bytes of a new segment. Returns cursors that have slept for long, so that they skip ahead.
     pub(super) fn take_slept_long(&mut self, bytes: u64, memory_bytes: u64) -> Vec<SleepingCursor> {
         match &mut self.narrow {
             Some(narrow) if narrow.len > 0 => {
@@ -123,7 +123,7 @@ impl LogContents {
         }
     }
 
-    /// Removes all sleepers, because the log has more to report than records.
+    /// Removes all sleepers, because the log has to report something other than records.
     pub(super) fn take_all_sleepers(&mut self) -> Vec<SleepingCursor> {
         let mut all = self.sleepers.take_all();
         if let Some(narrow) = &mut self.narrow {
@@ -134,7 +134,7 @@ impl LogContents {
 }
 
 impl Log {
-    /// Whether cursors can sleep in the index: records must be visible as soon as they are appended.
+    /// Whether cursors can sleep in the index. They can if records are visible as soon as they are appended.
     pub(crate) fn has_index(&self) -> bool {
         !self.is_durable
     }
@@ -173,7 +173,7 @@ impl Log {
         true
     }
 
-    /// The position after the newest record, if no record before it was for this sleeping cursor.
+    /// The position after the newest record, if no record up to there was for this sleeping cursor.
     pub(crate) fn slept_through(&self, goes_on: &ResumeSeq) -> Option<Position> {
         let state = self.lock();
         let narrow = state.narrow.as_ref().filter(|narrow| narrow.epoch == state.epoch)?;
@@ -181,7 +181,7 @@ impl Log {
         sleeps.then_some(Position { epoch: state.epoch, seq: state.next_seq })
     }
 
-    /// Removes the cursor; `None` if it was already removed to be woken.
+    /// Removes the cursor; returns `None` if the index has already removed it to wake it.
     pub(crate) fn disarm_narrow(&self, (pattern, goes_on): (&Pattern, &ResumeSeq)) -> Option<SleepingCursor> {
         let mut state = self.lock();
         let narrow = state.narrow.as_mut()?;

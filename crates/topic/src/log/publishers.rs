@@ -1,4 +1,4 @@
-//! Whether publishers of a state topic are connected, and since when; known to the owner and fed to mirrors.
+//! Whether publishers of a state topic are connected, and since when. The owner knows this and reports it to mirrors.
 //!
 //! Invariants:
 //! - Changes happen inside the log's lock and wake all sleepers, so a subscriber that checks again after going to
@@ -15,7 +15,7 @@ use crate::log::Log;
 #[derive(Debug, Default)]
 pub(crate) struct PublisherCount {
     here: AtomicU32,
-    /// Other nodes that have publishers.
+    /// Number of other nodes that have publishers.
     nodes: AtomicU32,
 }
 
@@ -56,7 +56,8 @@ impl PublisherCount {
     }
 }
 
-/// Whether a publisher is connected, and since when: twice the time, plus 1 if connected; 0 if unknown.
+/// Whether a publisher is connected, and since when. The value is twice the time, plus 1 if a publisher is connected; 0
+/// if unknown.
 #[derive(Debug, Default)]
 pub(super) struct PresenceTime(AtomicU64);
 
@@ -89,11 +90,12 @@ fn is_connected(word: u64) -> bool {
     word & 1 == 1
 }
 
-/// The presence that a follower of the state received last.
+/// The publisher presence that was last reported to a follower of the state.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPresence {
     word: u64,
-    /// Report also that a publisher is connected, because the previous node may have reported that none is.
+    /// Whether a connected publisher is reported too, because the previous node may have reported that none is
+    /// connected.
     wants_all: bool,
 }
 

@@ -14,7 +14,7 @@ use crate::segment::Segment;
 use crate::store::{DiskContent, Store};
 use crate::subscribe::OnGap;
 
-/// The result of the lookup inside the lock.
+/// The result of a lookup inside the lock.
 enum StoredLookup {
     Lookup(Lookup),
     /// The record is on disk, in an epoch that ends before this sequence.
@@ -63,7 +63,7 @@ impl Log {
             let Some((last, begin)) = stored.end_of(next) else {
                 let go_on = match on_gap {
                     OnGap::Newest | OnGap::Snapshot => Position { epoch: state.epoch, seq: visible_next },
-                    // A cursor never returns to an earlier epoch.
+                    // A cursor never returns to an earlier epoch: it continues in the next epoch, or at the oldest record.
                     OnGap::Oldest | OnGap::Fail => {
                         let oldest = state.oldest(&self.config);
                         stored.after(next.epoch).map_or(oldest, |begin| begin.max(oldest))
@@ -108,7 +108,7 @@ impl Log {
         Some(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first: end })
     }
 
-    /// The lookup result for the position after all visible records. Records that are not on disk yet are not
+    /// The result of a lookup of the position after all visible records. Records that are not on disk yet are not
     /// visible.
     fn at_the_end(&self, state: &LogContents, next: Position) -> Lookup {
         let next_is_in = |segment: &&Arc<Segment>| {
@@ -136,7 +136,7 @@ impl Log {
         })
     }
 
-    /// Returns a position before every record appended at `ns` or later.
+    /// Returns a position that is before all records appended at `ns` or later.
     pub(super) fn stored_since(&self, state: LogGuard<'_, LogContents>, ns: u64) -> Position {
         let oldest = state.oldest(&self.config);
         let end = Position { epoch: state.epoch, seq: state.visible_next() };
@@ -167,7 +167,7 @@ impl Log {
 }
 
 impl LogContents {
-    /// Whether the log has ended: it is closed, and every record is visible or never will be.
+    /// Whether the log has ended: it is closed, and all its records are visible or will never be.
     pub(super) fn has_ended(&self) -> bool {
         self.closed
             && self.stored().is_none_or(|stored| stored.synced + 1 == self.next_seq || stored.info().failed)

@@ -1,5 +1,5 @@
-//! Services of a log for its cursors, inside its lock: look positions up, put cursors to sleep, track registered
-//! subscribers.
+//! The operations that a log performs for its cursors, inside its lock: looking up positions, putting cursors to sleep,
+//! and tracking registered subscribers.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use crate::segment::{PinnedSegment, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError};
 use crate::wake::Waiter;
 
-/// Tolerated delay of an owner's clock behind that of a node with a mirror, ns.
+/// How far an owner's clock may be behind the clock of a node with a mirror, ns.
 const SKEW_NS: u64 = 1_000_000_000;
 
 /// The result of looking a position up.
 #[derive(Debug)]
 pub(crate) enum Lookup {
-    /// The next record is in this segment, or will be.
+    /// The next record is, or will be, in this segment.
     Segment(Arc<Segment>),
     /// Nothing to read yet.
     Nothing,
-    /// Records before this position are for no subscriber of this log.
+    /// No subscriber of this log receives records before this position.
     Skip(Position),
     /// The next records are at the log's owner, not here.
     PrivateMirror,
-    /// The next records are gone; the cursor may continue at the position.
+    /// The next records were dropped; the cursor may continue at the position.
     Gap(Gap, Position),
-    /// The epoch is over; the cursor may continue in the next one.
+    /// The epoch has ended; the cursor may continue in the next one.
     EpochChanged(EpochChanged),
     /// Nothing to read, now or later.
     Closed,
 }
 
-/// Where a cursor starts.
+/// The start of a cursor: its first position, and data to deliver before it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartPoint {
     pub(crate) next: Position,
-    /// Skip records appended before this time.
+    /// Records appended before this time are skipped, ns since the Unix epoch.
     pub(crate) appended_from_ns: u64,
     /// Data to deliver before any record.
     pub(crate) owed: Option<CatchUpRequest>,
@@ -76,7 +76,7 @@ impl RegisteredSubscribers {
         self.publishers.drain(..)
     }
 
-    /// Checks that all registered subscribers have consumed `last`; `evict` unregisters those that have not.
+    /// Checks that all registered subscribers have consumed the record `last`; `evict` unregisters those that have not.
     pub(super) fn permit_giving_up(&mut self, last: u64, evict: bool) -> Result<(), PublishError> {
         if evict {
             self.list.retain(|subscriber| subscriber.consumed >= last);
@@ -100,7 +100,8 @@ impl super::LogContents {
 }
 
 impl Log {
-    /// Computes a cursor's start. A follower whose backlog is larger than the state starts with the state.
+    /// Computes a cursor's start. If the unread records of a follower take more than the state, the follower starts
+    /// with the state.
     pub(crate) fn start(&self, start: Start, follows_state: bool) -> Result<StartPoint, SubscribeError> {
         let state = self.lock();
         // A publisher may know a record that is not visible yet.
@@ -120,7 +121,7 @@ impl Log {
             {
                 StartPoint { owed: Some(CatchUpRequest::Since(asked)), ..newest }
             }
-            // The sequence of a past epoch may be any number, even the largest.
+            // The position of a past epoch may have any sequence number, even the largest.
             Start::After(asked) => at(Position { seq: asked.seq.saturating_add(1), ..asked }),
             Start::Time(ns) if state.stored().is_some() => {
                 StartPoint { appended_from_ns: ns, ..at(self.stored_since(state, ns)) }
@@ -137,8 +138,9 @@ impl Log {
 
     /// Computes the start of a mirror whose subscribers have waited for the owner since `since_ns`.
     ///
-    /// The owner's clock may be up to [`SKEW_NS`] behind, so records that this owner appended in that time before are
-    /// included. Records of an earlier owner, or of this one before its restart, are not: subscribers may have them.
+    /// The owner's clock may be up to [`SKEW_NS`] behind. Records that this owner appended up to that time before
+    /// `since_ns` are therefore included. Records of an earlier owner, or of this owner before its restart, are not
+    /// included, because subscribers may have them.
     pub(crate) fn feed_start(&self, since_ns: u64) -> Result<StartPoint, SubscribeError> {
         let (first, last_ns) =
             self.lock().rare.as_ref().map_or_else(Default::default, |rare| rare.owned_from);
@@ -149,7 +151,7 @@ impl Log {
         Ok(StartPoint { next: begin.next.max(first), ..begin })
     }
 
-    /// Looks `next` up. A registered subscriber has consumed everything before it.
+    /// Looks up the position `next`. A registered subscriber has then consumed all records before it.
     pub(crate) fn find(&self, next: Position, on_gap: OnGap, subscriber: Option<SubscriberId>) -> Lookup {
         let mut state = self.lock();
         state.consumed_before(next, subscriber);
@@ -256,7 +258,7 @@ impl Log {
         self.lock().sleepers.remove(sleeper, waiter, token).is_some()
     }
 
-    /// Wakes the cursor. If no thread or task waits on it, wakes the next one too, because it may react late.
+    /// Wakes the cursor. If no thread or task waits on it, also wakes the next cursor, because this one may react late.
     #[cold]
     pub(super) fn wake(&self, mut armed: SleepingCursor) {
         while !armed.waiter.wake(armed.token) {
@@ -284,7 +286,7 @@ impl Log {
         next.into_iter().for_each(|armed| self.wake(armed));
     }
 
-    /// Wakes sleepers whose wake-up an earlier sleeper has not passed on.
+    /// Wakes sleepers whose wake-up was not passed on by an earlier sleeper.
     pub(super) fn wake_overdue(&self) {
         if self.lock().sleepers.has_overdue() {
             self.pass_wake_on();
@@ -333,7 +335,7 @@ impl Log {
         Ok(Some(id))
     }
 
-    /// Notes that a registered subscriber has consumed everything up to `through`.
+    /// Records that a registered subscriber has consumed all records up to `through`.
     pub(crate) fn consume(&self, subscriber: SubscriberId, through: u64) {
         self.lock().consumed(subscriber, through);
     }
@@ -378,7 +380,7 @@ impl super::LogContents {
         self.has_ended() || next < visible
     }
 
-    /// Marks everything before `next` as consumed, if `next` is in the present epoch.
+    /// Marks all records before `next` as consumed, if `next` is in the present epoch.
     fn consumed_before(&mut self, next: Position, subscriber: Option<SubscriberId>) {
         if let Some(subscriber) = subscriber
             && next.epoch == self.epoch

@@ -12,7 +12,7 @@ use crate::memory::BudgetSpent;
 use crate::publish::PublishError;
 use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, SegmentWriter};
 
-/// Segments grow by this factor until they reach an eighth of the history.
+/// The size of each new segment is that of the previous one times this factor, up to an eighth of the history.
 const GROWTH: usize = 4;
 const SEGMENTS_PER_HISTORY: u64 = 8;
 const SEGMENT_BYTES_MAX: u64 = 256 << 10;
@@ -24,7 +24,7 @@ impl From<BudgetSpent> for PublishError {
 }
 
 impl Log {
-    /// Ensures that the writer has room for `bytes`.
+    /// Ensures that the writer has room for `bytes` more bytes.
     #[inline(always)]
     pub(super) fn make_room<'s>(
         &self,
@@ -75,7 +75,7 @@ impl Log {
         Ok(())
     }
 
-    /// Drops the oldest segment after a refused charge, if the log's history can pay for it; otherwise refuses the
+    /// Drops the oldest segment after a refused charge, if this releases enough memory; otherwise refuses the
     /// publisher.
     pub(super) fn shorten(
         &self,
@@ -118,14 +118,15 @@ impl Log {
         };
         state.writer = Some(Segment::create(buffer, state.next_seq));
         state.capacity = wanted.min(SEGMENT_BYTES_MAX as usize);
-        // Notifies inside the lock, although woken threads need the lock: this is rare.
+        // Notifies inside the lock, although woken threads then wait for the lock, because this happens rarely.
         let slept_long = state.take_slept_long(wanted as u64, self.memory_bytes);
         slept_long.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         self.warn_laggards(state);
         Ok(())
     }
 
-    /// Checks the subscribers that cannot receive gaps. Returns the oldest sequence that one of them has not read.
+    /// Checks the progress of subscribers that cannot receive gaps. Returns the oldest sequence number that one of them
+    /// has not read.
     fn look_at_pending(&self, state: &LogContents, now_ns: u64) -> Option<u64> {
         if self.config.limits.pending_bytes_max == 0 {
             return None;
@@ -139,7 +140,7 @@ impl Log {
         pending.first
     }
 
-    /// Whether the oldest segment is kept for a subscriber that has not read it.
+    /// Whether the oldest segment is kept for a subscriber that has not read it and cannot receive gaps.
     fn is_kept(&self, state: &LogContents, kept_from: Option<u64>, wanted: u64) -> bool {
         let is_unread = |first: u64| state.held.front().is_some_and(|oldest| oldest.last_seq() >= first);
         kept_from.is_some_and(is_unread)
@@ -147,7 +148,7 @@ impl Log {
             && self.budget.room() >= self.budget.limit() / 2
     }
 
-    /// Drops records beyond the retention age. Needed for topics without publishers.
+    /// Drops records beyond the retention age. Appends do this too; without publishers, this call is needed.
     pub(crate) fn expire(&self, now_ns: u64) {
         self.wake_overdue();
         if self.config.retention.age.is_none() {
@@ -171,8 +172,8 @@ impl Log {
         drop(remains);
     }
 
-    /// Drops all records and continues at `to`. Subscribers that lack records of the present epoch receive a gap; a
-    /// new epoch is reported as such.
+    /// Drops all records and continues at `to`. Subscribers that have not read all records of the present epoch receive
+    /// a gap. A new epoch is reported as a change of epoch.
     ///
     /// # Panics
     /// If the log is durable, or if `to` is before the present position.
@@ -186,7 +187,7 @@ impl Log {
             state.retire(held.segment);
         }
         (state.epoch, state.next_seq, state.gave_up) = (to.epoch, to.seq, false);
-        // The log has no earlier records, and no later record is about to be dropped.
+        // The log has no earlier records, and no record will be dropped soon.
         self.warn_before.store(to.seq, Ordering::Relaxed);
         let waiting = state.take_all_sleepers();
         let remains = state.take_remains();
@@ -195,8 +196,8 @@ impl Log {
         waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Drops all records of a closed log; subscribers that have not read them receive a gap. A durable log's records
-    /// belong to its store.
+    /// Drops all records of a closed log; subscribers that have not read them receive a gap. On a durable log, does
+    /// nothing, because the store drops its records.
     pub fn give_up_closed(&self) {
         let mut state = self.lock();
         if !state.closed || self.is_durable {
@@ -226,7 +227,7 @@ impl Log {
         }
         if let Some(held) = state.held.pop_front() {
             state.held_bytes -= held.bytes;
-            // The disk of a durable log still has the segment.
+            // On a durable log, the segment's records are still on disk.
             state.gave_up |= self.config.durable.is_none();
             state.retire(held.segment);
         }
@@ -249,7 +250,7 @@ impl RetainedSegment {
 }
 
 impl LogContents {
-    /// Whether the disk no longer needs the oldest segment.
+    /// Whether the oldest segment may be dropped: on a durable log, its records are stored.
     fn may_give_up(&self) -> bool {
         let oldest = self.held.front().map_or(0, |held| held.segment.first_seq);
         self.stored().is_none_or(|stored| stored.may_give_up(oldest))

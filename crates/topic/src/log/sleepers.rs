@@ -28,20 +28,20 @@ pub(super) struct Sleepers {
     slots: Vec<Slot>,
     asleep: Ends,
     free: Ends,
-    /// The last cursor that has something to read; all cursors before it have something to read too.
+    /// The last cursor that has something to read. All cursors before it also have something to read.
     overdue: Option<SleeperId>,
     count: u32,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// `None` in a free slot.
+    /// The sleeping cursor; `None` in a free slot.
     armed: Option<SleepingCursor>,
     previous: Option<SleeperId>,
     next: Option<SleeperId>,
 }
 
-/// The ends of a list through the slots.
+/// The first and last slot of a list.
 #[derive(Debug, Default)]
 struct Ends {
     first: Option<SleeperId>,
@@ -90,14 +90,14 @@ impl Sleepers {
         self.overdue.is_some()
     }
 
-    /// Takes the first cursor if it is overdue. (Waking other cursors would never end, because woken cursors
-    /// go to sleep again.)
+    /// Takes the first cursor if it is overdue. (A loop over all cursors would never end, because woken cursors go to
+    /// sleep again.)
     pub(super) fn take_overdue(&mut self) -> Option<SleepingCursor> {
         self.overdue?;
         self.take(self.asleep.first?)
     }
 
-    /// Removes a cursor, unless another cursor has its slot by now.
+    /// Removes a cursor, unless its slot already belongs to another cursor.
     pub(super) fn remove(
         &mut self,
         id: SleeperId,
@@ -205,8 +205,7 @@ mod tests {
                     4 => prop_assert_eq!(sleepers.take_first().map(|armed| armed.token), plain.take_first()),
                     5 => prop_assert_eq!(sleepers.take_overdue().map(|armed| armed.token), plain.take_overdue()),
                     6 if !ids.is_empty() => {
-                        // Also removes cursors that were taken before, whose slot may belong to another
-                        // cursor.
+                        // Also removes cursors that were already taken. Their slot may belong to another cursor.
                         let token = which as usize % ids.len();
                         let removed = sleepers.remove(ids[token], &waiter, token as u32);
                         prop_assert_eq!(removed.is_some(), plain.remove(token as u32));

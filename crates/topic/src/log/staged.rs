@@ -1,4 +1,4 @@
-//! Records that are appended and on their way to the disk.
+//! Records that are appended to a durable log and not yet written to disk.
 
 use std::borrow::Cow;
 
@@ -12,11 +12,11 @@ pub struct StagedRecords {
     pub(super) runs: Vec<StagedBatch>,
     pub(super) marks: Vec<StagedProducer>,
     pub(super) last_append_ns: u64,
-    /// Bytes appended up to here since the log was opened.
+    /// Sum of the bytes appended since the log was opened, up to the last of these records.
     pub(super) appended_bytes: u64,
 }
 
-/// Consecutive records of one segment to write to disk.
+/// Consecutive records of one segment, which the store writes to disk.
 #[derive(Debug)]
 pub struct StagedBatch {
     pub(super) pinned: PinnedSegment,
@@ -46,7 +46,7 @@ impl StagedRecords {
         &self.runs
     }
 
-    /// The producers of the records that have one.
+    /// The producers of the records; records without a producer have none.
     pub fn marks(&self) -> &[StagedProducer] {
         &self.marks
     }
@@ -73,7 +73,7 @@ impl StagedBatch {
         self.pinned.seen().count - self.from.count
     }
 
-    /// The frames; copied only if payloads are by reference.
+    /// The frames. They are copied only if some payloads are by reference.
     pub fn frames(&self) -> Cow<'_, [u8]> {
         if !self.by_ref {
             return Cow::Borrowed(self.pinned.bytes(self.from.bytes));

@@ -3,12 +3,12 @@
 //! Invariants:
 //! - An append is checked in place, above the committed length, and removed as a whole if it is refused.
 //! - The log retains the records after a snapshot's position when the snapshot is delivered.
-//! - The lock is held only to freeze a state, at a cost independent of its size. Its bytes are written outside the
-//!   lock, once for all subscribers that ask while they are fresh.
+//! - The lock is held only to freeze a state, at a cost independent of its size. The snapshot's bytes are written
+//!   outside the lock, once for all subscribers that request a snapshot while this one is fresh.
 //!
 //! Limits: the reducer's memory is charged to the budget before the next append. Snapshots are charged even beyond
 //! the budget, so that subscribers can recover; the next append is refused instead. A log keeps one fresh snapshot;
-//! older ones live while somebody reads them.
+//! older ones stay in memory while subscribers read them.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -40,7 +40,7 @@ const FRESH_BYTES_MIN: u64 = 1 << 10;
 pub(super) struct ReducerState {
     reducer: Box<dyn Reducer>,
     charged: Charge,
-    /// Bytes of all applied records.
+    /// Bytes of all records that the reducer has applied.
     taken_bytes: u64,
     event_time_ns: Option<u64>,
     fresh: Option<Arc<FrozenSnapshot>>,
@@ -62,18 +62,18 @@ pub struct StateInfo {
 pub(crate) enum CatchUpRequest {
     /// The whole state.
     State,
-    /// The changes since this position, or the whole state.
+    /// The changes since this position; the whole state if the changes are unknown or longer.
     Since(Position),
 }
 
-/// How a follower catches up.
+/// The data with which a follower catches up.
 #[derive(Debug)]
 pub(crate) enum CatchUp {
-    /// The follower has everything before this position.
+    /// Nothing, because the follower has everything before this position.
     Nothing(Position),
-    /// The catch-up is one merged record at the log's last position.
+    /// One merged record, which ends at the log's last position.
     MergedRecord(MergedRecord),
-    /// The catch-up is a snapshot, then the records after it.
+    /// A snapshot, followed by the records after it.
     Snapshot(Arc<FrozenSnapshot>),
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct MergedRecord {
     pub(crate) since: u64,
     /// The frame.
     pub(crate) frame: Box<[u8]>,
-    /// The segment of the next record, and how far it is written.
+    /// The segment of the next record, and up to which length the segment is written.
     pub(crate) tail: Option<(Arc<Segment>, u32)>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct MergedRecord {
 pub(crate) struct FrozenSnapshot {
     pub(crate) position: Position,
     checksum: u64,
-    /// Bytes that the reducer had applied at the time of the freeze.
+    /// Bytes that the reducer had applied when the state was frozen.
     taken_bytes: u64,
     estimate: u64,
     frozen: Mutex<Option<Arc<dyn FrozenState>>>,
@@ -143,7 +143,7 @@ impl FrozenSnapshot {
     }
 }
 
-/// A snapshot's bytes, charged until the last user drops them.
+/// A snapshot's bytes, charged to the budget until the last user drops them.
 struct Written {
     bytes: Vec<u8>,
     _charged: Charge,
@@ -169,7 +169,7 @@ impl ReducerState {
         }
     }
 
-    /// Drops the cached snapshot once it is stale.
+    /// Drops the cached snapshot if it is not fresh.
     fn let_go_of_stale(&mut self) {
         if self.fresh.as_ref().is_some_and(|fresh| !fresh.is_fresh(self.taken_bytes)) {
             self.fresh = None;
@@ -296,7 +296,7 @@ impl Log {
         CatchUp::Snapshot(self.freshest(&mut state))
     }
 
-    /// Whether a position is visible: the state of a durable log includes records before they are stored.
+    /// Whether a position is visible. On a durable log, the state includes records before they are stored.
     pub(crate) fn shows(&self, position: Position) -> Visibility {
         if self.config.durable.is_none() {
             return Visibility::Now;
@@ -380,7 +380,7 @@ impl LogContents {
 
     /// Resets to the state before the first record.
     pub(super) fn clear_state(&mut self) {
-        // A reducer accepts an empty snapshot as the empty state, or refuses it, which empties the state too.
+        // A reducer either accepts an empty snapshot as the empty state, or refuses it and is then empty too.
         let _ = self.with_reducer(|reducer| reducer.restore(0, &[]));
     }
 
@@ -436,9 +436,9 @@ impl LogContents {
         })
     }
 
-    /// Whether the state is cheaper than the records after `since`.
+    /// Whether the state is smaller than the records after `since`.
     pub(super) fn is_state_cheaper(&self, since: u64) -> bool {
-        // Records that are only on disk are estimated at their least size.
+        // For records that are only on disk, the minimum size is assumed.
         let on_disk = || self.stored().map(|_| (self.next_seq - 1 - since) * RECORD_BYTES_MIN);
         let lacking = self.bytes_after(since).or_else(on_disk).unwrap_or(0);
         let Some(reducer_state) = self.reducer_state().filter(|_| lacking > BACKLOG_BYTES_MIN) else {
@@ -467,7 +467,7 @@ impl LogContents {
     }
 }
 
-/// The part of `bytes` that belongs to records from `next` on.
+/// The part of `bytes` for the records from `next` on, if all records have the same size.
 fn share(bytes: u64, records: Range<u64>, next: u64) -> u64 {
     let (all, wanted) = (records.end - records.start, records.end.saturating_sub(next));
     (u128::from(bytes) * u128::from(wanted) / u128::from(all.max(1))) as u64

@@ -4,9 +4,9 @@
 //! - `synced` ≤ `written` ≤ the last sequence. Subscribers see no record after `synced`: commit words move only when
 //!   the store reports progress.
 //! - A segment with a record after `synced` is not dropped.
-//! - After a failure nothing is staged and no watermark moves.
+//! - After a failure, no records are staged, and `written` and `synced` do not change.
 //!
-//! Limit: the bytes that the store has granted. A publisher beyond them waits, or is refused if the disk is full.
+//! Limit: the bytes that the store has granted. A publisher that needs more waits, or is refused if the disk is full.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,36 +20,36 @@ use crate::segment::{Commit, SegmentWriter};
 use crate::store::{EpochStart, Recovered, Store};
 use crate::wake::Waiter;
 
-/// Bytes on disk that record an append's producer.
+/// Bytes that the disk needs to store the producer of an append.
 const MARK_BYTES: u64 = 40;
 
 /// Storage progress of a durable log.
 #[derive(Debug)]
 pub(crate) struct DiskProgress {
     pub(super) store: Arc<dyn Store>,
-    /// Ascending; the last one is current. Epochs without retained records are forgotten.
+    /// The known epochs, ascending; the last one is current. Epochs without retained records are forgotten.
     pub(super) epochs: VecDeque<EpochStart>,
     pub(super) oldest_seq: u64,
     pub(super) synced: u64,
     written: u64,
     staged: u64,
-    /// Bytes since the log was opened: appended, synced, and granted.
+    /// Sums of bytes since the log was opened: bytes appended, synced, and granted.
     appended_bytes: u64,
     synced_bytes: u64,
     granted_bytes: u64,
-    /// Why the disk is full.
+    /// The reason why the disk is full; `None` while it is not.
     full: Option<Arc<str>>,
-    /// Bytes of an append that exceeded the grant although no record waits for storage: the append needs disk
-    /// room.
+    /// Size of an append that was refused although all earlier records are stored: it needs more room than the disk has
+    /// granted. 0 if there is none.
     wanted_bytes: u64,
-    /// The store has been asked for that room.
+    /// Whether the store was asked for this room.
     asked_for_room: bool,
     failed: Option<Arc<str>>,
-    /// The store has been notified of staged records.
+    /// Whether the store was notified of staged records.
     signalled: bool,
     /// Sealed segments that are not fully synced, oldest first.
     sealed: VecDeque<SegmentWriter>,
-    /// How far the first incompletely staged segment is staged.
+    /// Up to which length the first segment that is not completely staged is staged.
     staged_to: Commit,
     marks: Vec<StagedProducer>,
     waiting: Vec<Waiting>,
@@ -69,11 +69,11 @@ struct Waiting {
 pub enum AckProgress {
     /// The record has reached the level.
     Reached,
-    /// The record has not reached the level; the log notifies the waiter when another call is worthwhile.
+    /// The record has not reached the level. The log notifies the waiter when another call may give a different result.
     Waiting,
     /// The record will not reach the level.
     Failed(PublishError),
-    /// The owner at another node has appended the record; this is its receipt.
+    /// The owner at another node has appended the record; the value is its receipt.
     Answered(Receipt),
 }
 
@@ -160,14 +160,13 @@ impl DiskProgress {
         let after = self.epochs.partition_point(|start| start.epoch <= next.epoch);
         let (before, begin) = (self.epochs.get(after.checked_sub(1)?)?, *self.epochs.get(after)?);
         let last = begin.first_seq - 1;
-        // The disk knows an epoch by its first record. An unknown epoch between two known epochs had no
-        // records.
+        // The disk knows an epoch by its first record. An epoch between two known epochs that the disk does not know
+        // had no records.
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
-    /// The last record of the epoch in which `next` lies, and which ends before `begin`; `None` if it is not known for
-    /// certain. A subscriber that has read further than `last` proves that the files are older than its position: they
-    /// lack records.
+    /// The last record of the epoch of `next`, which ends before `begin`; `None` if it is not known for certain. If a
+    /// subscriber has read beyond `last`, the files are older than its position, and lack records.
     pub(super) fn known_through(next: Position, last: u64, begin: &EpochStart) -> Option<u64> {
         (!begin.after_loss && next.seq <= last + 1).then_some(last)
     }
@@ -203,13 +202,13 @@ impl DiskProgress {
         Err(PublishError::DiskBehind { unstored_bytes, waited: Duration::ZERO })
     }
 
-    /// The store, if it must be asked for room that a publisher waits for.
+    /// Returns the store if it must be asked for room for which a publisher waits.
     pub(super) fn ask_for_room(&mut self) -> Option<Arc<dyn Store>> {
         let is_wanted = self.wanted_bytes > 0 && self.full.is_none();
         (is_wanted && !std::mem::replace(&mut self.asked_for_room, true)).then(|| Arc::clone(&self.store))
     }
 
-    /// Records an append; `true` if the store must be notified.
+    /// Records an append; returns whether the store must be notified.
     pub(super) fn appended(
         &mut self,
         append: &AppendOptions,
@@ -236,7 +235,7 @@ impl DiskProgress {
         self.marks.push(new);
     }
 
-    /// Keeps a complete segment until it is synced.
+    /// Keeps a segment that is complete until it is synced.
     pub(super) fn seal(&mut self, writer: SegmentWriter) {
         let written = writer.written();
         if writer.segment().first_seq + u64::from(written.count) > self.synced + 1 {
@@ -277,12 +276,12 @@ impl LogContents {
         self.rare.as_mut()?.stored.as_deref_mut()
     }
 
-    /// Sequence of the next record to become visible.
+    /// Sequence number of the record that becomes visible next.
     pub(super) fn visible_next(&self) -> u64 {
         self.stored().map_or(self.next_seq, |stored| stored.synced + 1)
     }
 
-    /// Takes all waiters for the disk whose wait is over.
+    /// Takes all waiters for the disk that have to wait no longer.
     fn notify_stored(&mut self) -> Vec<(Arc<Waiter>, u32)> {
         let mut woken = self.stored_mut().map(DiskProgress::take_reached).unwrap_or_default();
         if let Some(rare) = &mut self.rare {
@@ -332,8 +331,8 @@ impl Log {
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
     }
 
-    /// Reports that staged records are stored: they become visible and publishers are notified. `granted_bytes` more
-    /// may be appended.
+    /// Reports that staged records are stored: the records become visible, and publishers are notified. `granted_bytes`
+    /// further bytes may be appended.
     pub fn synced(&self, staged: StagedRecords, granted_bytes: u64) {
         let mut ended = Vec::new();
         let (woken, armed) = {
@@ -366,7 +365,7 @@ impl Log {
         }
     }
 
-    /// Grants `bytes` beyond the bytes that are not stored yet. `full` gives the reason if the disk is full.
+    /// Grants `bytes` in addition to the bytes that are not stored yet. If the disk is full, `full` gives the reason.
     pub fn grant(&self, bytes: u64, full: Option<&str>) {
         let woken = {
             let mut state = self.lock();
@@ -382,14 +381,14 @@ impl Log {
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
     }
 
-    /// Bytes of an append that exceeded the grant although nothing waits to be stored; 0 for none. The store grants
-    /// them, or reports that the disk is full.
+    /// Size of an append that was refused although all earlier records are stored; 0 if there is none. The store grants
+    /// these bytes, or reports that the disk is full.
     pub fn wanted_bytes(&self) -> u64 {
         self.lock().stored().map_or(0, |stored| stored.wanted_bytes)
     }
 
-    /// Reports a disk failure. Publishers are refused, and waiting publishers fail. Stored records stay
-    /// readable; others never become visible.
+    /// Reports a disk failure. Publishers are refused, also those that wait. Stored records stay readable; other
+    /// records never become visible.
     pub fn fail(&self, why: &str) {
         let ended;
         let woken = {
@@ -455,7 +454,7 @@ impl Log {
         AckProgress::Waiting
     }
 
-    /// Lets the waiting caller store staged records.
+    /// Lets a caller that waits for its records store the staged records itself.
     pub(crate) fn help_store(&self) {
         let store = self.lock().stored().map(|stored| Arc::clone(&stored.store));
         if let Some(store) = store {
@@ -463,7 +462,7 @@ impl Log {
         }
     }
 
-    /// Forgets a waiter.
+    /// Removes a waiter.
     pub fn leave_stored(&self, waiter: &Arc<Waiter>) {
         if let Some(upstream) = self.upstream.get() {
             upstream.leave(waiter);

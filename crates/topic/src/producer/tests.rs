@@ -115,7 +115,7 @@ struct Attempt {
     epoch: u32,
     first: u64,
     count: u64,
-    /// The append fails for another reason after the check.
+    /// Whether the append fails for another reason after the check.
     refused: bool,
 }
 
@@ -125,7 +125,7 @@ fn attempt() -> impl Strategy<Value = Attempt> {
     )
 }
 
-/// A complete list of all appends, which gives the expected result of each attempt.
+/// A list of all appends, which gives the expected result of each attempt.
 #[derive(Default)]
 struct Naive {
     appended: Vec<(u64, u32, u64, u64)>,

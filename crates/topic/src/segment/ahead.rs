@@ -7,7 +7,7 @@
 #[inline(always)]
 pub(super) fn to_write(_at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a prefetch touches nothing, wherever it points.
+    // SAFETY: a prefetch does not access memory, whatever the address.
     unsafe {
         std::arch::asm!(
             "prefetchw [{0}]",

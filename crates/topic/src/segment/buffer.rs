@@ -1,7 +1,7 @@
 //! Buffers of segments, and the pool that reuses them.
 //!
-//! Fresh memory costs a page fault per 4 KiB, several times the cost of filling it. The pool therefore reuses
-//! retired buffers, the newest first.
+//! New memory costs a page fault for each 4 KiB, which takes several times as long as filling them. The pool therefore
+//! reuses retired buffers, the newest first.
 //!
 //! Limit: the pool's `idle_bytes_max`. The pool returns all memory above the limit to the allocator.
 
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::memory::{Budget, BudgetSpent};
 
-/// The smallest buffer and the unit of sizes. Small in the loom model, which tracks every 8 bytes.
+/// The size of the smallest buffer, bytes; also the unit of sizes. Small in the loom model, which tracks every 8 bytes.
 pub(crate) const BUFFER_BYTES_MIN: usize = if cfg!(loom) { 64 } else { 4 << 10 };
 const CLASSES: usize = 9;
 const LARGEST_POOLED: usize = BUFFER_BYTES_MIN << (CLASSES - 1);

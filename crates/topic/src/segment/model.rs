@@ -17,7 +17,7 @@ use loom::{sync::Mutex, thread};
 use super::{BUFFER_BYTES_MIN, Buffer, PinnedSegment, Segment, SegmentWriter};
 use crate::memory::Budget;
 
-/// A pool that keeps every buffer. A returned buffer is therefore the next one that the pool hands out.
+/// A budget with a pool that keeps every buffer. The pool hands out a returned buffer next.
 fn budget() -> Arc<Budget> {
     Budget::node(1 << 20, 1 << 20)
 }
@@ -149,7 +149,7 @@ fn reader_crosses_from_a_sealed_segment_to_the_next_segment() {
         push(&mut first, 1);
         first.commit();
         {
-            // The log does the same inside its lock: it seals a segment, creates the next one, writes and commits.
+            // The log does the same inside its lock: seals a segment, creates the next one, writes and commits.
             let mut chain = log.lock().unwrap();
             first.seal();
             let mut second = segment(&budget, 2);

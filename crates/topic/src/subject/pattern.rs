@@ -39,7 +39,7 @@ impl Pattern {
         super::is_system(&self.text)
     }
 
-    /// The literal tokens at the start, with their last dot; the whole text where there is no wildcard.
+    /// The literal tokens at the start, with their last dot; the whole text if there is no wildcard.
     pub fn literal_prefix(&self) -> &str {
         &self.text[..usize::from(self.literal_bytes)]
     }

@@ -12,24 +12,25 @@ use crate::wake::Waiter;
 use super::CONSUMPTION;
 use crate::cursor::Filter;
 
-/// Reads of one cursor before the next one's turn.
+/// Number of reads of one cursor before another cursor is read.
 const TURN_LOOKS: u32 = 64;
 /// The logs of newly created topics that a running subscription has to read as well.
 #[derive(Debug, Default)]
 pub struct NewLogs {
     waiter: Arc<Waiter>,
     arrived: Mutex<VecDeque<(Arc<Log>, Option<Filter>)>>,
-    /// The list that receives this subscription's number when logs have joined, and that number.
+    /// The list that receives this subscription's number when logs have joined, and the subscription's number.
     listed: Option<(Arc<NewLogArrivals>, u32)>,
     is_for_node: bool,
 }
 
-/// Tells a session with many subscriptions which of their [`NewLogs`] have received new logs, by their numbers.
+/// Lists which of a session's subscriptions have received new logs. A subscription is entered by the number of its
+/// [`NewLogs`].
 #[derive(Debug, Default)]
 pub struct NewLogArrivals(Mutex<Vec<u32>>);
 
 impl NewLogArrivals {
-    /// Takes the numbers entered since the last call. A number may have no logs any more.
+    /// Takes the numbers that were entered since the last call. The logs of a number may already have been taken.
     pub fn take(&self) -> Vec<u32> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -108,9 +109,9 @@ impl NewLogs {
 
 #[derive(Debug)]
 pub(super) struct ManyCursors {
-    /// A cursor's token is its index here.
+    /// The cursors. The token of a cursor is its index in this list.
     cursors: Vec<Option<Cursor>>,
-    /// Indexes of removed cursors.
+    /// Indexes of removed cursors, for reuse.
     free: Vec<u32>,
     line: VecDeque<u32>,
     current: Option<u32>,

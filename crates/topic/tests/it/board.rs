@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use dunlin_topic::*;
 
-/// Slots that were set to a value; 0 clears one. A record is any number of `slot, value`, 8 bytes each.
+/// The values of slots; 0 clears a slot. A record's payload is any number of pairs of slot and value, 8 bytes each.
 #[derive(Debug, Clone, Default)]
 pub struct Board {
     slots: Arc<BTreeMap<u64, (u64, u64)>>,
     checksum: u64,
 }
 
-/// Why a board refuses a record.
+/// A value with which a board refuses a record.
 pub const REFUSED: u64 = u64::MAX;
 
 pub fn sets(pairs: &[(u64, u64)]) -> Vec<u8> {

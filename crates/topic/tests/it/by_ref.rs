@@ -1,4 +1,4 @@
-//! Large payloads are shared, not copied, and freed once nobody can read them.
+//! Large payloads are shared, not copied, and freed once no subscriber can read them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

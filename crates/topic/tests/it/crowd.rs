@@ -1,4 +1,4 @@
-//! Ten thousand sleepers: one publish wakes one, and sleepers wake each other.
+//! Ten thousand sleeping subscribers: one publish wakes one of them, and the sleepers wake each other.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -9,7 +9,7 @@ use crate::fixture::*;
 
 const SLEEPERS: usize = 10_000;
 
-/// Woken tasks in order, as an executor would run them.
+/// The woken tasks in order, as in an executor.
 #[derive(Default)]
 struct Executor(Mutex<Vec<usize>>);
 
@@ -91,7 +91,8 @@ fn dropped_woken_subscribers_still_wake_the_others() {
     Ledger::of(&crowd.topic).publish(1, 8);
     let mut read = 0;
     let ran = crowd.run(|reader, index| {
-        // Of the first 100 tasks, on which all others depend, every second one leaves, and of all tasks every third.
+        // Of the first 100 tasks, through which all others are woken, every second one leaves. Of all tasks, every
+        // third one leaves.
         if (index < 100 && index % 2 == 0) || index % 3 == 0 {
             *reader = None;
         } else {

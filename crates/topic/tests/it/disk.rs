@@ -106,24 +106,24 @@ impl Disk {
         Some(staged)
     }
 
-    /// Stores the staged records, if there are any.
+    /// Stores the staged records; returns whether there were any.
     pub fn sync(&self, log: &Log) -> bool {
         let staged = self.write(log);
         staged.map(|staged| log.synced(staged, PLENTY)).is_some()
     }
 
-    /// Drops blocks before this record.
+    /// Drops the blocks that begin before this record.
     pub fn give_up_before(&self, log: &Log, seq: u64) {
         log.forget_before(seq);
         self.blocks.lock().unwrap().retain(|block| block.first_seq >= seq);
     }
 
-    /// Retires the last loaded segment; `false` while it is read.
+    /// Retires the segment that was loaded last; returns `false` while it is being read.
     pub fn retire_loaded(&self) -> bool {
         self.loaded.lock().unwrap().as_ref().is_some_and(LoadedSegment::retire)
     }
 
-    /// Makes the block of this record unreadable.
+    /// Removes the block that contains this record, as if it were unreadable.
     pub fn damage(&self, seq: u64) {
         let holds =
             |block: &Block| (block.first_seq..block.first_seq + u64::from(block.count)).contains(&seq);

@@ -299,7 +299,7 @@ fn subscriber_of_an_ended_epoch_reads_it_to_its_last_record() {
     assert_eq!(witness.next, 101);
     assert_eq!(witness.epochs, [known(1, 50, Some(50), (2, 51)), known(2, 80, Some(80), (5, 81))]);
 
-    // The subscriber has later records than the disk: an unknown number of records is lost.
+    // The subscriber has later records than the disk, so that an unknown number of records is lost.
     let mut witness = Witness::from_seq(93);
     witness.drain(&mut subscriber(&topic, &at(2, 92)));
     assert_eq!(witness.epochs, [known(2, 92, None, (5, 81))]);
@@ -403,7 +403,8 @@ fn start_by_time_finds_records_that_are_only_on_disk() {
     assert_eq!(Witness::from_seq(3_001).drain(&mut subscriber(&topic, &later)), 0);
 }
 
-/// The clocks of two nodes may differ by a second. A record from before the owner's restart is older than the wait for it.
+/// The clocks of two nodes may differ by a second. A record from before the owner's restart does not count as appended
+/// during the wait.
 #[test]
 fn mirror_feed_tolerates_clocks_only_since_the_owners_start() {
     let disk = Disk::new();

@@ -12,13 +12,13 @@ thread_local! {
     static PASSED_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A clock that stands still until [`pass`] moves it; one for each test thread.
+/// A clock that only moves when [`pass`] is called; one for each test thread.
 pub const MANUAL: Clock = Clock(|| NOW_NS.get());
 
 /// The same clock, but it cannot be set back.
 pub const STEADY: Clock = Clock(|| PASSED_NS.get());
 
-/// A running clock, for tests with threads.
+/// A clock that runs, for tests with threads.
 pub const RUNNING: Clock = Clock(|| {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     1_000_000_000 + START.elapsed().as_nanos() as u64
@@ -100,12 +100,12 @@ impl Ledger {
     }
 }
 
-/// The number a payload begins with.
+/// The number with which a payload begins.
 pub fn number(payload: &[u8]) -> u64 {
     u64::from_le_bytes(payload[..8].try_into().unwrap())
 }
 
-/// Checks that every sequence is delivered or reported missing, in order and once.
+/// Checks that every sequence number is either delivered or reported missing, once and in order.
 #[derive(Debug)]
 pub struct Witness {
     /// The next expected position.

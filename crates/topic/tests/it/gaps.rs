@@ -17,7 +17,7 @@ fn overrun_subscriber_receives_exact_gaps() {
     let mut reader = subscriber(&topic, &earliest());
     let mut witness = Witness::from_seq(1);
     for round in 0..50 {
-        // Publishes between a part of the history and several times the history.
+        // Publishes a number of records between a part of the history and several times the history.
         ledger.publish(20 + round * 30, 100);
         reader.drain(1 + round as usize * 11, |event| witness.saw(event)).unwrap();
     }
@@ -93,7 +93,7 @@ fn slow_subscriber_is_warned_once_before_any_loss() {
     let mut ledger = Ledger::of(&topic);
     let mut reader = subscriber(&topic, &earliest());
     let mut witness = Witness::from_seq(1);
-    // Reads one by one, one step behind the publisher.
+    // Reads record by record; the publisher appends faster, so that a gap follows.
     while witness.gaps.is_empty() {
         ledger.publish(2, 200);
         let event = reader.try_next().unwrap().unwrap();

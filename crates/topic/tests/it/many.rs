@@ -1,4 +1,4 @@
-//! One subscriber of many logs: each log in order, all in turn, including logs that join later.
+//! One subscriber of many logs: it reads each log in order and all logs in turn, including logs that join later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn reading(topics: &[Arc<Topic>], newcomers: Option<Arc<NewLogs>>, clock: Clock)
     Subscriber::many(cursors, newcomers, earliest(), clock)
 }
 
-/// Received records by log.
+/// The received records of each log.
 #[derive(Default)]
 struct Logs(HashMap<String, Witness>);
 

@@ -27,7 +27,7 @@ fn stalled_subscriber_keeps_no_segment_in_memory() {
     let mut stalled: Vec<Subscriber> = Vec::new();
     for _ in 0..200 {
         ledger.publish(50, 100);
-        // Each subscriber has read from a different segment and then leaves.
+        // Each subscriber reads from a different segment and then leaves.
         let mut reader = subscriber(&topic, &from(Start::Latest));
         ledger.publish(3, 100);
         assert_eq!(reader.drain(2, |_| ()).unwrap(), 2);

@@ -85,7 +85,7 @@ fn mirror_of(owner: &Arc<Owner>, config: TopicConfig) -> Arc<Topic> {
     Arc::new(mirror.unwrap())
 }
 
-/// Feeds a mirror everything available.
+/// Feeds a mirror with all available events.
 fn feed(from: &mut Subscriber, log: &Log) {
     while let Some(event) = from.try_next().unwrap() {
         match event {
@@ -219,7 +219,7 @@ fn epoch_of_a_dead_owner_ends_without_a_known_last_record() {
     mirror.logs()[0].take_over(5, false);
     publish(&mirror, &["3"]);
     assert_eq!(told(&mut reader), ["1-1 1", "1-2 2", "1 after 2 of None becomes 5-3", "5-3 3"]);
-    // This subscriber has read further in the old epoch at another node.
+    // This subscriber has already read further in the old epoch at another node.
     let ahead = from(Start::After(Position { epoch: 1, seq: 9 }));
     assert_eq!(told(&mut subscriber(&mirror, &ahead)), ["1 after 9 of None becomes 5-3", "5-3 3"]);
 }
@@ -434,7 +434,8 @@ fn restarted_mirror_gives_all_records_or_a_gap() {
     }
 }
 
-/// A mirror that had epoch 1, and then a feed from the middle of epoch 8. The sequences had restarted in between.
+/// A mirror that has received epoch 1, and then a feed that begins in the middle of epoch 8. The sequence numbers
+/// restarted between these epochs.
 fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
     let owned = Arc::new(Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 8).unwrap());
     let owner = Owner::of(&owned);

@@ -1,5 +1,5 @@
-//! Random operations, compared with a plain list. A failing run prints its shortest case; `model.seeds` keeps its
-//! seed to try first. Each failure becomes a named test. `PROPTEST_CASES` sets the number of cases.
+//! Random operations, compared with a plain list. A failing run prints its shortest case. Later runs first try the
+//! seeds in `model.seeds`. Each failure becomes a named test. `PROPTEST_CASES` sets the number of cases.
 
 use dunlin_topic::OnGap::Oldest;
 use proptest::prelude::*;

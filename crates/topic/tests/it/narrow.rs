@@ -47,7 +47,7 @@ impl Subscriber {
         }
     }
 
-    /// Reads if the cursor was woken; returns whether it was.
+    /// Reads if the cursor was woken; returns whether the cursor was woken.
     fn was_woken(&mut self) -> bool {
         let was_woken = self.waiter.take_ready(|_| ());
         if was_woken {
@@ -142,7 +142,7 @@ fn cursors_that_sleep_and_read_at_any_time_miss_no_record() {
         random ^= random << 17;
         let at = (random >> 8) as usize % subscribers.len();
         match random % 4 {
-            // Reads without a wake-up, like a session that was woken for another cursor.
+            // Reads without a wake-up, as a session does that was woken for another of its cursors.
             0 => subscribers[at].read(),
             1 => drop(subscribers[at].was_woken()),
             _ => {
@@ -152,7 +152,7 @@ fn cursors_that_sleep_and_read_at_any_time_miss_no_record() {
         }
     }
     for (subscriber, pattern) in subscribers.iter_mut().zip(patterns) {
-        // Every cursor with something to read is awake or was woken.
+        // Every cursor with something to read is awake or has been woken.
         subscriber.was_woken();
         if !subscriber.cursor.is_armed() {
             subscriber.read();

@@ -74,7 +74,7 @@ fn append_time_does_not_decrease_with_the_clock() {
     assert!(times.is_sorted(), "{times:?}");
 }
 
-/// A clock on which each reading is earlier than the last.
+/// A clock on which each reading is earlier than the previous one.
 const BACKWARDS: Clock = Clock(|| {
     pass(std::time::Duration::from_nanos(3));
     u64::MAX / 2 - MANUAL.now_ns()
@@ -87,7 +87,7 @@ fn every_read_method_yields_the_same_records() {
     ledger.publish(1_000, 100);
     let mut drained = Witness::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());
-    // Reads a few records at a time, so that drains end inside segments.
+    // Reads a few records at a time, so that some reads end inside a segment.
     while reader.drain(7, |event| drained.saw(event)).unwrap() > 0 {}
     let mut taken = Witness::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());

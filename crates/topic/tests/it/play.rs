@@ -2,7 +2,8 @@
 //!
 //! The list keeps every record. A subscriber must receive the list's records in order, except records that are reported
 //! lost, which must have left the history. A producer's retry must get the response that a log without limits would
-//! give. Every record of a group must end in exactly one way. The random tests here and the fuzz target `topic` use it.
+//! give. Every record of a group must be settled exactly once. The random tests here and the fuzz target `topic` use
+//! this module.
 
 mod group;
 mod producers;
@@ -26,7 +27,7 @@ use work::{Settling, Workers};
 const RETENTION_BYTES: u64 = 16 << 10;
 const BY_REF_BYTES_MIN: usize = 2_000;
 const READERS_MAX: usize = 6;
-/// Small limits, so that all of them are reached.
+/// Small limits, so that tests reach all of them.
 const LIMITS: LogLimits = LogLimits {
     producers_max: 2,
     producer_outcomes_max: 3,
@@ -78,7 +79,7 @@ pub enum Operation {
     },
     Expire,
     Close,
-    /// Records of a producer, at this distance from its next number.
+    /// Publishes records of a producer. The first number differs by this distance from the producer's next number.
     Produce {
         producer: u64,
         epoch_step: i32,
@@ -106,7 +107,7 @@ pub enum Operation {
         member: usize,
         max: usize,
     },
-    /// A claim given out at some time, counted from the newest.
+    /// Ends or renews a claim that was made at some time, counted from the newest claim.
     Settle {
         claim: usize,
         how: Settling,
@@ -185,7 +186,7 @@ pub fn play(operations: impl IntoIterator<Item = Operation>) {
     play.end();
 }
 
-/// A record of the list.
+/// A record of the plain list.
 #[derive(Debug)]
 struct Written {
     bytes: usize,
@@ -405,7 +406,7 @@ impl Play {
     fn with(&mut self, reader: usize, act: impl FnOnce(&mut Reader, &Truth<'_>)) {
         let Some(reader) = &mut self.readers[reader] else { return };
         if reader.asleep {
-            // A sleeping task does nothing else.
+            // A sleeping task does nothing until it is woken.
             return;
         }
         act(reader, &Truth::of(&self.topic, &self.list, self.closed));

@@ -60,7 +60,7 @@ fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
     assert!(matches!(ahead.try_next().unwrap(), Some(Event::Record(record)) if record.seq() == 13));
     nothing(&mut ahead);
     nothing(&mut later);
-    // A snapshot moved the log to this position; subscribers of the previous epoch receive its end.
+    // A snapshot has moved the log to this position. Subscribers of the previous epoch receive the end of that epoch.
     topic.logs()[0].move_on(Position { epoch: 2, seq: 14 });
     assert!(matches!(ahead.try_next().unwrap(), Some(Event::Notice(Notice::EpochChanged(_)))));
     nothing(&mut later);
@@ -77,7 +77,7 @@ fn start_by_time_selects_the_first_record_not_older() {
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
     let began_ns = MANUAL.now_ns();
-    // The records fill several segments, one record a second.
+    // The records fill several segments; one record is appended each second.
     for _ in 0..200 {
         ledger.publish(1, 1_000);
         pass(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Guarantees to subscribers of state topics.
+//! Tests of the guarantees for subscribers of state topics.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The same work on a topic and on a list under a mutex must give the same records in the same order.
 //!
-//! Every thread works on both. The interleaving is not repeatable, but the result is comparable: the list takes its
-//! order from the topic's receipts.
+//! Every thread works on both. The order of the threads differs in each run, but the results can be compared: the list
+//! takes its order from the topic's receipts.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use dunlin_topic::*;
 
 use crate::fixture::*;
 
-/// A trivial topic: it keeps everything under one lock.
+/// A simple topic that keeps all records in a list under one lock.
 #[derive(Default)]
 struct Twin(Mutex<BTreeMap<u64, Vec<u8>>>);
 

@@ -10,7 +10,7 @@ use dunlin_topic::*;
 
 use crate::fixture::*;
 
-/// Two threads pass a record back and forth, so that every wake-up is needed.
+/// Two threads pass a record back and forth, so that a missed wake-up would stop them.
 fn ping_pong(wait: Wait, rounds: u64) {
     let topics = [large_topic(RUNNING), large_topic(RUNNING)];
     let options = SubscribeOptions { wait, ..earliest() };
@@ -260,7 +260,7 @@ fn deletion_wakes_every_kind_of_waiter() {
             witness.drain(&mut reader);
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| reader.wait(None));
-                // A spinning subscriber never counts as waiting.
+                // A spinning subscriber is never counted as waiting.
                 until("it waits", || wait == Wait::Spin || topic.logs()[0].info().waiting == 1);
                 topic.close();
                 assert_eq!(waiting.join().unwrap(), Ok(true), "{wait:?} after {published}");

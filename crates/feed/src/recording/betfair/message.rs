@@ -23,10 +23,10 @@ pub(super) struct BetfairMessage<'a> {
 pub(super) struct MarketChange<'a> {
     #[serde(borrow)]
     pub id: Cow<'a, str>,
-    /// Whether the change is a whole image.
+    /// Whether the change describes the whole market.
     #[serde(default)]
     pub img: Option<bool>,
-    /// Whether the change merges several.
+    /// Whether the change merges several changes.
     #[serde(default)]
     pub con: Option<bool>,
     #[serde(borrow, default, rename = "marketDefinition")]

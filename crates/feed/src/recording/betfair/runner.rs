@@ -7,7 +7,7 @@ use crate::side::Side;
 
 #[derive(Debug, Default)]
 pub(super) struct BetfairRunner {
-    /// Whether a record was made. The first one clears the book, whatever the topic held before.
+    /// Whether a record was made. The first record clears the book, because the topic may already hold levels.
     begun: bool,
     bids: BTreeSet<i64>,
     asks: BTreeSet<i64>,

@@ -22,7 +22,7 @@ pub(super) struct RestingOrder {
     /// Price at creation, or after an amendment.
     pub price: i64,
     pub size: i64,
-    /// A market order, which takes any price and never rests.
+    /// Whether this is a market order, which takes any price and never rests.
     pub market: bool,
 }
 
@@ -105,7 +105,7 @@ impl OpenOrders {
     ) -> Result<Option<OrderEntry>, DefectKind> {
         let held = self.known(row, "changed")?;
         let (id, size) = (row.id, row.size);
-        // The row's price is the trade's, unless there was no trade.
+        // The row has the price of the trade; without a trade, it has the order's new price.
         let amended = size == held.size && !held.market && !row.is_market_order();
         let order = RestingOrder { price: if amended { row.price } else { held.price }, size, ..held };
         self.note_trade(row, size < held.size, tally);
@@ -131,7 +131,7 @@ impl OpenOrders {
         Ok(held.rests().then_some(OrderEntry::Delete { id: row.id }))
     }
 
-    /// The order that a row names. A named order is not a phantom.
+    /// Returns the order that a row names. From now on, the order is not a possible phantom.
     fn known(&mut self, row: &BitstampRow, action: &'static str) -> Result<RestingOrder, DefectKind> {
         let id = row.id;
         let held = *self.orders.get(&id).ok_or(DefectKind::UnknownOrder { id, action })?;

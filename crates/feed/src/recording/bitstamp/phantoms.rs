@@ -9,12 +9,12 @@
 //! - **Stood across.** An order that rests at a price at which it would match the phantom should have
 //!   matched.
 //!
-//! The first counts as proof if no event names the opening order within [`GRACE_MS`]; the second, if in
-//! addition the other order still rests then. The order of rows within a match, and orders in the middle of
-//! matching, therefore give no false proof. Both rely on the later event and not on the opening. A phantom
+//! A trade counts as proof if no event names the opening order within [`GRACE_MS`]. A resting order counts as proof if,
+//! in addition, it still rests at the end of this time. The order of rows within a match, and orders that are just
+//! being matched, therefore give no false proof. Both proofs rely on the later event and not on the opening. A phantom
 //! that the market never reaches cannot be detected.
 //!
-//! At most [`EVIDENCE_MAX`] prices wait; beyond that, evidence is dropped and found again at the next trade.
+//! At most [`EVIDENCE_MAX`] prices are kept as evidence. Further evidence is dropped; the next trade gives it again.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -24,11 +24,11 @@ use super::row::{PRICE_DECIMALS, SIZE_DECIMALS};
 use crate::decimal;
 use crate::side::Side;
 
-/// Time after contrary evidence within which an event may still name an opening order, ms.
+/// Time that an event has to name an opening order after evidence against this order, ms. Then the order is a phantom.
 pub const GRACE_MS: u64 = 1000;
 const EVIDENCE_MAX: usize = 1 << 16;
 
-/// An order at the start of a Bitstamp recording that the exchange provably no longer had.
+/// An order at the start of a Bitstamp recording that provably did not exist at the exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phantom {
     /// Id of the order.
@@ -47,7 +47,7 @@ pub struct Phantom {
     pub line: u64,
 }
 
-/// The proof that an order at the start of a recording no longer existed.
+/// The proof that an order at the start of a recording did not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PhantomProof {
     /// A trade took place at this price.
@@ -105,14 +105,14 @@ impl Phantoms {
         self.half(side).remove(&(price, id));
     }
 
-    /// Notes a trade.
+    /// Adds a trade to the evidence.
     pub(super) fn trade(&mut self, at_ms: u64, price: i64) {
         if self.is_past(price - 1, price + 1) {
             self.note(at_ms, PhantomProof::Trade { price });
         }
     }
 
-    /// Notes an order that came into the book.
+    /// Adds an order that entered the book to the evidence.
     pub(super) fn stands(&mut self, at_ms: u64, order: u64, side: Side, price: i64) {
         let across = match side {
             Side::Bid => self.asks.first().is_some_and(|(ask, _)| *ask <= price),
@@ -123,7 +123,7 @@ impl Phantoms {
         }
     }
 
-    /// Orders that evidence older than [`GRACE_MS`] proves to be phantoms. `standing` are all open orders.
+    /// Orders that evidence older than [`GRACE_MS`] proves to be phantoms. `standing` holds all open orders.
     pub(super) fn prove(
         &mut self,
         now_ms: u64,

@@ -14,7 +14,7 @@ pub(super) const SIZE_DECIMALS: u8 = 8;
 /// The price that the exchange writes for a market order to buy. A market order to sell has price 0. A bid at price 0
 /// is a limit order below five cents.
 const MARKET_BUY: i64 = 9_999_999_990;
-/// Most columns of a heading.
+/// Maximum number of columns in a heading.
 const COLUMNS_MAX: usize = 32;
 
 const NAMES: [&str; 7] = ["id", "timestamp", "exchange_timestamp", "price", "volume", "action", "direction"];

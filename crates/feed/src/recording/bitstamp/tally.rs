@@ -3,33 +3,33 @@
 /// Counters of a Bitstamp recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BitstampTally {
-    /// Orders of the opening, all in the first record.
+    /// Number of orders of the opening, all in the first record.
     pub opening: u64,
-    /// Created orders, including the opening's.
+    /// Number of created orders, including the opening's.
     pub created: u64,
-    /// Changed orders.
+    /// Number of changed orders.
     pub changed: u64,
-    /// Deleted orders, without the closing's.
+    /// Number of deleted orders, without the closing's.
     pub deleted: u64,
-    /// Changed and deleted orders that a trade filled in part or whole.
+    /// Number of changed and deleted orders that a trade filled in part or whole.
     pub fills: u64,
-    /// Rows at the end by which the recorder emptied the book; not passed on.
+    /// Number of rows at the end by which the recorder emptied the book; not passed on.
     pub closing: u64,
-    /// Market orders, which never rest; not passed on.
+    /// Number of market orders, which never rest; not passed on.
     pub market_orders: u64,
-    /// Orders created without a size; passed on once they have one.
+    /// Number of orders created without a size; passed on once they have one.
     pub without_size: u64,
-    /// Rows with an earlier exchange time than the row before.
+    /// Number of rows with an earlier exchange time than the row before.
     pub times_back: u64,
-    /// Orders of the opening that cannot exist.
+    /// Number of orders of the opening that cannot exist.
     pub phantoms: u64,
     /// Number of phantoms that were deleted from the book.
     pub evicted: u64,
-    /// Records.
+    /// Number of records.
     pub records: u64,
     /// Skipped rows.
     pub defects: u64,
-    /// Rows under an invalid heading.
+    /// Number of rows under an invalid heading.
     pub unreadable: u64,
 }
 

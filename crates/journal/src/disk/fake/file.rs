@@ -10,7 +10,7 @@ pub(super) const SECTOR_BYTES: usize = 512;
 pub(super) struct FakeFile {
     /// Content as programs see it.
     pub seen: Vec<u8>,
-    /// Content on the disk.
+    /// Content on the medium.
     pub synced: Vec<u8>,
     /// Sectors written since the last sync.
     pub dirty: BTreeSet<usize>,
@@ -19,7 +19,7 @@ pub(super) struct FakeFile {
 }
 
 impl FakeFile {
-    /// Creates a synced file.
+    /// Creates a file whose content is synced.
     pub fn synced(content: Vec<u8>) -> FakeFile {
         FakeFile { synced: content.clone(), seen: content, ..FakeFile::default() }
     }
@@ -44,7 +44,7 @@ impl FakeFile {
         }
     }
 
-    /// Stores a sector on the disk, up to the length there.
+    /// Stores a sector on the medium, up to the length that the file has there.
     pub fn sync_sector(&mut self, sector: usize) {
         let start = sector * SECTOR_BYTES;
         let end = (start + SECTOR_BYTES).min(self.synced.len()).min(self.seen.len());

@@ -80,7 +80,7 @@ async fn purge_waits_until_its_own_entries_are_written() {
     let mut log = open(&disk, 0);
     disk.set_room(disk.used() + (300 << 10));
     let (waits, written) = fill(&log);
-    // A snapshot of another node causes such a purge: it includes entries that were never written here.
+    // The snapshot of another node causes such a purge: it includes entries that were never written here.
     log.purge(id(waits)).await.unwrap();
     assert!(written.recv_timeout(Duration::from_millis(300)).is_err(), "there is no room");
     disk.set_room(u64::MAX);
@@ -107,7 +107,7 @@ fn idle_log_writes_the_number_of_its_last_synced_record() {
     for index in 1..=3 {
         append(&log, index).recv_timeout(PATIENCE).unwrap().unwrap();
     }
-    // The file's second sector has the record's number, after 8 bytes.
+    // The file's second sector has the record's number after 8 bytes.
     let mark = || disk.content(Path::new("/raft.synced")).map(|bytes| bytes[520]);
     dunlin_wait::until("the mark is written", || mark() == Some(3));
     drop(log);

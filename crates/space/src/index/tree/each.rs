@@ -1,8 +1,8 @@
 //! Finds the nearest items of every item at once.
 //!
-//! The items of a leaf search together. One walk lists the leaves that can matter to any of them. Each item
-//! then checks the leaves that matter to it. The first bound of an item's distance comes from items with
-//! similar keys.
+//! The items of a leaf search together. One walk lists the leaves that may contain a nearest item of any of them. Each
+//! item then checks the leaves that may contain one of its own. The first bound of an item's distance comes from items
+//! with similar keys.
 
 use super::{Node, Tree};
 use crate::curve::Curve;

@@ -101,7 +101,7 @@ impl<const D: usize> Iterator for Others<'_, D> {
         }
         let other = self.other(self.slot);
         self.slot += 1;
-        // Candidates out of sight stay: a branch to skip them would be mispredicted too often.
+        // Candidates that are out of sight are not skipped, because a branch would be mispredicted too often.
         Some(other)
     }
 }

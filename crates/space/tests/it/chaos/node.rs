@@ -24,7 +24,7 @@ pub enum Item {
     Tick(u64, Vec<(EntityId, u64)>),
 }
 
-/// An effect that leaves the process.
+/// An effect that a process sends to another process or to its standby.
 #[derive(Debug)]
 pub enum Out {
     Send(RegionId, HandoverMessage),
@@ -39,7 +39,7 @@ pub struct Node {
     pub held: Holding,
     pub alive: bool,
     pub owner: bool,
-    /// End of the lease: the process does nothing afterwards, unless it is renewed.
+    /// End of the lease. Afterwards the process does nothing until the lease is renewed.
     pub lease_until: u64,
     /// The process is paused until this time.
     pub paused_until: u64,

@@ -15,7 +15,7 @@ use crate::Dice;
 const MS: u64 = 1_000_000;
 const TICK: u64 = 20 * MS;
 const LEASE: u64 = 300 * MS;
-/// End of faults and offers; late messages still arrive afterwards.
+/// Time at which faults and offers end; late messages still arrive afterwards.
 const TROUBLE: u64 = 4_000 * MS;
 const END: u64 = 6_800 * MS;
 const TIMING: HandoverTiming = HandoverTiming { prepare_ns: 60 * MS, resend_ns: 25 * MS, ask_ns: 80 * MS };
@@ -39,7 +39,7 @@ impl Faults {
     }
 }
 
-/// Counters of events, to detect a run that tried nothing.
+/// Counters of events, to detect a run in which nothing happened.
 #[derive(Debug, Default)]
 pub struct RunCounters {
     pub kills: u64,
@@ -86,7 +86,7 @@ pub struct Simulation {
     cuts: BTreeMap<(RegionId, RegionId), u64>,
     /// Arrival time of the last item to a standby; streams keep their order.
     streams: BTreeMap<(usize, usize), u64>,
-    /// Number of effects until the next kill.
+    /// Number of effects that are carried out before the next kill.
     countdown: u64,
     pub ledger: Ledger,
     pub told: RunCounters,
@@ -218,7 +218,7 @@ impl Simulation {
         self.regions[&self.nodes[node].region].owner == node
     }
 
-    /// Runs an action of a node that may act, and carries out its effects unless the node is killed in
+    /// Runs an action of a node that is able to act. Then carries out the effects, unless the node is killed in
     /// between.
     fn act(
         &mut self,
@@ -390,7 +390,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Whether this step kills the process. An owner and its standby are never missing at the same time.
+    /// Whether this step kills the process. An owner and its standby are never killed at the same time.
     fn is_killed_now(&mut self, number: usize) -> bool {
         self.countdown = self.countdown.saturating_sub(1);
         if self.countdown > 0 || !self.faults.kills || self.now > TROUBLE {
@@ -424,8 +424,8 @@ impl Simulation {
         }
     }
 
-    /// Records the losses of a killed owner: its entities may go back by a tick or vanish, and the last items
-    /// to its standby may never arrive.
+    /// Records the losses of a killed owner. Its entities may be set back by a tick or vanish, and the last items to
+    /// its standby may never arrive.
     fn forsake(&mut self, number: usize) {
         let node = &self.nodes[number];
         if !node.owner {

@@ -174,7 +174,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #[test]
     fn every_record_is_taken_once_or_reported_as_lost(steps in prop::collection::vec(step(), 1..200)) {
-        // Ranges are not merged, so that the reports name every record.
+        // The ranges of losses are not merged, so that the reports name every record.
         let mut share = ShareGroup::new(&LogLimits { group_lost_ranges_max: 10_000, ..limits() }, 0);
         let mut members: Vec<MemberId> = Vec::new();
         let mut next = 1u64;

@@ -45,7 +45,7 @@ pub(super) struct Backlog {
     ready: BTreeSet<u64>,
     /// Due times and their records.
     timers: BTreeSet<(u64, u64)>,
-    /// For each key with an unsettled record: the records behind its oldest.
+    /// For each key with an unsettled record: the records after its oldest record.
     keys: HashMap<u64, VecDeque<u64>>,
     keys_blocked: usize,
     /// Dead letters that the owner has not taken.
@@ -58,7 +58,7 @@ impl Backlog {
         self.records.len() + self.dead.len()
     }
 
-    /// Number of keys with records behind their oldest.
+    /// Number of keys with more than one unsettled record.
     pub(super) fn keys_blocked(&self) -> usize {
         self.keys_blocked
     }
@@ -82,7 +82,7 @@ impl Backlog {
         self.timers.first().map(|(due_ns, _)| *due_ns)
     }
 
-    /// Returns a record whose claim or delay has ended.
+    /// Returns a record whose claim or delay has ended, and its state.
     pub(super) fn due(&self, now_ns: u64) -> Option<(u64, RecordState)> {
         let &(due_ns, seq) = self.timers.first()?;
         (due_ns <= now_ns).then(|| (seq, self.records[&seq].state))
@@ -96,7 +96,7 @@ impl Backlog {
         self.records[&seq].attempts
     }
 
-    /// Does not count the last attempt.
+    /// Subtracts the last attempt of a record from its count of attempts.
     pub(super) fn uncount_attempt(&mut self, seq: u64) {
         self.held(seq).attempts -= 1;
     }
@@ -195,7 +195,7 @@ impl Backlog {
         self.records.get_mut(&seq).expect("the record must be unsettled")
     }
 
-    /// Checks the module's invariants from scratch.
+    /// Recomputes the module's invariants and checks them.
     #[cfg(test)]
     pub(super) fn assert_sound(&self) {
         let of = |wanted: fn(&RecordState) -> bool| {

@@ -41,20 +41,20 @@ pub struct ClaimError {
 /// Whether a member left a work group by itself or died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// The member leaves on its own: its claims do not count as attempts.
+    /// The member leaves by itself: its open claims do not count as attempts.
     Left,
-    /// The member died: its claims count as attempts, because they may be the cause.
+    /// The member died: its open claims count as attempts, because their records may be the cause.
     Died,
 }
 
-/// A record of a work group that has failed as often as allowed.
+/// A record of a work group whose last allowed attempt has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The record.
     pub seq: u64,
     /// Number of attempts.
     pub attempts: u32,
-    /// How the last attempt ended.
+    /// The reason why the last attempt failed.
     pub cause: DeadCause,
 }
 

@@ -211,7 +211,7 @@ struct Truth {
     now_ns: u64,
     keys: Vec<Option<u64>>,
     members: Vec<MemberId>,
-    /// Every claim with its member, newest first.
+    /// All claims that were made, with their members, the newest first.
     given: Vec<(MemberId, Claim)>,
     /// Valid claims by record.
     current: BTreeMap<u64, (MemberId, Claim)>,
@@ -334,7 +334,7 @@ impl Truth {
         assert!(self.current.values().filter(|(holder, _)| *holder == member).count() <= 3);
     }
 
-    /// Ends a claim that was given out at some time, valid or not.
+    /// Ends a claim that was made at some time and may have ended already.
     fn end(
         &mut self,
         claim: usize,
@@ -372,7 +372,7 @@ impl Truth {
         }
     }
 
-    /// Takes all losses; all members receive the same.
+    /// Takes all reports of losses. All members must receive the same losses.
     fn hear(&mut self) {
         let mut told = self
             .members
@@ -403,7 +403,7 @@ impl Truth {
         }
     }
 
-    /// Lets one member process everything that is left.
+    /// Lets one member process all remaining records.
     fn finish(&mut self) {
         while !self.members.is_empty() {
             self.step(Step::Leave { member: 0, died: false });

@@ -1,4 +1,4 @@
-//! The feed of a mirror: which records it delivers, and which ones the mirror accepts.
+//! The feed of a mirror: the records that the feed delivers, and those that the mirror accepts.
 
 use dunlin_frame::Frame;
 
@@ -22,7 +22,7 @@ pub enum FeedError {
     /// Memory is exhausted, or the reducer refuses the batch.
     #[error("{0}")]
     Refused(PublishError),
-    /// Records between the state here and the batch are missing; the mirror needs a snapshot.
+    /// Records between the state here and the batch are missing. The mirror needs a snapshot of the state.
     #[error("the state of the mirror differs from the owner's")]
     StateLost,
 }
@@ -46,14 +46,14 @@ impl Log {
             } else if next.epoch == state.epoch && next.seq > state.next_seq {
                 state.skip_to(next.seq);
             }
-            // Earlier records in the feed are skipped: the mirror may have dropped them.
+            // The feed also delivers earlier records, which are skipped, because the mirror may have dropped them.
             state.is_fed_from_here();
         });
     }
 
-    /// Feeds records of the owner. `first` is the position of the first one; nothing between `prev_seq` and it is
-    /// missing. Records that are already here are skipped. A log with a state applies a merged record to its state
-    /// only.
+    /// Feeds records of the owner. `first` is the position of the first record; no record between `prev_seq` and
+    /// `first` is missing. Records that are already here are skipped. A log with a state applies a merged record only
+    /// to its state.
     pub fn feed(&self, first: Position, prev_seq: u64, run: CheckedBatch<'_>) -> Result<(), FeedError> {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -80,7 +80,7 @@ impl Log {
             }
         }
         if !goes_on {
-            // The feed starts here; feeds that started earlier receive the end of the epoch from the owner.
+            // The feed starts here. A feed that started earlier receives the end of the epoch from the owner.
             state.is_fed_from_here();
         }
         let (bytes, count, time_ns) = rest(run, state.next_seq - first.seq);
@@ -123,7 +123,7 @@ impl Log {
         }
     }
 
-    /// Reports that the feed lacks everything through `last`. A log with a state continues with the snapshot that
+    /// Reports that the feed lacks all records up to `last`. A log with a state continues with the snapshot that
     /// follows.
     pub fn feed_gap(&self, last: Position) {
         self.change(|state| {
@@ -133,8 +133,8 @@ impl Log {
         });
     }
 
-    /// Reports a new epoch of the owner. A log with a state that lacks part of the old epoch continues with
-    /// the snapshot that follows, so that no subscriber sees the state of another epoch.
+    /// Reports a new epoch of the owner. If a log with a state lacks part of the old epoch, it continues with the
+    /// snapshot that follows. No subscriber then sees the state of another epoch.
     pub fn feed_epoch(&self, changed: &EpochChanged) {
         self.change(|state| {
             if changed.new_first.epoch > state.epoch {
@@ -189,7 +189,7 @@ impl Log {
         self.change(LogContents::lose_state);
     }
 
-    /// Closes a mirror because its topic was deleted; subscribers receive the rest and then the end.
+    /// Closes a mirror whose topic was deleted. Subscribers receive the remaining records and then the end.
     pub fn close_mirror(&self) {
         if self.is_mirror() {
             self.close();
@@ -225,7 +225,7 @@ impl Log {
     }
 }
 
-/// The batch without its first `known` records, its count, and the last append time.
+/// The batch without its first `known` records: its bytes, its number of records, and the time of the last append.
 fn rest(run: CheckedBatch<'_>, known: u64) -> (&[u8], u32, u64) {
     let mut bytes = run.bytes();
     for _ in 0..known {

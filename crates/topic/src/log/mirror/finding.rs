@@ -1,4 +1,4 @@
-//! Looks positions up in a log that changed owners: here, at the owner, or after a gap.
+//! Looks up positions in a log that has changed owners. The records may be here, at the owner, or lost.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ pub(in crate::log) enum UnfedPolicy {
     Elsewhere,
     /// These records are lost to the subscriber, which receives a gap.
     Lost,
-    /// The subscriber requested no position, so the lost records do not matter.
+    /// The subscriber requested no start position. It skips these records without a gap.
     Unasked,
 }
 
 impl Mirror {
-    /// Whether the log is known not to include this record of an earlier epoch. Sequences continue across epochs, or
-    /// restart with 1: an epoch that starts at or below the record's sequence does not include it. For a mirror, only
-    /// the owner knows that.
+    /// Whether the log is known not to include this record of an earlier epoch. Sequence numbers continue across
+    /// epochs, or restart with 1. An epoch that starts at or below the record's sequence number therefore does not
+    /// include the record. Only the owner knows this; a mirror returns `false`.
     pub(in crate::log) fn lacks(&self, epoch: u32, record: Position) -> bool {
         let is_before = |first: Position| record.epoch < first.epoch && first.seq <= record.seq;
         let present = match self.fed_from.epoch == epoch {
@@ -33,7 +33,7 @@ impl Mirror {
         self.is_own && begins.chain([self.fed_from, present]).any(is_before)
     }
 
-    /// The last record of the earlier epoch in which `next` lies, where all of that epoch is known.
+    /// The last record of the earlier epoch to which `next` belongs, if all records of that epoch are known.
     pub(in crate::log) fn end_of(&self, next: Position) -> Option<u64> {
         let is_it = |past: &&PastEpoch| past.epoch == next.epoch && past.whole && next.seq <= past.next_seq;
         Some(self.past.iter().find(is_it)?.next_seq - 1)
@@ -41,14 +41,14 @@ impl Mirror {
 }
 
 impl Log {
-    /// Like [`Log::find`], but for a subscriber that cannot read elsewhere. `asked` says whether the subscriber
-    /// requested a position or had one.
+    /// Like [`Log::find`], but for a subscriber that cannot read at another node. `asked` says whether the subscriber
+    /// requested a position or already had one.
     pub(crate) fn find_here(&self, next: Position, on_gap: OnGap, asked: bool) -> Lookup {
         let unfed = if asked { UnfedPolicy::Lost } else { UnfedPolicy::Unasked };
         self.find_mirrored(&self.lock(), next, on_gap, unfed)
     }
 
-    /// A private mirror for a subscriber with this start, if it cannot read here.
+    /// Returns a private mirror for a subscriber with this start, if the subscriber cannot read here.
     #[cold]
     pub(crate) fn detour(self: &Arc<Log>, options: &SubscribeOptions, start: Start) -> Option<Arc<Log>> {
         let upstream = self.upstream.get()?;
@@ -68,8 +68,8 @@ impl Log {
         if reaches { None } else { upstream.detour(self, start, registered) }
     }
 
-    /// Checks whether this log can feed another node from this start. If this log is a mirror, the other node
-    /// must ask the owner. A mirror does not know the records before its first one.
+    /// Checks whether this log can feed another node from this start. If this log is a mirror, the other node must ask
+    /// the owner, because a mirror does not know the records before its first one.
     #[cold]
     pub(crate) fn check_feeds(&self, start: Start) -> Result<(), SubscribeError> {
         let state = self.lock();
@@ -88,7 +88,7 @@ impl Log {
         Err(SubscribeError::OwnerAway(format!("topic {topic:?}: this node is not its owner")))
     }
 
-    /// Like [`Log::find`], but for a log that changed owners.
+    /// Like [`Log::find`], but for a log that has changed owners.
     #[cold]
     pub(in crate::log) fn find_mirrored(
         &self,
@@ -113,7 +113,7 @@ impl Log {
             Some(past) if next.seq < past.next_seq => {
                 self.find_within(state, mirror, next, past.next_seq, on_gap, unfed)
             }
-            // More records and epochs may have preceded the feed's start.
+            // There may have been more records and epochs before the start of the feed.
             _ if unfed == UnfedPolicy::Elsewhere && mirror.is_shared() && next < mirror.fed_from => {
                 Lookup::PrivateMirror
             }
@@ -174,8 +174,8 @@ impl Log {
     ) -> Lookup {
         let is_lost = mirror.is_own || unfed == UnfedPolicy::Lost;
         if is_lost && next < mirror.fed_from && new_first.epoch == mirror.fed_from.epoch {
-            // The feed began within that epoch, and no other node can be asked: report everything before the
-            // feed as a gap. The gap may be too large, because sequences may have restarted.
+            // The feed began within that epoch, and no other node can be asked. All records before the feed are
+            // therefore reported as a gap. The gap may be too large, because sequences may have restarted.
             new_first.seq = 1;
         }
         let last_seen = next.seq.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Shared by both kinds of groups: the source cursor, and losses reported to all members.
+//! Code for both kinds of groups: the log as their source, and the losses reported to all members.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::LIMITS;
 use super::readers::Truth;
 use crate::fixture::{cursor, earliest};
 
-/// The log as a group's source.
+/// The log as the source of a group.
 pub(super) struct Feed {
     cursor: Cursor,
     /// The next sequence to read.
@@ -56,12 +56,12 @@ impl Feed {
         }
     }
 
-    /// Ends a call of the group, so that no segment is pinned between two calls.
+    /// Ends the read in progress, so that no segment is pinned between two calls of the group.
     pub(super) fn rest(&mut self) {
         self.cursor.release();
     }
 
-    /// All unread records have expired.
+    /// Whether all unread records have expired.
     pub(super) fn has_seen_all(&self, truth: &Truth<'_>) -> bool {
         (self.next..truth.info.next_seq).all(|seq| truth.has_expired(seq))
     }

@@ -12,12 +12,12 @@ struct ProducerState {
     id: u64,
     epoch: u32,
     last: u64,
-    /// Number and sequence of each record whose retry gets a response.
+    /// Number and sequence number of each record for which a retry still receives a response.
     records: Vec<(u64, u64)>,
 }
 
 impl Producers {
-    /// A producer's mark at this distance from its next number.
+    /// The mark of a producer whose next record has a number at this distance from the expected one.
     pub(super) fn mark(&self, producer: u64, epoch_step: i32, from_next: i64) -> ProducerMark {
         let known = self.0.iter().find(|known| known.id == producer);
         let (epoch, last) = known.map_or((5, 0), |known| (known.epoch, known.last));
@@ -79,7 +79,7 @@ impl Producers {
 }
 
 impl ProducerState {
-    /// Keeps the allowed number of ranges of consecutive numbers and sequences.
+    /// Forgets old ranges of consecutive numbers and sequence numbers beyond the limit.
     fn forget(&mut self) {
         let follows = |pair: &[(u64, u64)]| (pair[0].0 + 1, pair[0].1 + 1) == pair[1];
         let begins: Vec<usize> =

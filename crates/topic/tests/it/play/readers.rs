@@ -16,7 +16,7 @@ pub(super) struct Reader {
     pub(super) ended: bool,
 }
 
-/// The expected state for a check.
+/// The expected state of the log, with which events are compared.
 pub(super) struct Truth<'a> {
     pub(super) list: &'a [Written],
     pub(super) info: LogInfo,
@@ -41,7 +41,7 @@ impl Reader {
     pub(super) fn take(&mut self, truth: &Truth<'_>) {
         let Ok(ready) = self.subscriber.ready() else { return self.check_end(truth) };
         if ready {
-            // The event borrows from the subscriber, so the check uses a copy of the rest.
+            // The event borrows from the subscriber, so that the check uses a copy of the other fields.
             let mut judge = self.judge();
             judge.saw(self.subscriber.take(), truth);
             self.apply(judge);

@@ -1,4 +1,4 @@
-//! A share group, compared with a plain account of deliveries.
+//! A share group, compared with a simple record of its deliveries.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(super) struct Sharers {
     share: ShareGroup,
     feed: Feed,
     told: GroupOutput,
-    /// Delivered and unconfirmed records.
+    /// Delivered records that are not confirmed yet, with the member that has them.
     open: BTreeMap<u64, MemberId>,
     over: BTreeMap<u64, End>,
     /// The last sequence that the group has read.
@@ -22,7 +22,7 @@ pub(super) struct Sharers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Confirmed,
-    /// Records delivered to members that left.
+    /// The records were delivered to a member that left without confirming them.
     Unconfirmed,
     GivenUp,
 }
@@ -109,7 +109,7 @@ impl Sharers {
         assert_eq!(self.share.position(), open.unwrap_or(self.last));
     }
 
-    /// Lets one member take the remaining records. Checks that every record has then ended in exactly one way.
+    /// Lets one member take the remaining records. Then checks that every record was settled exactly once.
     pub(super) fn finish(&mut self, truth: &Truth<'_>) {
         while !self.told.members.is_empty() {
             self.leave(0);

@@ -1,4 +1,4 @@
-//! A work group, compared with a plain account of records, claims and deadlines.
+//! A work group, compared with a simple record of claims and deadlines.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::fixture::{MANUAL, pass};
 
 const CLAIM_NS: u64 = 1_000_000_000;
 const ATTEMPTS_MAX: u32 = 3;
-/// Maximum number of claims that members remember, including ended ones.
+/// Maximum number of claims that the test remembers for members, including ended claims.
 const GIVEN_MAX: usize = 16;
 
 /// How a member ends or renews a claim.
@@ -154,7 +154,7 @@ impl Workers {
         true
     }
 
-    /// The record could be claimed.
+    /// Checks that the claimed record could be claimed.
     fn check_claim(&self, claim: &Claim) {
         let Some(State::Waits { from_ns, attempts }) = self.state(claim.seq) else {
             panic!("{claim:?} of {:?}, {:?}", self.state(claim.seq), self.over.get(&claim.seq));
@@ -166,7 +166,7 @@ impl Workers {
         assert!(self.given.iter().all(|(_, before)| before.token != claim.token));
     }
 
-    /// The member received nothing: it is at its limit, or nothing is available.
+    /// Checks that the member was right to receive nothing: it is at its limit, or no record is available.
     fn check_nothing_to_claim(&self, member: MemberId, truth: &Truth<'_>) {
         let has_room = self.claims_of(member) < LIMITS.work_member_claims_max as usize
             && self.claims() < LIMITS.work_claims_max as usize;
@@ -255,7 +255,7 @@ impl Workers {
         assert_eq!(self.work.next_tick_ns().is_some(), self.open.values().any(is_due));
     }
 
-    /// Lets one member process the remaining records. Checks that every record has then ended in exactly one way.
+    /// Lets one member process the remaining records. Then checks that every record was settled exactly once.
     pub(super) fn finish(&mut self, truth: &Truth<'_>) {
         while !self.told.members.is_empty() {
             self.leave(0, Departure::Died);
@@ -301,7 +301,7 @@ impl Workers {
         self.open.values().filter(of).count()
     }
 
-    /// Whether no earlier record of its key is pending.
+    /// Whether no earlier record of the record's key is unsettled.
     fn is_key_free(&self, seq: u64) -> bool {
         let Some(key) = self.open[&seq].key else { return true };
         let is_free = |open: &Open| open.key != Some(key) || matches!(open.state, State::Buried { .. });

@@ -15,7 +15,7 @@ fn at(epoch: u32, seq: u64) -> Position {
     Position { epoch, seq }
 }
 
-/// Checks what a resuming conflated follower receives: the new epoch, then the state at `end`.
+/// Checks that a resuming conflated follower first receives the new epoch, and then the state at `end`.
 fn is_brought_to_now(topic: &Arc<Topic>, after: Position, known_through: u64, end: Position) {
     let mut reader = subscriber(topic, &SubscribeOptions { start: Start::After(after), ..conflated() });
     match reader.try_next().unwrap() {

@@ -1,4 +1,4 @@
-//! States of mirrors: subscribers never see another state than the owner's.
+//! States of mirrors: subscribers never see a state that the owner did not have.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -57,7 +57,7 @@ impl Mirror {
         &self.topic.logs()[0]
     }
 
-    /// A feed from the mirror's position, or from the state.
+    /// A feed that continues at the mirror's position; without a position, it starts with the state.
     pub(super) fn feed_of(&self, owner: &Topic) -> Subscriber {
         let start = self.log().fed_through().map_or(Start::Snapshot, Start::After);
         subscriber(owner, &SubscribeOptions { start, ..following() })
@@ -83,7 +83,7 @@ impl Mirror {
         true
     }
 
-    /// Feeds everything; after each event a new follower is compared with the owner's history.
+    /// Feeds the mirror with all available events. After each event, compares a new follower with the owner's history.
     pub(super) fn drain(&self, feed: &mut Subscriber, mut between: impl FnMut()) {
         while let Some(event) = feed.try_next().unwrap() {
             assert!(self.take(&event), "{event:?}");
@@ -334,7 +334,7 @@ fn publisher_is_refused_if_the_new_owner_lacks_its_record() {
     assert_eq!(of_read.last("t"), Ok(Some(next)));
     let of_before = StateClaim::after(Position { seq: 1, ..read });
     assert_eq!(append(&of_before).map(|at| at.seq), Ok(next.seq + 1));
-    // Another epoch begins without records.
+    // The mirror of a log whose next epoch begins without records.
     let began_anew = Mirror::new();
     began_anew.log().take_over(2, false);
     assert!(began_anew.log().has_lost(Position { epoch: 1, seq: 1 }));

@@ -17,7 +17,7 @@ fn slow_conflated_subscriber_reads_every_log_in_turn() {
     let mut publishers: Vec<_> = topics.iter().map(|topic| topic.publisher(topic.name())).collect();
     let mut read = Vec::new();
     for round in 0..200 {
-        // While one record is processed, every log gets a new one.
+        // While one record is processed, each log receives a new record.
         for (publisher, slot) in publishers.iter_mut().zip(0..) {
             publisher.publish(sets(&[(round % 7, round + slot)]).as_slice()).unwrap();
         }

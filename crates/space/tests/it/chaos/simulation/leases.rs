@@ -5,7 +5,8 @@ use dunlin_space::{Handover, RegionId, StandbyMode};
 use super::{Event, LEASE, MS, Simulation, TIMING};
 
 impl Simulation {
-    /// Renews the lease of a living owner. An expired lease goes to the standby, or back to a paused owner.
+    /// Renews the lease of a running owner. An expired lease passes to the standby, or back to an owner that was
+    /// paused.
     pub(super) fn judge(&mut self, owner: usize) -> Result<(), String> {
         if !self.is_owner(owner) {
             return Ok(());
