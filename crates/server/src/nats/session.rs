@@ -1,15 +1,16 @@
 //! One connection of a NATS client: an async task that reads operations, performs them, and writes what is due.
 //!
-//! The session works like a session of Dunlin's own protocol: whenever it is woken, it reads and writes in
-//! turns until neither makes progress. Records are encoded as text, from their segments into the write buffer
-//! that the thread's sessions share.
+//! The session works like a session of Dunlin's own protocol. Whenever it is woken, it alternately reads and writes
+//! until neither makes progress. Records are encoded as text, from their segments into the write buffer that the
+//! thread's sessions share.
 //!
 //! Invariants:
-//! - No messages are queued: a subscription is a set of cursors, which move by the bytes that the socket
-//!   took. A session keeps the rest of at most one message.
+//! - No messages are queued: a subscription is a set of cursors, which move by the bytes that the socket took. A
+//!   session buffers the unsent rest of at most one message.
 //! - Between two polls, a session holds no segment of a log.
 //! - Operations take effect in order: records that were read are appended before any later operation.
-//! - Output besides records is at most [`CONTROL_BYTES_MAX`] and one response. Above that, the session stops reading.
+//! - Unsent output other than records is at most [`CONTROL_BYTES_MAX`] and one response. When there is more, the
+//!   session stops reading from the client.
 //!
 //! Limits: those of [`ServerLimits`](crate::ServerLimits).
 
@@ -70,14 +71,14 @@ use subscriber_queries::SubscriberQueries;
 use subscription::{Channel, PendingChannel, Subscription};
 use targets::{PublishTargets, TargetSearch};
 
-/// Sessions to which a woken session passes the notification on.
+/// Maximum number of sessions to which a woken session passes on the notification of new records.
 const WAKES: usize = 16;
-/// Maximum bytes of unsent output that is not records. Above it, the session stops reading.
+/// Maximum number of bytes of unsent output other than records. Above it, the session stops reading from the client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
-/// Subscriptions that a connection ends in one turn when it is over.
+/// Number of subscriptions that a closed connection ends in one turn, before other sessions run.
 const TURN_ENDS: usize = 64;
 
-/// One connection.
+/// A session: one connection of a NATS client.
 pub(crate) struct Session {
     shared: Arc<SharedServer>,
     stream: Stream,
@@ -87,22 +88,24 @@ pub(crate) struct Session {
     connect: Connect,
     timer: Timer,
     spin: Spin,
-    /// `PING`s without a response.
+    /// Number of `PING`s to the client that have no response yet.
     pings: u32,
     /// The start of an incomplete operation, or operations that wait for room in a topic.
     unread: Vec<u8>,
-    /// The memory charge of operations larger than the read buffer.
+    /// Memory that is charged for operations larger than the read buffer.
     unread_charge: Charge,
-    /// Bytes that the operation needs before it can be parsed.
+    /// Number of bytes that must be in `unread` before the next operation can be parsed.
     unread_needs: usize,
-    /// Number of operations that the last read completed, and number of consecutive small reads that completed none.
+    /// Number of operations that the last read completed. The next field counts consecutive small reads that completed
+    /// none.
     operations: usize,
     trickles: u32,
     /// Whether reading pauses until the timer fires.
     is_held: bool,
     /// Whether the last read was large, so that other sessions of the thread run first.
     read_much: bool,
-    /// Work done in this turn, in units of one operation. Records are not counted: the bytes of a read limit them.
+    /// Work that was done in this turn, in units of one operation. Records are not counted, because the number of bytes
+    /// in a read limits them.
     work: usize,
     /// Whether complete operations wait in `unread` for the session's next turn.
     is_cut: bool,
