@@ -1,11 +1,11 @@
 //! The subjects at which a world's process serves clients: watching, commands and spawning.
 //!
-//! Each process responds at three subjects of its node, `space.WORLD.process.N.watch`, `.command` and `.spawn`, so
-//! that a node's permissions can allow them separately. `crates/space/src/interest/ask.rs` and `answer.rs` define the
-//! messages. A viewer is identified by its inbox, and ends with it.
+//! Each process responds at three subjects of its node: `space.WORLD.process.N.watch`, `.command` and `.spawn`. A
+//! node's permissions can therefore allow them separately. `crates/space/src/interest/ask.rs` and `answer.rs` define
+//! the messages. A viewer is identified by its inbox, and ends when the inbox ends.
 //!
-//! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, with the
-//! node's limits of records.
+//! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, so the node's
+//! limits of records apply.
 
 use std::sync::Arc;
 
