@@ -169,7 +169,7 @@ impl GroupMembership {
         matches!(self.group_member, GroupMember::Share(_)) || self.given < self.wanted
     }
 
-    /// Begins to leave: the member receives only the records that the group has now.
+    /// Begins to leave the group: from now on, the member receives only records that the group already has.
     pub(super) fn end(&mut self) {
         let there = match &mut self.group_member {
             GroupMember::Share(share) => share.waiting(),
@@ -180,7 +180,7 @@ impl GroupMembership {
 
     pub(super) fn turn(&mut self, out: &mut Vec<u8>) -> TurnOutcome {
         if self.ending == Some(LeaveProgress::Over) {
-            // If the group woke this member, wakes another one.
+            // If the group woke this member for a record, the group wakes another member instead.
             self.group_member.sleep(false);
             return TurnOutcome::Waits;
         }
@@ -188,8 +188,7 @@ impl GroupMembership {
         let (mut turn, mut is_all) = (TurnOutcome::More, false);
         for _ in 0..TURN_RECORDS {
             if self.sent + writing.unfinished() >= self.granted {
-                // The member is queued again when it receives credit. Until then, the group wakes other
-                // members.
+                // The member is queued again when it receives credit. Until then, the group wakes other members.
                 self.group_member.sleep(false);
                 turn = TurnOutcome::Waits;
                 break;
