@@ -233,7 +233,7 @@ layout! {
         pub position: Position,
         /// The level of the acknowledgement.
         pub acknowledged: AckKind,
-        /// The last acknowledged record was a retry: it had been appended before.
+        /// Whether the last acknowledged record was a retry of a record that had been appended before.
         pub duplicate: bool,
     }
 }
