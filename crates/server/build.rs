@@ -1,4 +1,4 @@
-//! Lists the files of the dashboard.
+//! Lists the files of the dashboard for the compilation.
 
 #[path = "build/page.rs"]
 mod page;

@@ -1,6 +1,6 @@
-//! The built dashboard, `web/dashboard/dist`, as a table of files with their bytes, plain and compressed. If
-//! the directory does not exist, the table is empty, and nodes serve a short text at `/`. `cargo build` thus
-//! needs neither Node.js nor the dashboard.
+//! Writes the built dashboard, `web/dashboard/dist`, as a table of files with their bytes, plain and compressed. If the
+//! directory does not exist, the table is empty, and nodes serve a short text at `/`. `cargo build` thus needs neither
+//! Node.js nor the dashboard.
 
 use std::fmt::Write as _;
 use std::fs;

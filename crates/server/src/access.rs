@@ -1,12 +1,12 @@
 //! Authentication and quotas: the users file, logins, and the limits of users and tenants.
 //!
 //! Permissions are checked by [`dunlin::Permissions`] behind the node that a session receives
-//! ([`Node::used_by`](dunlin::Node::used_by)). A listener only passes credentials to this module and reports the
-//! result.
+//! ([`Node::used_by`](dunlin::Node::used_by)). A listener only passes a client's credentials to this module, and
+//! reports the result to the client.
 //!
-//! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys. `credentials` has
-//! the clients' credentials, `throttle` delays guessing, `checker` verifies passwords on its own threads.
-//! `account` and `tenancy` are a user and a tenant at run time; `login` is a connection's use of both.
+//! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys. `credentials` has the
+//! clients' credentials, `throttle` delays guessing, `checker` verifies passwords on its own threads. `account` and
+//! `tenancy` hold the state of a user and of a tenant at run time; `login` connects a client to both.
 //!
 //! Invariants:
 //! - Without a users file, this module does nothing.
@@ -90,7 +90,7 @@ pub(crate) struct Access {
     users: RwLock<Arc<UserDirectory>>,
     /// Number of times the users file was applied.
     generation: AtomicU64,
-    /// Notified after the users file was applied.
+    /// Notifies its receivers after each application of the users file.
     changes: watch::Sender<()>,
     accounts: Mutex<HashMap<String, Arc<Account>>>,
     tenancies: Mutex<HashMap<String, Arc<Tenancy>>>,
@@ -102,7 +102,7 @@ pub(crate) struct Access {
     counts: LoginCounts,
 }
 
-/// Counters of logins.
+/// Counters of successful and failed logins.
 #[derive(Debug, Default)]
 pub(crate) struct LoginCounts {
     pub(crate) accepted: AtomicU64,
@@ -110,7 +110,7 @@ pub(crate) struct LoginCounts {
     pub(crate) throttled: AtomicU64,
 }
 
-/// The users that a new users file affects.
+/// The users whose sessions must act when a new users file is applied.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedUsers {
     /// Removed users.
@@ -157,7 +157,7 @@ impl Access {
     pub(crate) fn reload(&self) -> Result<ChangedUsers, UsersError> {
         let users = Arc::new(UserDirectory::read(&self.path)?);
         let before = {
-            // Locks the accounts, so that no account is created from the old users file.
+            // Locks the accounts, so that no other thread creates an account from the old users file.
             let mut accounts = lock(&self.accounts);
             for (name, tenancy) in lock(&self.tenancies).iter() {
                 if let Some(tenant) = users.tenants.get(name) {
@@ -212,7 +212,7 @@ impl Access {
         tenancies.iter().for_each(|tenancy| tenancy.expire(now_ns()));
     }
 
-    /// Counters of the tenants whose users have connected.
+    /// Counters of each tenant that has had a connected user.
     pub(crate) fn tenants(&self) -> Vec<TenantCounts> {
         let tenancies = lock(&self.tenancies);
         let mut tenants: Vec<_> = tenancies
@@ -227,7 +227,7 @@ impl Access {
         tenants
     }
 
-    /// The nonce that a NATS client signs on this session; `None` if no user has an nkey.
+    /// The nonce that a NATS client signs on this session; `None` if no user in the users file has an nkey.
     pub(crate) fn nonce(&self, session: u64) -> Option<String> {
         self.users().has_nkeys().then(|| self.nonces.of(session))
     }
@@ -242,7 +242,7 @@ impl Access {
         if let Some(account) = accounts.get(name) {
             return Some(Arc::clone(account));
         }
-        // Reads the file under the lock, because users change while the accounts are locked.
+        // Reads the users while the accounts are locked, because `reload` changes the users under the same lock.
         let users = self.users();
         let user = users.by_name.get(name)?;
         let tenant = users.tenants.get(&user.tenant)?;

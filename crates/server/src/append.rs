@@ -1,5 +1,5 @@
-//! Appends records for the listeners that handle each request in its own async task. The task waits for room
-//! in the topic and for the disk; its thread serves other tasks during the wait.
+//! Appends records for the listeners that handle each request in its own async task. While a task waits for room in the
+//! topic or for the disk, its thread serves other tasks.
 //!
 //! [`try_append`] never waits. Its frames may therefore be in a thread-local buffer.
 //! [`append_when_there_is_room`] waits.
@@ -14,12 +14,12 @@ use dunlin::topic::{
 };
 use dunlin::{Node, now_ns};
 
-/// Waiter token: records were written to the disk.
+/// Token with which a waiter is notified after records were written to the disk.
 const STORED: u32 = 1;
 /// How long a publisher waits for records to be stored.
 const STORED_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Frames for one partition.
+/// The frames that one append adds to one partition.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AppendRequest<'a> {
     pub(crate) frames: &'a [u8],
@@ -27,8 +27,8 @@ pub(crate) struct AppendRequest<'a> {
     pub(crate) partition: usize,
     pub(crate) mark: Option<ProducerMark>,
     pub(crate) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record of the partition, if the request has one. With such a record, a lost
-    /// state is reported.
+    /// The publisher's last acknowledged record of the partition, if the request states one. The receipt then reports
+    /// whether the topic's epoch has changed since.
     pub(crate) after: Option<Position>,
     /// The node with the publisher's permissions, and the record's subject after the topic's prefix.
     pub(crate) node: &'a Node,
@@ -43,7 +43,7 @@ impl AppendRequest<'_> {
     }
 }
 
-/// Marks the receipt if its epoch differs from that of the publisher's last record.
+/// Marks the receipt if its epoch differs from the epoch of `after`, the publisher's last acknowledged record.
 pub(crate) fn with_epoch_change(receipt: Receipt, after: Option<Position>) -> Receipt {
     Receipt { new_epoch: after.is_some_and(|last| last.epoch != receipt.position.epoch), ..receipt }
 }
@@ -102,7 +102,7 @@ pub(crate) async fn append_when_there_is_room(
             return Err(refused);
         }
         let left = Duration::from_nanos(deadline_ns - now_ns);
-        // The next attempt follows the notification or the timeout.
+        // Tries again after the notification or the timeout.
         let _ = tokio::time::timeout(left, notified(&waiter)).await;
     }
 }
@@ -128,7 +128,7 @@ pub(crate) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Resul
     tokio::time::timeout(STORED_PATIENCE, reached).await.unwrap_or_else(|_| Err(unknown()))
 }
 
-/// Removes the waiter from the log's list when the request is dropped.
+/// Removes the waiter from the log's list of waiters when this is dropped.
 struct StoredWait<'a> {
     log: &'a Log,
     waiter: Arc<Waiter>,

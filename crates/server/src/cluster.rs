@@ -1,13 +1,13 @@
 //! A node's part in its cluster: connections between nodes, membership, joining and removal.
 //!
-//! Nodes use TLS with certificates of the cluster's own authority, over connections of their own
-//! (`link`, `serving`). These connections are the transport of [`Control`], which holds the agreed state. The table
-//! of nodes is part of that state (`records`); the leader makes Raft's members follow it (`reconcile`).
+//! Nodes use TLS with certificates of the cluster's own authority, over connections of their own (`link`, `serving`).
+//! These connections are the transport of [`Control`], which holds the agreed state. The table of nodes is part of that
+//! state (`records`). The leader makes the members of the Raft groups equal to the table (`reconcile`).
 //!
 //! Invariants:
 //! - A node without a certificate of the cluster can only join, with a join token.
-//! - A number is never given to two nodes. A node that was removed, or whose directory is an old copy or is in use by
-//!   another process, is refused with instructions, and ends (`started`).
+//! - A node number is never assigned twice. A node that was removed is refused with instructions, and ends. The same
+//!   holds for a node whose directory is an old copy or is used by another process (`started`).
 //! - Each lane has its own connection, and lanes with large messages have their own thread, so that heartbeats and
 //!   votes never wait.
 //!
@@ -75,7 +75,7 @@ use transport::RaftTransport;
 
 /// The release of this build.
 pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
-/// How long a stopping node waits for another node to lead.
+/// How long a stopping node waits until another node is the leader.
 const HAND_OVER: Duration = Duration::from_secs(3);
 
 /// The configuration of a node that takes part in a cluster.
@@ -87,9 +87,9 @@ pub struct ClusterConfig {
     pub advertise: Option<String>,
     /// The node's data directory.
     pub data_dir: PathBuf,
-    /// Address of a member, and a join token; ignored once the node has joined.
+    /// Address of a member, and a join token. Ignored once the node has joined.
     pub join: Option<(String, Token)>,
-    /// Set to cancel joining with [`ClusterError::GivenUp`].
+    /// When true, joining is cancelled and fails with [`ClusterError::GivenUp`].
     pub give_up: Arc<AtomicBool>,
     /// Limits of connections between nodes.
     pub limits: ClusterLimits,
@@ -110,12 +110,12 @@ pub struct Cluster {
     running: Vec<StoppableThread>,
 }
 
-/// The number of requests and connections that a node has made to other nodes.
+/// Number of requests and connections that this node has made to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkUse {
-    /// Requests that were sent.
+    /// Number of sent requests.
     pub asked: u64,
-    /// Connections that were opened.
+    /// Number of opened connections.
     pub opened: u64,
 }
 
@@ -123,8 +123,8 @@ pub struct LinkUse {
 type StoppableThread = (oneshot::Sender<()>, JoinHandle<()>);
 
 impl Cluster {
-    /// Starts the node's part in the cluster that its data directory belongs to, or that [`init`] prepared; otherwise
-    /// joins a cluster. To be called before the listeners start, and before the agreed state is used.
+    /// Starts the node as a member of the cluster that is stored in its data directory, or that [`init`] prepared
+    /// there; otherwise joins a cluster. Call this before the listeners start and before the agreed state is used.
     pub fn start(node: &Node, config: ClusterConfig) -> Result<Cluster, ClusterError> {
         let listen = |error| ClusterError::Listen { address: config.listen, error };
         let listener = std::net::TcpListener::bind(config.listen).map_err(listen)?;
@@ -133,9 +133,9 @@ impl Cluster {
         let (handle, connections) = start_thread("dunlin-cluster")?;
         // A thread for large messages, so that they delay no heartbeat.
         let (bulk, transfers) = start_thread("dunlin-cluster-bulk")?;
-        // A thread for tasks that read the state, which may be locked while a snapshot is applied.
+        // A thread for tasks that read the agreed state. Applying a snapshot may lock this state for a long time.
         let (looking, looks) = start_thread("dunlin-cluster-care")?;
-        // A thread for each shard of tasks, so that work on tasks delays neither keys nor heartbeats.
+        // One thread for each shard of tasks, so that work on tasks delays neither keys nor heartbeats.
         let mut schedules = Vec::new();
         for _ in 0..config.tasks.shards {
             schedules.push(start_thread("dunlin-cluster-tasks")?);
@@ -200,8 +200,7 @@ impl Cluster {
         Ok(Cluster { seat, address, handle, topics, running })
     }
 
-    /// Takes the node's share of the topics once the agreed state is complete. To be called when the listeners are
-    /// open.
+    /// Takes the node's share of the topics once the agreed state is complete. Call this when the listeners are open.
     pub(crate) fn own_topics(&self) {
         self.topics.own();
     }
@@ -244,7 +243,7 @@ impl Cluster {
         self.seat.expelled()
     }
 
-    /// Why the node is not ready; `None` with a leader and a complete state.
+    /// Why the node is not ready; `None` if the cluster has a leader and this node has the complete state.
     pub fn missing(&self) -> Option<String> {
         self.seat.missing()
     }
@@ -336,9 +335,9 @@ fn advertised(config: &ClusterConfig, address: SocketAddr) -> Result<String, Clu
     }
 }
 
-/// Prepares a data directory for the first node of a new cluster; the node keeps its topics, keys and tasks. `address`
-/// is where other nodes will reach it, and may change at the next start. Returns the cluster's id, and an error for a
-/// directory of a cluster's member.
+/// Prepares a data directory for the first node of a new cluster; existing topics, keys and tasks in the directory
+/// remain. `address` is the address at which other nodes will reach the node; it may change at the next start. Returns
+/// the cluster's id, and an error for a directory of a cluster's member.
 pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     let files = ClusterDirectory::of(data_dir);
     if let Some(identity) = files.identity()? {
@@ -356,7 +355,8 @@ pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     Ok(cluster)
 }
 
-/// The node's identity, from its directory or by joining, and whether its cluster begins now.
+/// Reads the node's identity from its directory, or obtains one by joining. Also returns whether the cluster begins
+/// with this start.
 async fn place(
     files: &ClusterDirectory,
     config: &ClusterConfig,
@@ -416,7 +416,7 @@ fn host_of(address: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Encodes an infrequent message as JSON.
+/// Encodes a message as JSON; used for infrequent messages.
 fn text(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).unwrap_or_default()
 }

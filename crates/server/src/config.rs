@@ -18,7 +18,8 @@ pub struct ServerConfig {
     pub nats: Vec<SocketAddr>,
     /// TCP addresses of HTTP.
     pub http: Vec<SocketAddr>,
-    /// Origins, such as `https://example.com`, whose pages may use HTTP from a browser besides the node's own.
+    /// Origins, such as `https://example.com`, whose web pages may use HTTP from a browser, in addition to the node's
+    /// own origin.
     pub http_origins: Vec<String>,
     /// The file served at `/report`.
     pub http_report: Option<PathBuf>,
@@ -29,12 +30,12 @@ pub struct ServerConfig {
     /// The users and their permissions (`docs/security.md`). Without this file, every client has all
     /// permissions.
     pub users_file: Option<PathBuf>,
-    /// Allows addresses that other machines can reach without encryption or authentication. Otherwise such an address
-    /// requires TLS, and clients must show a certificate (`client_ca`) or be users of the users file.
+    /// Allows listeners that other machines can reach without encryption and authentication. If false, such a listener
+    /// requires TLS, and clients need a certificate (`client_ca`) or a user in the users file.
     pub anyone_on_the_network_may_connect: bool,
     /// Number of threads that serve sessions; 0 for one per core, or one per two cores with `spin`.
     pub threads: usize,
-    /// The threads never park: they use whole cores and respond sooner.
+    /// If true, the threads never park: they use whole cores and respond sooner.
     pub spin: bool,
     /// Limits of the listeners.
     pub limits: ServerLimits,
@@ -66,9 +67,9 @@ pub struct ServerLimits {
     pub subscriptions_max: u32,
     /// Maximum number of publishers of one session.
     pub publishers_max: u32,
-    /// Maximum number of logs that the subscriptions of one session read together.
+    /// Maximum number of logs that all subscriptions of one session read.
     pub channels_max: usize,
-    /// Maximum time for the TLS handshake and then for HELLO, ms; a slower client is refused.
+    /// Maximum time for the TLS handshake, and then for HELLO, ms. A slower client is disconnected.
     pub handshake_ms_max: u32,
     /// Maximum number of TLS handshakes at a time, about 30 KiB each; further ones wait.
     pub handshakes_max: usize,
@@ -78,14 +79,14 @@ pub struct ServerLimits {
     pub run_bytes_max: u32,
     /// Largest other message, bytes.
     pub control_bytes_max: u32,
-    /// Maximum number of bytes of PUBLISH that a client may have without a response.
+    /// Maximum number of bytes of PUBLISH messages without a response that one client may have.
     pub in_flight_bytes_max: u32,
-    /// Number of sessions on the first thread before others are used: sessions of one thread wake each other without
-    /// a system call.
+    /// Number of sessions that the first thread serves before other threads are used. Sessions of one thread wake each
+    /// other without a system call.
     pub sessions_before_spreading: usize,
     /// Maximum time for sessions to send their pending output when the server stops, ms.
     pub stop_ms_max: u32,
-    /// Maximum number of refused or disconnected clients whose reasons are remembered.
+    /// Maximum number of refused or disconnected clients whose reasons the node remembers.
     pub departures_max: usize,
     /// Limits of authentication.
     pub access: AccessLimits,
@@ -112,8 +113,8 @@ pub struct NatsLimits {
     pub rate_wait_ms_max: u32,
     /// Maximum number of subjects whose topics a session caches for publishing.
     pub targets_max: usize,
-    /// Maximum number of ranges of a client's own records in one log that the client has not skipped yet; for clients
-    /// without echo.
+    /// Maximum number of ranges of the client's own records in one log that the client still has to skip. Only for
+    /// clients that disable echo.
     pub own_ranges_max: usize,
 }
 
@@ -141,17 +142,17 @@ pub struct HttpLimits {
     pub header_ms_max: u32,
     /// Maximum time for a request's body, ms.
     pub body_ms_max: u32,
-    /// Time after which a client that neither reads nor shows that it is alive is disconnected, ms.
+    /// Time after which a client is disconnected if it reads nothing and does not respond to TCP keep-alive, ms.
     pub stalled_ms_max: u32,
     /// Longest pause between two messages of an event stream, ms.
     pub heartbeat_ms: u32,
-    /// Bytes of an event stream that are written at once; a larger record exceeds it.
+    /// Approximate bytes of an event stream that are written at once. A larger record is written as a whole.
     pub event_bytes: u32,
-    /// Number of the busiest topics that `/metrics` shows.
+    /// Maximum number of topics that `/metrics` shows; the busiest are shown.
     pub topics_shown: u32,
     /// Largest file at `/report`, bytes.
     pub report_bytes_max: u64,
-    /// Number of the slowest subscriptions that are listed.
+    /// Number of the slowest subscriptions that `/v1/subscriptions` lists.
     pub subscriptions_shown: u32,
     /// Maximum number of the slowest subscriptions that `/metrics` shows.
     pub metrics_subscriptions_max: u32,
@@ -216,9 +217,9 @@ pub struct GrpcLimits {
     pub batch_bytes_max: usize,
     /// Maximum number of subscribers of one topic through `MessageBroker`.
     pub message_subscribers_max: usize,
-    /// Interval of HTTP/2 pings to a client, and time for its response, ms.
+    /// Interval of HTTP/2 pings to a client, and time limit for each response, ms.
     pub keep_alive_ms: u32,
-    /// Longest time of a connection without a call, ms.
+    /// Maximum time that a connection may stay open without a call, ms.
     pub idle_ms_max: u32,
     /// Flow-control window of a call, bytes.
     pub stream_window_bytes: u32,

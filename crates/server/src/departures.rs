@@ -1,7 +1,7 @@
 //! Clients that were refused or disconnected recently, with the reasons, for operators.
 //!
-//! The list lasts as long as the node runs, and has the newest departure last. A repeated departure of one
-//! client for one reason increments a counter, so that a client that retries does not displace the others.
+//! The list lasts as long as the node runs, and has the newest departure last. If a client departs again for the same
+//! reason, its entry's counter is incremented. A client that retries therefore displaces no other entry.
 //!
 //! Limits: `departures_max` entries, the oldest is dropped; [`TEXT_BYTES_MAX`] bytes of a client's text.
 
@@ -13,7 +13,7 @@ use dunlin::{Refused, now_ns};
 
 use crate::protocol::Protocol;
 
-/// Maximum number of bytes that are kept of a client's name and of a reason.
+/// Maximum number of bytes kept of a client's name, and of a reason.
 const TEXT_BYTES_MAX: usize = 256;
 
 /// How a client's connection or request ended.
@@ -26,7 +26,7 @@ pub(crate) enum DepartureKind {
 }
 
 impl DepartureKind {
-    /// The name in reports.
+    /// The name of this kind in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             DepartureKind::Refused => "refused",
@@ -40,7 +40,7 @@ impl DepartureKind {
 pub(crate) struct ClientDeparture {
     pub(crate) protocol: Protocol,
     pub(crate) fate: DepartureKind,
-    /// The client's name; empty if it gave none.
+    /// The client's name; empty if the client stated none.
     pub(crate) name: String,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) why: String,
@@ -67,7 +67,7 @@ impl ClientDeparture {
         ClientDeparture { lag, ..self }
     }
 
-    /// The address without the port, which changes at each connection.
+    /// The IP address without the port, because the port changes with each connection.
     fn ip(&self) -> Option<IpAddr> {
         self.peer.map(|peer| peer.ip())
     }
@@ -113,7 +113,7 @@ impl Departures {
     }
 }
 
-/// A refusal as text: its code, and its details.
+/// A refusal as text: its code and its details.
 pub(crate) fn in_words(refused: &Refused) -> String {
     match refused.text.as_str() {
         "" => refused.code.to_string(),

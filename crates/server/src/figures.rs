@@ -1,11 +1,11 @@
 //! Collects topic counters from all nodes: the owners' retained records, and the publishers and subscribers
 //! at each node.
 //!
-//! Each node knows its own part. One request to each other live node covers all topics, to all nodes in parallel. The
-//! figures of a node that does not respond within [`ANSWER_WITHIN`] are unknown, never 0.
+//! Each node knows only its own part of the figures. One request to each other live node covers all topics; the
+//! requests run in parallel. The figures of a node that does not respond within [`ANSWER_WITHIN`] are unknown, never 0.
 //!
-//! Limits: a response has the named topics, [`FiguresRequest::topics_max`] and [`FiguresRequest::subscribers_max`]
-//! more, and [`SUBSCRIBERS_SHOWN`] subscribers of each topic.
+//! Limits: a response has the requested topics, at most [`FiguresRequest::topics_max`] and
+//! [`FiguresRequest::subscribers_max`] further topics, and [`SUBSCRIBERS_SHOWN`] subscribers of each topic.
 
 mod form;
 
@@ -22,17 +22,17 @@ use form::{GroupForm, LogForm, LossesForm, SubscriberForm};
 
 /// Time limit for another node's response.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Number of a topic's slowest subscribers that are shown.
+/// Number of subscribers of a topic that are shown; the slowest are shown.
 pub(crate) const SUBSCRIBERS_SHOWN: usize = 20;
 
-/// The topics whose figures are requested.
+/// A request for one node's figures: the topics to report.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct FiguresRequest {
-    /// Topics by name.
+    /// Names of topics to report.
     pub(crate) names: Vec<String>,
-    /// Number of further topics: the busiest of those that the node owns.
+    /// Maximum number of further topics to report: the busiest topics that the node owns.
     pub(crate) topics_max: usize,
-    /// Number of further topics: those of the node's slowest subscribers.
+    /// Maximum number of further topics to report: the topics of the node's slowest subscribers.
     pub(crate) subscribers_max: usize,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct FiguresRequest {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct FiguresResponse {
     topics: Vec<NodeTopicFigures>,
-    /// Subscriptions at the node; set if subscribers were requested.
+    /// Number of subscriptions at the node; set only if subscribers were requested.
     subscriptions: usize,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct FiguresResponse {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct NodeTopicFigures {
     topic: String,
-    /// `None` if another node owns the topic.
+    /// The owner's figures; `None` if another node owns the topic.
     owned: Option<OwnedFigures>,
     publishers: u32,
     subscribers_total: u32,
@@ -66,16 +66,16 @@ struct OwnedFigures {
 /// A topic's figures from all nodes.
 #[derive(Debug, Clone)]
 pub(crate) struct TopicFigures {
-    /// The topic's logs and groups at its owner; `None` while the owner is away.
+    /// The figures of the topic's logs and groups at its owner; `None` while the owner does not respond.
     pub(crate) held: Option<OwnerFigures>,
     /// The topic's subscribers and publishers; `None` if a node did not respond.
     pub(crate) users: Option<TopicClients>,
 }
 
-/// The owner's logs and groups of a topic.
+/// A topic's logs and groups, as its owner reports them.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnerFigures {
-    /// Each partition, by its number.
+    /// The logs of the topic, each with its partition number.
     pub(crate) logs: Vec<(u16, LogInfo)>,
     pub(crate) groups: Vec<GroupInfo>,
 }
@@ -85,9 +85,9 @@ pub(crate) struct OwnerFigures {
 pub(crate) struct TopicClients {
     pub(crate) publishers: u32,
     pub(crate) subscribers_total: u32,
-    /// Subscribers that have read everything.
+    /// Number of subscribers that have read all records.
     pub(crate) waiting: u32,
-    /// The slowest subscribers, largest lag first, with their nodes in a cluster.
+    /// The slowest subscribers, largest lag first. In a cluster, each has the number of its node.
     pub(crate) subscribers: Vec<(Option<u64>, SubscriberInfo)>,
     pub(crate) losses: LossCounters,
 }
@@ -97,32 +97,32 @@ pub(crate) struct TopicClients {
 pub(crate) struct ClusterFigures {
     parts: HashMap<String, BTreeMap<u64, NodeTopicFigures>>,
     subscriptions: usize,
-    /// Live nodes that did not respond.
+    /// Numbers of the live nodes that did not respond.
     pub(crate) silent: BTreeSet<u64>,
 }
 
 impl OwnerFigures {
-    /// Retained records.
+    /// Number of retained records.
     pub(crate) fn records(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.next_seq - info.oldest_seq).sum()
     }
 
-    /// Retained bytes, on disk if the topic is durable.
+    /// Number of retained bytes; for a durable topic, the bytes on disk.
     pub(crate) fn bytes(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.stored.map_or(info.bytes, |stored| stored.bytes)).sum()
     }
 
-    /// Bytes of memory that the history takes.
+    /// Bytes of memory that the retained records take.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.bytes).sum()
     }
 
-    /// Records ever appended in the current epochs.
+    /// Number of records that were appended in the logs' current epochs.
     pub(crate) fn appended(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.next_seq - 1).sum()
     }
 
-    /// Bytes appended since the owner started.
+    /// Number of bytes that were appended since the owner started.
     pub(crate) fn appended_bytes(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.appended_bytes).sum()
     }
@@ -134,7 +134,7 @@ impl OwnerFigures {
 }
 
 impl FiguresResponse {
-    /// This node's figures; `None` outside a cluster.
+    /// This node's figures for the request; `None` outside a cluster.
     pub(crate) fn of(shared: &SharedServer, wanted: &FiguresRequest) -> Option<FiguresResponse> {
         let node = &shared.node;
         let ownership = shared.cluster.get()?.ownership()?;
@@ -199,7 +199,7 @@ impl ClusterFigures {
         }
     }
 
-    /// The topics in the other nodes' responses.
+    /// The names of the topics in the other nodes' responses.
     pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
         self.parts.keys().map(String::as_str)
     }
@@ -218,12 +218,12 @@ impl ClusterFigures {
         all
     }
 
-    /// Subscriptions at the other nodes that responded.
+    /// Number of subscriptions at the other nodes that responded.
     pub(crate) fn subscriptions(&self) -> usize {
         self.subscriptions
     }
 
-    /// A topic's figures from this node and all that responded.
+    /// The figures of a topic, summed over this node and the other nodes that responded.
     pub(crate) fn of(&self, shared: &SharedServer, topic: &Arc<Topic>) -> TopicFigures {
         let ownership = shared.cluster.get().and_then(|seat| seat.ownership());
         let own = NodeTopicFigures::of(&shared.node, ownership.as_deref(), topic);
@@ -268,7 +268,8 @@ impl From<OwnedFigures> for OwnerFigures {
 }
 
 impl SharedServer {
-    /// Requests figures from the other nodes; `None` if there are none. The request is under way when this returns.
+    /// Sends requests for figures to the other nodes; returns a future of their responses, or `None` if there are no
+    /// other nodes.
     pub(crate) fn ask_for_figures(
         &self,
         wanted: impl FnOnce() -> FiguresRequest,

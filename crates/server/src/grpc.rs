@@ -1,14 +1,14 @@
 //! The gRPC listener: topics as `dunlin.v1.Dunlin` and as Ratatoskr's `MessageBroker`, keys and values as
 //! `dunlin.v1.Kv`, tasks as `dunlin.v1.Tasks`, with health and reflection.
 //!
-//! `connection` is one HTTP/2 connection, `dispatch` routes its calls, and `intake` limits what a call may send.
-//! `service` has the unary calls, `requests` those that wait for a reply, `publish_stream` and `groups` the
-//! bidirectional streams. A subscriber's response comes from `reader` (walks the logs), `writer` (encodes protobuf)
-//! and `delivery` (the body).
+//! `connection` serves one HTTP/2 connection, `dispatch` routes its calls, and `intake` limits the size and time of a
+//! call's messages. `service` has the unary calls, `requests` the calls that wait for a reply, and `publish_stream` and
+//! `groups` the bidirectional streams. A subscriber's response comes from `reader` (walks the logs), `writer` (encodes
+//! protobuf) and `delivery` (the body).
 //!
 //! Invariants:
 //! - Records are copied once, from the segment into the bytes that HTTP/2 sends.
-//! - A stream that the client does not read holds its cursors and one batch, and no segment.
+//! - A stream whose client does not read holds its cursors and one batch in memory, but no segment of a log.
 //! - A connection and its calls stay on one thread.
 //!
 //! Limits: those of [`GrpcLimits`](crate::GrpcLimits).
@@ -44,11 +44,11 @@ pub(crate) use services::Services;
 /// The messages, generated from `proto` by `cargo xtask fix`.
 #[allow(missing_docs, clippy::all, reason = "generated")]
 pub mod proto {
-    /// `dunlin.v1`.
+    /// The messages of package `dunlin.v1`.
     pub mod dunlin {
         include!("grpc/generated/dunlin.v1.rs");
     }
-    /// `ratatoskr`.
+    /// The messages of package `ratatoskr`.
     pub mod ratatoskr {
         include!("grpc/generated/ratatoskr.rs");
     }

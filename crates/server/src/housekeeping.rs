@@ -14,16 +14,16 @@ use crate::shared::SharedServer;
 
 /// Interval of the housekeeping.
 const TICK: Duration = Duration::from_secs(1);
-/// Number of consecutive checks that must find room before the disk counts as free again.
+/// Number of consecutive checks that must find room before a full disk counts as free again.
 const AMPLE_LOOKS: u32 = 5;
-/// Deadlines within this span are handled together: each check costs some ns per group.
+/// Deadlines within this span are handled together, because each check costs some ns per group.
 const TOGETHER: Duration = Duration::from_millis(2);
 
-/// Records when the housekeeping last ran.
+/// The time of the last housekeeping, from which a blocked housekeeping is detected.
 #[derive(Debug)]
 pub(crate) struct Housekeeping {
     began: Instant,
-    /// Time since `began`, ms.
+    /// Time of the last housekeeping, ms after `began`.
     last_ms: AtomicU64,
 }
 
@@ -38,14 +38,14 @@ impl Housekeeping {
         self.last_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// How long ago the housekeeping ran.
+    /// Time since the last housekeeping.
     pub(crate) fn since_last(&self) -> Duration {
         let last = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
         self.began.elapsed().saturating_sub(last)
     }
 }
 
-/// Wakes the task when a deadline moves forward.
+/// Wakes the housekeeping task when a group's next deadline becomes earlier.
 struct WakeNotify(Notify);
 
 impl Wake for WakeNotify {
@@ -54,7 +54,7 @@ impl Wake for WakeNotify {
     }
 }
 
-/// Runs housekeeping and deadlines until the task is aborted.
+/// Runs the housekeeping and handles deadlines until the task is aborted.
 pub(crate) async fn keep(shared: Arc<SharedServer>) {
     let node = &shared.node;
     let keeper = Arc::new(WakeNotify(Notify::new()));
@@ -63,7 +63,7 @@ pub(crate) async fn keep(shared: Arc<SharedServer>) {
         loop {
             let due_ns = node.see_to_due(&waker).map(|due_ns| due_ns.saturating_sub(now_ns()));
             let due = Instant::now() + due_ns.map_or(TICK, |ns| Duration::from_nanos(ns).min(TICK));
-            // The next call checks whether the time passed or a deadline moved.
+            // The cause of waking does not matter: the next iteration checks the time and the deadlines.
             let _ = timeout_at(due, keeper.0.notified()).await;
             sleep(TOGETHER).await;
         }
@@ -71,11 +71,11 @@ pub(crate) async fn keep(shared: Arc<SharedServer>) {
     tokio::join!(due, tick(&shared));
 }
 
-/// Logs once that the disk is full, and once that it has room again. Truncating a log on a full disk frees room for a
-/// moment, which is not reported.
+/// Logs once that the disk is full, and once that it has room again. Truncating a log on a full disk frees room only
+/// briefly, which is not logged.
 #[derive(Debug, Default)]
 struct DiskFullReport {
-    /// Consecutive checks with room since the disk was reported full; `None` if it was not.
+    /// Number of consecutive checks that found room since the disk was reported full; `None` if it was not.
     ample: Option<u32>,
 }
 
@@ -98,7 +98,7 @@ impl DiskFullReport {
     }
 }
 
-/// Runs the housekeeping outside the listeners' threads, because it may wait for a disk or the cluster.
+/// Does the housekeeping once, outside the listeners' threads, because it may wait for a disk or the cluster.
 async fn tick(shared: &Arc<SharedServer>) {
     let reached = || [Protocol::Nats, Protocol::Http].map(|protocol| shared.nats_addresses(protocol));
     let mut known = reached();

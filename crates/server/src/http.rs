@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - A request never blocks its thread: long work waits asynchronously, or runs on another thread.
-//! - A stream of events whose client does not read holds one chunk, and no segment of a log.
-//! - Memory for a body is charged to the node's budget while it is held.
+//! - A stream of events whose client does not read holds one chunk in memory, but no segment of a log.
+//! - The memory of a request's body is charged to the node's budget until it is released.
 //!
 //! Limits: [`HttpLimits`](crate::HttpLimits), `sessions_max`, `control_bytes_max`.
 //!

@@ -1,8 +1,8 @@
 //! The listeners of a node: they serve a [`Node`](dunlin::Node) to clients over sockets.
 //!
-//! A listener only translates a protocol into calls of the node: `tcp` Dunlin's own protocol (`docs/protocol.md`)
-//! over TCP and Unix sockets, `nats` the NATS client protocol, `http` HTTP/1.1, `ws` WebSocket at the addresses of
-//! `http`, `grpc` gRPC (`docs/listeners.md`).
+//! A listener only translates a protocol into calls of the node. `tcp` serves Dunlin's own protocol
+//! (`docs/protocol.md`) over TCP and Unix sockets. `nats`, `http` and `grpc` serve the protocols of these names
+//! (`docs/listeners.md`). WebSockets are served at the addresses of `http`.
 //!
 //! `listener` accepts connections and starts their sessions, `stream` unifies TCP, Unix and TLS sockets, and
 //! `tls` does the handshake. `session` has the common parts of the sessions of all protocols.

@@ -23,7 +23,7 @@ use crate::stream::{AcceptedSocket, Stream};
 use crate::tcp;
 use crate::tls::{TlsConnection, let_in};
 
-/// Pause of accepting after a failure.
+/// Pause after accepting a connection failed.
 const REST: Duration = Duration::from_millis(50);
 /// Length of the kernel's accept queue: thousands of clients may reconnect at once.
 const BACKLOG: i32 = 4_096;
@@ -69,7 +69,7 @@ impl Listener {
         Ok(Listener { protocol, socket: ListeningSocket::Unix(listener) })
     }
 
-    /// Another handle to the same socket.
+    /// Creates another handle to the same socket.
     pub(crate) fn try_clone(&self) -> io::Result<Listener> {
         let socket = match &self.socket {
             ListeningSocket::Tcp(listener) => ListeningSocket::Tcp(listener.try_clone()?),
@@ -89,8 +89,8 @@ impl Listener {
     }
 }
 
-/// Whether the file is a socket that no process listens on. A connection to a file that is no socket is refused in the
-/// same way; such a file must not be removed.
+/// Whether the file is a socket on which no process listens. Connecting to a file that is no socket fails in the same
+/// way, but such a file must not be removed.
 fn is_left_behind(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
@@ -139,7 +139,7 @@ impl AsyncListener {
     }
 }
 
-/// Chooses the first core while it has few sessions, or else the core with the fewest.
+/// Chooses the first core while it has few sessions; afterwards, the core with the fewest sessions.
 fn choose(cores: &[Core], before_spreading: usize) -> &Core {
     let first = &cores[0];
     if first.load() < before_spreading {
@@ -148,14 +148,14 @@ fn choose(cores: &[Core], before_spreading: usize) -> &Core {
     cores.iter().min_by_key(|core| core.load()).unwrap_or(first)
 }
 
-/// Starts a session of the protocol on the thread of `core`.
+/// Starts a session of this protocol on the thread of `core`.
 fn begin(protocol: Protocol, core: &Core, shared: &Arc<SharedServer>, accepted: AcceptedSocket) {
     let seat = core.seat();
     let shared = Arc::clone(shared);
     core.handle.spawn(async move {
         let _seat = seat;
         let passage = shared.traffic.accepted(protocol);
-        // The connection broke: no client is left to notify.
+        // The connection has broken, so no client is left to notify.
         let Ok(stream) = Stream::new(accepted) else { return };
         // Boxed, so that the future of a session does not grow.
         let (stream, told) = match (&shared.tls, stream) {

@@ -1,23 +1,23 @@
-//! The newest connection of each other node: batches of its older connections are refused.
+//! Tracks the newest connection of each other node. Batches of a node's older connections are refused.
 //!
 //! A node that loses its connection to this one reports its unanswered batches as lost, and sends later batches over
 //! its next connection. The batches that the previous connection still holds must not be appended after the later ones.
 //!
 //! Invariant: once a connection is registered, no batch of an older connection of the same node is appended.
 //!
-//! Limit: a node is remembered while one of its connections lasts.
+//! Limit: a node is remembered while it has a connection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The session of a node's newest connection. The lock is held while a batch of the node is appended.
+/// The session number of a node's newest connection. The lock is held while a batch of the node is appended.
 type NewestSession = Mutex<u64>;
 
 /// The other nodes with connections to this one.
 #[derive(Debug, Default)]
 pub(crate) struct NodeConnections(Mutex<HashMap<Box<str>, Weak<NewestSession>>>);
 
-/// A connection of another node.
+/// A connection of another node, as it is registered here.
 #[derive(Debug)]
 pub(crate) struct NodeConnection {
     session: u64,
@@ -46,7 +46,7 @@ impl NodeConnections {
 }
 
 impl NodeConnection {
-    /// Appends a batch; `None` if the node has a newer connection, and nothing is appended.
+    /// Calls `append`; returns `None` without calling it if the node has a newer connection.
     pub(crate) fn append<T>(&self, append: impl FnOnce() -> T) -> Option<T> {
         let newest = lock(&self.newest);
         (*newest == self.session).then(append)

@@ -1,7 +1,7 @@
 //! The node's reports about itself: five JSON objects, over HTTP (`GET /v1/node/…`) and once a second in topic
 //! `$node` (`docs/listeners.md`), each under its name as the key.
 //!
-//! Publishing a record updates no counters for the reports, and without a subscriber the node publishes none.
+//! Publishing a record updates no counters for the reports. Without a subscriber, the node publishes no reports.
 //!
 //! Limits: [`TOPICS_SHOWN`], [`ROWS_SHOWN`], [`EVENTS_KEPT`].
 
@@ -27,14 +27,14 @@ use past::RateHistory;
 
 /// Interval of the published reports.
 const TICK: Duration = Duration::from_secs(1);
-/// Number of the busiest topics in a report.
+/// Number of topics in a report; the busiest are shown.
 const TOPICS_SHOWN: usize = 50;
-/// Number of tenants, of queues and of workers in a report.
+/// Maximum number of tenants, of queues and of workers in a report.
 const ROWS_SHOWN: usize = 100;
 /// Number of cluster events that are kept.
 const EVENTS_KEPT: usize = 100;
 
-/// The reports.
+/// The reports that a node makes about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReportKind {
     Stats,
@@ -60,7 +60,7 @@ impl ReportKind {
     }
 }
 
-/// State between reports.
+/// Data that is kept from one report to the next: earlier counters and events.
 #[derive(Debug, Default)]
 pub(crate) struct NodeReports {
     past: Mutex<RateHistory>,
@@ -69,7 +69,7 @@ pub(crate) struct NodeReports {
 }
 
 impl NodeReports {
-    /// Adds workers that this node starts to the report.
+    /// Adds the workers that this node starts to its report.
     pub(crate) fn starts(&self, workers: WorkersView) {
         *lock(&self.workers) = Some(workers);
     }
@@ -131,7 +131,7 @@ fn publish(shared: &SharedServer, topic: &Topic, about: ReportKind, said: &str) 
     }
 }
 
-/// The node's number in its cluster; 1 outside a cluster.
+/// The node's number in its cluster; 1 for a node outside a cluster.
 fn number_of(shared: &SharedServer) -> u64 {
     let status = shared.node.control_if_any().and_then(|control| control.status().ok());
     status.map_or(1, |status| status.id)

@@ -1,7 +1,7 @@
-//! Listeners of a node that is still starting: they refuse every client with `OPENING` and the current step.
+//! Listeners of a node that is still starting. They refuse every client with the error `OPENING` and the current step.
 //!
-//! Internally this is a [`Server`] over an empty node that admits no session. The real server takes over the
-//! sockets, so that their addresses are never free in between.
+//! Internally this is a [`Server`] over an empty node that admits no session. The final server takes over the sockets,
+//! so that no other program can take their addresses in between.
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,7 @@ use crate::listener::Listener;
 use crate::protocol::Protocol;
 use crate::server::{Server, listen};
 
-/// The current step of the start, and when the start began.
+/// The current step of the start, and the time at which the start began.
 #[derive(Debug)]
 pub(crate) struct StartupProgress {
     what: Mutex<String>,
@@ -42,7 +42,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Starts all listeners. The listeners refuse clients with `what`, the current step, as the reason.
+    /// Starts all listeners. They refuse clients and report `what`, the current step, as the reason.
     pub fn start(config: &ServerConfig, what: &str) -> Result<Opening, StartError> {
         let listeners = listen(config)?;
         let progress = Arc::new(StartupProgress { what: Mutex::new(what.to_owned()), began: Instant::now() });
@@ -61,13 +61,12 @@ impl Opening {
         self.server.as_ref().map_or(&[], Server::addresses)
     }
 
-    /// Sets the current step that refusals name.
+    /// Sets the current step, which refusals state.
     pub fn says(&self, what: &str) {
         what.clone_into(&mut self.progress.what.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Returns the listening sockets. New connections wait in the kernel's queue until the sockets are accepted from
-    /// again.
+    /// Returns the listening sockets. New connections wait in the kernel's queue until the next server accepts them.
     pub(crate) fn into_listeners(mut self) -> Vec<Listener> {
         self.server = None;
         self.unix.clear();

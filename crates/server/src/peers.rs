@@ -1,10 +1,10 @@
 //! Connections to the nodes that own topics: they forward records and feed mirrors.
 //!
-//! Each node has one connection in Dunlin's own protocol and one thread, made when first needed. Publishers write to
-//! the socket directly; the thread reads responses and the mirrors' feeds.
+//! For each other node there is one connection in Dunlin's own protocol and one thread. Both are created when they are
+//! first needed. Publishers write to the socket directly; the thread reads responses and the mirrors' feeds.
 //!
 //! Limits: those of [`dunlin_client::ClientLimits`] for each connection. An unreachable node is tried again after
-//! `PAUSE`; until then, batches for it are returned.
+//! `PAUSE`; until then, batches for it are returned to the caller.
 
 mod feeding;
 pub(crate) mod interest;
@@ -31,10 +31,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Prefix of a client name that marks a node.
 pub(crate) use crate::tcp::NODE_CLIENT;
 
-/// Submits commands to the cluster and returns their results.
+/// Function that submits a command to the cluster and returns the result.
 type CommandSender =
     Box<dyn Fn(&[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> + Send + Sync>;
-/// Finds a node's address for other nodes, and the options to connect.
+/// Function that finds a node's address for other nodes, and the options to connect.
 type AddressLookup = Arc<dyn Fn(u64) -> Option<(Address, ClientOptions)> + Send + Sync>;
 
 /// A node's connections to the other nodes of its cluster.
@@ -46,8 +46,8 @@ pub struct NodeLinks {
 }
 
 impl NodeLinks {
-    /// The connections of node `id`. `ask` waits for the cluster for a bounded time; `reach` is called for each new
-    /// connection.
+    /// Creates the connections of node `id`. `ask` waits for the cluster for a limited time. `reach` is called for each
+    /// new connection.
     pub fn new(
         id: u64,
         ask: impl Fn(&[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>>

@@ -21,7 +21,7 @@ impl Protocol {
     pub const ALL: [Protocol; 5] =
         [Protocol::Tcp, Protocol::Nats, Protocol::Http, Protocol::Grpc, Protocol::Ws];
 
-    /// The name in the `READY` line and in metrics.
+    /// The protocol's name in the `READY` line and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Tcp => "tcp",

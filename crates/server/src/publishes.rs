@@ -1,22 +1,22 @@
 //! The state topics to which a connection has published by single requests. The connection counts as a publisher of
 //! each until it closes.
 //!
-//! Limit: [`TOPICS_MAX`] topics for each connection; beyond it, the oldest is dropped.
+//! Limit: [`TOPICS_MAX`] topics for each connection; above it, the oldest topic is dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::topic::{PublisherRegistration, Topic};
 
-/// Maximum number of topics for each connection.
+/// Maximum number of topics that are remembered for one connection.
 const TOPICS_MAX: usize = 256;
 
-/// State topics to which one connection has published.
+/// The state topics to which one connection has published.
 #[derive(Debug, Default)]
 pub(crate) struct PublishedTopics(Mutex<VecDeque<PublisherRegistration>>);
 
 impl PublishedTopics {
-    /// Remembers that the connection has published to the topic.
+    /// Records that the connection has published to the topic.
     pub(crate) fn to(&self, topic: &Arc<Topic>) {
         if topic.config().reducer.is_none() {
             return;

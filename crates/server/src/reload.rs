@@ -16,13 +16,13 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// A setting that is read from files.
 pub(crate) trait Reload: Debug + Send + Sync {
-    /// The name in log messages.
+    /// The setting's name in log messages.
     fn what(&self) -> &'static str;
 
-    /// The files with the reloaded content.
+    /// The files from which the setting is read.
     fn files(&self) -> Vec<PathBuf>;
 
-    /// Reads the files again; after an error the previous content stays in force.
+    /// Reads the files again. After an error, the previous content remains in use.
     fn reload(&self) -> Result<(), String>;
 }
 
@@ -36,7 +36,7 @@ struct Entry {
     seen: Vec<Option<FileStamp>>,
 }
 
-/// Inode, size and modification time of a file.
+/// A file's inode, size, and modification time in seconds and nanoseconds.
 type FileStamp = (u64, u64, i64, i64);
 
 impl Reloads {
@@ -54,7 +54,7 @@ impl Reloads {
         self.reload(|_| true)
     }
 
-    /// Reads the settings whose files have changed.
+    /// Reads again the settings whose files have changed.
     fn changed(&self) {
         self.reload(|entry| stamps(&*entry.what) != entry.seen);
     }
@@ -63,7 +63,7 @@ impl Reloads {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sound = true;
         for entry in entries.iter_mut().filter(|entry| wanted(entry)) {
-            // Taken before reading, so that a change during the read leads to another read.
+            // Takes the stamps before reading, so that a change during the read causes another read.
             entry.seen = stamps(&*entry.what);
             let what = entry.what.what();
             match entry.what.reload() {

@@ -9,14 +9,15 @@ use socket2::{Domain, Socket, Type};
 
 /// A TCP address that no other program receives from the system while this value exists.
 ///
-/// The value holds a socket that is bound to the address and never listens. The system then gives the port
-/// neither to a listener on any free port nor to an outgoing connection.
-/// A server that sets `SO_REUSEADDR`, as Dunlin's do, can still listen at the address, repeatedly.
+/// The value holds a socket that is bound to the address and never listens. The system then gives the port neither to a
+/// listener on any free port nor to an outgoing connection. A server that sets `SO_REUSEADDR`, as Dunlin's servers do,
+/// can still listen at the address, even repeatedly.
 #[derive(Debug)]
 pub struct ReservedAddress {
     address: SocketAddr,
     _socket: Socket,
-    /// Two bound sockets with `SO_REUSEADDR` do not exclude each other; two abstract Unix sockets of one name do.
+    /// Prevents a second reservation of the same address. Two sockets with `SO_REUSEADDR` could be bound to one
+    /// address, but two abstract Unix sockets cannot have the same name.
     _lock: UnixDatagram,
 }
 
@@ -24,7 +25,7 @@ impl ReservedAddress {
     /// Reserves `address`; with port 0, the system chooses a port.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] if a program listens there, or has reserved the address.
+    /// [`io::ErrorKind::AddrInUse`] if a program listens at the address or has reserved it.
     pub fn new(address: SocketAddr) -> io::Result<ReservedAddress> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;

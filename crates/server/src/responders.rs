@@ -1,12 +1,12 @@
-//! Runs the node's responders on the listeners' threads.
+//! Runs the node's responders on the threads of the listeners.
 
 use std::sync::Arc;
 
 use dunlin::{ResponderExecutor, ResponderTask};
 use tokio::runtime::Handle;
 
-/// The listener's thread answers a request that arrives there. The thread `first` answers requests from other
-/// threads.
+/// Runs responders: a request that arrives on a listener's thread is answered on this thread, any other request on the
+/// thread `first`.
 #[derive(Debug)]
 pub(crate) struct ListenerRunner {
     pub(crate) first: Handle,

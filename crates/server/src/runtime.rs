@@ -12,24 +12,24 @@ use crate::error::StartError;
 use crate::session::pace::wake_paused;
 use crate::watchdog::Pulse;
 
-/// Number of tasks between two polls of all sockets on a spinning thread: a poll costs a system call, and busy
-/// sessions poll their own sockets.
+/// Number of tasks that a spinning thread runs between two polls of all its sockets. A poll costs a system call, and
+/// busy sessions poll their own sockets.
 const SPIN_EVENT_INTERVAL: u32 = 16;
 
-/// Number of tasks between two polls of all sockets on other threads. With the runtime's default of 61 tasks,
-/// one client that flooded the node delayed the other sockets by 20 ms.
+/// Number of tasks that any other thread runs between two polls of all its sockets. With the runtime's default of 61
+/// tasks, one client that flooded the node delayed the other sockets by 20 ms.
 const EVENT_INTERVAL: u32 = 2;
 
-/// Every n-th task is one that another thread woke. With the runtime's default of 31, sessions that wake each other
-/// on this thread would starve the others.
+/// Interval, in tasks, at which a thread runs a task that another thread woke. With the runtime's default of 31,
+/// sessions of one thread that wake each other would starve such tasks.
 const OTHERS_INTERVAL: u32 = 2;
 
-/// How long [`Runtime`]'s drop waits for its thread.
+/// How long dropping a [`Runtime`] waits for its thread to end.
 const END_WITHIN: Duration = Duration::from_secs(3);
 /// Pause between two checks of whether the thread has ended.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A running thread with its runtime.
+/// A running thread with its async runtime. Dropping this ends the thread.
 #[derive(Debug)]
 pub(crate) struct Runtime {
     core: Core,
@@ -38,7 +38,7 @@ pub(crate) struct Runtime {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A handle to place sessions on a thread. The handle does not keep the thread running.
+/// A handle with which sessions are started on a thread. The handle does not keep the thread running.
 #[derive(Debug, Clone)]
 pub(crate) struct Core {
     pub(crate) handle: Handle,
@@ -74,7 +74,7 @@ impl Runtime {
                 tokio::spawn(wake_paused());
                 stopped.notified().await;
             });
-            // Blocking tasks that still run are not waited for.
+            // Does not wait for blocking tasks that still run.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name(name.clone()).spawn(run).map_err(failed)?;

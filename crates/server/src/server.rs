@@ -33,7 +33,7 @@ use crate::tls::TlsIdentity;
 use crate::watchdog::{self, Watchdog};
 use crate::workers::Workers;
 
-/// Pause between checks of whether sessions have ended.
+/// Interval of the checks whether all sessions have ended.
 const LOOK: Duration = Duration::from_millis(2);
 /// How long a stopping server waits for responses to accepted commands.
 const ANSWERS_MAX: Duration = Duration::from_secs(10);
@@ -45,12 +45,12 @@ pub struct Server {
     tcp: Vec<SocketAddr>,
     unix: Vec<PathBuf>,
     tasks: Vec<AbortHandle>,
-    /// Dropped before the threads that it watches, because their end is no stall.
+    /// The watchdog. This field precedes the threads, so that it is dropped first: the end of a thread is no stall.
     watchdog: Watchdog,
     _runner: Arc<dyn ResponderExecutor>,
     _runtimes: Vec<Runtime>,
-    /// Serves the other nodes of a cluster, on a thread of its own. A listener's thread may wait for another node, and
-    /// that node's requests must not wait for the listener's thread.
+    /// The thread that serves the other nodes of the cluster. A listener's thread may wait for another node, so the
+    /// requests of that node must be served on a different thread.
     for_nodes: OnceLock<Runtime>,
 }
 
@@ -87,7 +87,7 @@ impl Server {
             .collect();
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = match config.threads {
-            // Clients on this machine need cores as well.
+            // Leaves half of the cores to clients on this machine.
             0 if config.spin => (cores / 2).max(1),
             0 => cores,
             threads => threads,
@@ -131,8 +131,8 @@ impl Server {
         Ok(Server { shared, addresses, tcp, unix, tasks, _runner, _runtimes, for_nodes, watchdog })
     }
 
-    /// Makes this server a member of `cluster`: it publishes the listeners' addresses, serves the other nodes over
-    /// the cluster's port, and owns a share of the topics. The node is ready when the cluster is.
+    /// Makes this server a member of `cluster`: it publishes the listeners' addresses, serves the other nodes over the
+    /// cluster's port, and owns a share of the topics. From then on, the node is ready when the cluster is ready.
     pub fn take_part(&self, cluster: &Cluster) -> Result<(), StartError> {
         let runtime = Runtime::start("dunlin-nodes".to_owned(), false)?;
         let runtime = self.for_nodes.get_or_init(|| runtime);
@@ -140,7 +140,7 @@ impl Server {
         self.watchdog.watch(runtime.pulse(), &core.handle);
         let host = cluster.host();
         let listeners = self.addresses.iter().map(|(protocol, at)| match at.ip().is_unspecified() {
-            // A listener on every interface is advertised at the host that the other nodes use.
+            // A listener on all interfaces is advertised under the host at which other nodes reach this node.
             true => (protocol.name().to_owned(), format!("{host}:{}", at.port())),
             false => (protocol.name().to_owned(), at.to_string()),
         });
@@ -168,7 +168,7 @@ impl Server {
         Ok(())
     }
 
-    /// Adds these workers to the node's report about itself.
+    /// Adds `workers` to the node's report about itself.
     pub fn shows_workers(&self, workers: &Workers) {
         self.shared.node_report.starts(workers.view());
     }
@@ -200,8 +200,8 @@ impl Server {
         self.unix.iter().map(PathBuf::as_path)
     }
 
-    /// Reads the users file again and applies it to connected clients, too. An invalid file changes nothing. The
-    /// server also does this within about two seconds of a change.
+    /// Reads the users file again, and also applies it to clients that are already connected. An invalid file changes
+    /// nothing. The server also does this within about two seconds after the file has changed.
     pub fn reload_users(&self) -> Result<(), UsersError> {
         self.shared.reload_users()
     }
@@ -216,14 +216,15 @@ impl Server {
         self.shared.tls.is_some()
     }
 
-    /// Reads the certificates and the users file again, as the server does every two seconds for changed files.
-    /// Returns whether all of them are valid: an invalid file changes nothing, and the log names the reason.
+    /// Reads the certificates and the users file again. Returns whether all of them are valid. An invalid file changes
+    /// nothing, and the log has the reason. The server also does this within about two seconds after a file has
+    /// changed.
     pub fn reload(&self) -> bool {
         self.shared.reloads.all()
     }
 
-    /// Stops the server: it accepts no connections, ends every session, and waits until clients have read the
-    /// pending output, at most `stop_ms_max`. The server waits up to 10 s for responses to accepted commands.
+    /// Stops the server: it accepts no more connections and ends every session. It waits up to `stop_ms_max`
+    /// milliseconds until clients have read the pending output, and up to 10 s for responses to accepted commands.
     pub fn stop(self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.shared.stop();
@@ -237,8 +238,8 @@ impl Server {
             }
         };
         wait_for(&|| self.shared.client_count());
-        // No client is left to publish. Subscribers at other nodes receive the remaining records before the connections
-        // to those nodes end.
+        // All clients have left, so no more records are published here. Subscribers at other nodes receive the
+        // remaining records before the connections to those nodes end.
         let began = Instant::now();
         while began.elapsed() < stop_max && self.shared.node.owes_other_nodes() {
             thread::sleep(LOOK);
@@ -286,7 +287,7 @@ pub(crate) fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError>
     Ok(listeners)
 }
 
-/// Raises the limit of open files to the system's maximum; many systems begin with 1,024.
+/// Raises the process's limit of open files to the system's maximum. Many systems start with 1,024.
 fn raise_file_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {

@@ -1,4 +1,5 @@
-//! Parts that sessions of all listeners share: a thread's buffers and write pacing, busy polling, and charged output.
+//! Parts that the sessions of all protocols share: a thread's buffers and write pacing, busy polling, and charged
+//! output.
 
 pub(crate) mod outbound;
 pub(crate) mod pace;
@@ -7,11 +8,11 @@ pub(crate) mod scratch;
 pub(crate) mod spin;
 pub(crate) mod timer;
 
-/// The connection is lost.
+/// The error when a session's connection is lost.
 #[derive(Debug)]
 pub(crate) struct ConnectionLost;
 
-/// Whether a turn did any work.
+/// Whether a turn of a session read, wrote or handled anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnProgress {
     Some,

@@ -1,8 +1,8 @@
 //! Traces of a session for operators: its client, its listener, the number of records sent to it, and why it ended.
 //!
-//! The session's span ends with it. A client that was cut off or refused is added to
-//! [`Departures`](crate::departures::Departures). No code here runs for each record: sessions count records
-//! for each write.
+//! The tracing span ends with the session. A client that was disconnected or refused is added to
+//! [`Departures`](crate::departures::Departures). No code here runs for each record, because sessions count records
+//! once per write.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::shared::SharedServer;
 use crate::spans;
 use crate::stream::Stream;
 
-/// One session's span and departure.
+/// The tracing span of one session, and its entry in the departures.
 #[derive(Debug)]
 pub(crate) struct SessionTrace {
     shared: Arc<SharedServer>,
@@ -25,7 +25,7 @@ pub(crate) struct SessionTrace {
     peer: Option<SocketAddr>,
     name: Box<str>,
     records: u64,
-    /// Why the session ended, once that is known.
+    /// Why the session ended; `None` until that is known.
     why: Option<Box<str>>,
     span: Span,
 }
@@ -43,13 +43,13 @@ impl SessionTrace {
         SessionTrace { shared, protocol, peer, name: Box::default(), records: 0, why: None, span }
     }
 
-    /// Sets the name that the client gave.
+    /// Sets the name by which the client identifies itself.
     pub(crate) fn set_client_name(&mut self, name: &str) {
         self.name = name.into();
         self.span.record("dunlin.client.name", name);
     }
 
-    /// Counts records that were sent to the client.
+    /// Adds records that were sent to the client to the count.
     pub(crate) fn sent(&mut self, records: u64) {
         self.records += records;
     }
@@ -78,7 +78,7 @@ impl SessionTrace {
     /// Records that a subscription was refused or ended; the connection continues.
     pub(crate) fn subscription_ended(&self, refused: &Refused, lag: u64) {
         let fate = match refused.code {
-            // Not recorded: ends that the client requested, and ordinary ends of topics.
+            // Does not record ends that the client requested, and ordinary ends of topics.
             ErrorCode::Ended | ErrorCode::Closed | ErrorCode::ShuttingDown => return,
             ErrorCode::Lost => DepartureKind::CutOff,
             _ => DepartureKind::Refused,
@@ -86,7 +86,7 @@ impl SessionTrace {
         self.note(fate, &in_words(refused), lag);
     }
 
-    /// Records a refused subscription with a text of the listener's own protocol.
+    /// Records that a subscription was refused, with a text in the words of the listener's protocol.
     pub(crate) fn subscription_refused(&self, why: &str) {
         self.note(DepartureKind::Refused, why, 0);
     }

@@ -27,28 +27,28 @@ use crate::runtime::Core;
 use crate::tls::TlsIdentity;
 use crate::traffic::Traffic;
 
-/// Waiter token: the server stops.
+/// Token with which a waiter is notified that the server stops.
 pub(crate) const STOP: u32 = u32::MAX - 1;
-/// Waiter token: the users file has changed.
+/// Token with which a waiter is notified that the users file has changed.
 pub(crate) const USERS: u32 = u32::MAX - 4;
-/// Waiter token: the client's login has a result.
+/// Token with which a waiter is notified that the client's login has a result.
 pub(crate) const LOGIN: u32 = u32::MAX - 5;
-/// Waiter token: the addresses of the cluster's NATS listeners have changed.
+/// Token with which a waiter is notified that the addresses of the cluster's NATS listeners have changed.
 pub(crate) const NODES: u32 = u32::MAX - 9;
 
-/// Memory that is charged for a subscription, and for each log that it reads: cursor, waiter and statistics. The
-/// client's texts are charged in addition.
+/// Memory that is charged for each subscription and for each log that it reads, bytes: cursor, waiter and statistics.
+/// The client's texts are charged in addition.
 const SUBSCRIPTION_BYTES: usize = 1 << 10;
 
 #[derive(Debug)]
 pub(crate) struct SharedServer {
     pub(crate) node: Node,
     pub(crate) limits: ServerLimits,
-    /// Whether the threads never park.
+    /// Whether the threads of the listeners never park.
     pub(crate) spin: bool,
     /// Users and permissions; without them, every client has all permissions.
     pub(crate) access: Option<Arc<Access>>,
-    /// Origins whose pages may use HTTP.
+    /// Origins whose web pages may use HTTP.
     pub(crate) origins: Vec<String>,
     /// The file served at `/report`.
     pub(crate) report: Option<std::path::PathBuf>,
@@ -62,7 +62,7 @@ pub(crate) struct SharedServer {
     pub(crate) began: Instant,
     pub(crate) departures: Departures,
     pub(crate) housekeeping: Housekeeping,
-    /// Number of stalls of listener threads.
+    /// Number of stalls that the watchdog has detected in listener threads.
     pub(crate) stalls: Arc<AtomicU64>,
     /// Permits for TLS handshakes.
     pub(crate) handshakes: Semaphore,
@@ -72,17 +72,17 @@ pub(crate) struct SharedServer {
     pub(crate) cluster: OnceLock<Arc<ClusterMember>>,
     pub(crate) grpc: grpc::Services,
     stopping: AtomicBool,
-    /// Number of sessions of other nodes, which end last.
+    /// Number of sessions of other nodes. They are ended last.
     nodes: AtomicUsize,
     stopping_nodes: AtomicBool,
-    /// The start's progress while the node is opening.
+    /// The progress of the start, while the node is still starting.
     opening: Option<Arc<StartupProgress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
-    /// Each session of Dunlin's own protocol that may owe responses holds a reference to this.
+    /// The number of references to this counts the sessions of Dunlin's own protocol that may still owe responses.
     pub(crate) answering: Arc<()>,
 }
 
-/// Counts one session of the server until this is dropped.
+/// Counts one session of the server until it is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionGuard {
     shared: Arc<SharedServer>,
@@ -130,12 +130,12 @@ impl SharedServer {
         })
     }
 
-    /// Whether the node is still opening and refuses every session.
+    /// Whether the node is still starting and refuses every session.
     pub(crate) fn is_opening(&self) -> bool {
         self.opening.is_some()
     }
 
-    /// The refusal of a session that [`SharedServer::admit`] did not admit.
+    /// The reason why [`SharedServer::admit`] did not admit a session.
     pub(crate) fn no_place(&self) -> Refused {
         match &self.opening {
             Some(progress) => Refused::new(ErrorCode::Opening, progress.to_string()),
@@ -143,8 +143,8 @@ impl SharedServer {
         }
     }
 
-    /// Admits one more session; `None` at the limit or while the node is opening. [`SharedServer::no_place`]
-    /// returns the reason.
+    /// Admits one more session. Returns `None` if the limit is reached or the node is still starting;
+    /// [`SharedServer::no_place`] then returns the reason.
     pub(crate) fn admit(
         self: &Arc<SharedServer>,
         session: u64,
@@ -175,7 +175,7 @@ impl SharedServer {
         self.cores.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Sets the threads that serve sessions, once.
+    /// Sets the threads that serve sessions. May be called once.
     pub(crate) fn set_cores(&self, cores: &[Core]) {
         let _ = self.cores.set(cores.to_vec());
     }
@@ -185,7 +185,7 @@ impl SharedServer {
         self.addresses.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Sets the listeners' addresses, once.
+    /// Sets the listeners' addresses. May be called once.
     pub(crate) fn set_addresses(&self, addresses: &[(Protocol, SocketAddr)]) {
         let _ = self.addresses.set(addresses.to_vec());
     }
@@ -215,7 +215,7 @@ impl SharedServer {
         self.session_count().saturating_sub(self.nodes.load(Ordering::Acquire))
     }
 
-    /// Whether a session remains that may owe its client a response.
+    /// Whether a session still exists that may owe its client a response.
     pub(crate) fn is_answering(&self) -> bool {
         Arc::strong_count(&self.answering) > 1
     }
@@ -270,7 +270,7 @@ impl SharedServer {
 }
 
 impl SessionGuard {
-    /// Marks the session as another node's.
+    /// Marks the session as one of another node.
     pub(crate) fn is_of_node(&mut self) {
         self.is_of_node = true;
         self.shared.nodes.fetch_add(1, Ordering::AcqRel);

@@ -1,10 +1,10 @@
 //! Worlds over many processes: the runner, which makes ticks at a fixed rate, and the connections between runners.
 //!
-//! A [`Runner`] is one thread. It makes the ticks of its [`Host`](dunlin::space::Host)'s regions when they are due.
-//! Over one connection to each other runner it sends handovers, ghosts and records for standbys. Between ticks it waits
-//! in one `poll` for all of them, and handles messages.
+//! A [`Runner`] is one thread. It makes the ticks of its [`Host`](dunlin::space::Host)'s regions when they are due. It
+//! has one connection to each other runner, over which it sends handovers, ghosts and records for standbys. Between
+//! ticks, it waits for messages on all connections and handles them.
 //!
-//! Clients send requests to a [`SpaceEndpoint`], which are handled between ticks.
+//! Clients send requests to a [`SpaceEndpoint`]. The runner handles these requests between ticks.
 //!
 //! The crate `space` defines the messages, and the crate `dunlin` runs the regions of one process.
 

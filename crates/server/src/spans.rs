@@ -1,13 +1,13 @@
 //! Tracing spans of requests, calls and sessions (`dunlin serve --otlp-endpoint`).
 //!
-//! The spans are `tracing` spans with this module's path as target. Names follow OpenTelemetry's conventions
-//! for HTTP, RPC and networks; other names begin with `dunlin.`.
+//! The spans are spans of the crate `tracing`, with this module's path as their target. Names follow OpenTelemetry's
+//! conventions for HTTP, RPC and networks; other names begin with `dunlin.`.
 //!
 //! Invariants:
 //! - Requests, calls and sessions have spans; records have none.
-//! - Without a subscriber to spans none is created, and responses keep their bodies.
+//! - If no program part subscribes to spans, none is created, and the bodies of responses are not wrapped.
 //!
-//! Numbers are signed: OpenTelemetry has no unsigned numbers, and would show those as text.
+//! All numbers are signed, because OpenTelemetry has no unsigned numbers and would show them as text.
 //!
 //! OpenTelemetry itself is a dependency of the command line only (`crates/cli/src/telemetry.rs`).
 
@@ -26,13 +26,13 @@ use crate::protocol::Protocol;
 /// The target of every span of this module.
 pub const TARGET: &str = module_path!();
 
-/// Makes a span part of the trace that the headers of its request name.
+/// A function that makes a span part of the trace that is stated in the headers of its request.
 type TraceContinuation = fn(&Span, &HeaderMap);
 
 static CONTINUE: OnceLock<TraceContinuation> = OnceLock::new();
 
-/// Sets the function by which a span continues the trace of its request. A process has one tracing subscriber; the
-/// first call counts.
+/// Sets the function by which a span continues the trace of its request. Only the first call has an effect, because a
+/// process has one tracing subscriber.
 pub fn continue_traces_by(how: TraceContinuation) {
     let _ = CONTINUE.set(how);
 }
@@ -44,7 +44,7 @@ fn continued(span: Span, headers: &HeaderMap) -> Span {
     span
 }
 
-/// The span of an HTTP request; `route` is its path with placeholders.
+/// Creates the span of an HTTP request. `route` is the path with placeholders.
 pub(crate) fn of_request<B>(
     request: &Request<B>,
     route: Option<&'static str>,
@@ -83,13 +83,13 @@ pub(crate) fn of_request<B>(
     continued(span, request.headers())
 }
 
-/// The method's name by OpenTelemetry's conventions: other methods are `_OTHER`.
+/// The method's name in OpenTelemetry's conventions, in which unusual methods are `_OTHER`.
 fn known(method: &Method) -> &'static str {
     const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
     KNOWN.into_iter().find(|known| method == known).unwrap_or("_OTHER")
 }
 
-/// The span of a gRPC call.
+/// Creates the span of a gRPC call.
 pub(crate) fn of_call<B>(request: &Request<B>, peer: Option<SocketAddr>) -> Span {
     let span = info_span!(
         "call",
@@ -116,7 +116,7 @@ pub(crate) fn of_call<B>(request: &Request<B>, peer: Option<SocketAddr>) -> Span
     continued(span, request.headers())
 }
 
-/// The span of a session of Dunlin's own protocol or of NATS.
+/// Creates the span of a session of Dunlin's own protocol or of NATS.
 pub(crate) fn session_span(protocol: Protocol, peer: Option<SocketAddr>, session: u64) -> Span {
     let span = info_span!(
         "session",
@@ -143,8 +143,8 @@ pub(crate) fn session_span(protocol: Protocol, peer: Option<SocketAddr>, session
     span
 }
 
-/// Records a session's end. The span counts as an error if the node ended the session for any reason but its
-/// own shutdown.
+/// Records a session's end. The span counts as an error if the node ended the session for any reason other than its own
+/// shutdown.
 pub(crate) fn end_session(span: &Span, records: u64, why: Option<&str>) {
     span.record("dunlin.records.sent", records as i64);
     span.record("dunlin.session.end", why.unwrap_or("the client closed it"));
@@ -160,7 +160,7 @@ fn record_address(span: &Span, [address, port]: [&'static str; 2], peer: Option<
     }
 }
 
-/// Records the status of a response.
+/// Records the status of a response in its span.
 pub(crate) fn answered<B>(span: &Span, response: &Response<B>) {
     let status = response.status();
     span.record("http.response.status_code", i64::from(status.as_u16()));
@@ -170,7 +170,8 @@ pub(crate) fn answered<B>(span: &Span, response: &Response<B>) {
     }
 }
 
-/// A body whose span ends when the body is sent or dropped. A gRPC call's status is in the trailers.
+/// A response body whose span ends when the body is completely sent or dropped. The trailers have the status of a gRPC
+/// call.
 #[derive(Debug)]
 pub(crate) struct TracedBody<B> {
     body: B,
@@ -183,7 +184,8 @@ impl<B> TracedBody<B> {
         TracedBody { body, span, is_call: false }
     }
 
-    /// `headers` are the response's: a call without messages has its status there.
+    /// Wraps the body of a gRPC response. A call without messages has its status in the response's `headers` instead of
+    /// trailers.
     pub(crate) fn of_call(body: B, span: Span, headers: &HeaderMap) -> TracedBody<B> {
         let mut traced = TracedBody { body, span, is_call: true };
         traced.look_for_status(headers);
@@ -198,7 +200,7 @@ impl<B> TracedBody<B> {
     }
 
     fn end_call(&mut self, status: i64) {
-        /// Codes that are the server's fault, by OpenTelemetry's conventions.
+        /// gRPC codes that count as the server's errors in OpenTelemetry's conventions.
         const ERRORS: [i64; 6] = [2, 4, 12, 13, 14, 15];
         self.is_call = false;
         self.span.record("rpc.grpc.status_code", status);
@@ -237,7 +239,7 @@ impl<B: Body + Unpin> Body for TracedBody<B> {
 
 impl<B> Drop for TracedBody<B> {
     fn drop(&mut self) {
-        /// The status of a call that the client cancels.
+        /// The gRPC code of a call that the client cancelled.
         const CANCELLED: i64 = 1;
         if self.is_call {
             self.end_call(CANCELLED);

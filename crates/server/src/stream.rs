@@ -37,7 +37,7 @@ impl AcceptedSocket {
     }
 }
 
-/// A connection.
+/// A connection to a client, of any of the supported kinds.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -48,7 +48,7 @@ pub(crate) enum Stream {
     Ws(Box<WebSocketStream>),
 }
 
-/// Takes one expression for plain sockets, and one for TLS and WebSockets.
+/// Evaluates one expression for plain sockets, and another one for TLS and WebSockets.
 macro_rules! either {
     ($self:ident, $stream:ident => $call:expr, $over:ident => $spoken:expr) => {
         match $self {
@@ -61,7 +61,7 @@ macro_rules! either {
 }
 
 impl Stream {
-    /// Must be called on the thread that serves the connection.
+    /// Creates a connection. Must be called on the thread that will serve the connection.
     pub(crate) fn new(accepted: AcceptedSocket) -> io::Result<Stream> {
         Ok(match accepted {
             AcceptedSocket::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream)?),
@@ -69,7 +69,7 @@ impl Stream {
         })
     }
 
-    /// The TCP socket, if there is one.
+    /// The TCP socket; `None` for other kinds of connections.
     pub(crate) fn socket(&self) -> Option<&TcpStream> {
         match self {
             Stream::Tcp(stream) => Some(stream),
@@ -79,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// The listener of a session with Dunlin's own protocol over this connection.
+    /// The protocol that is shown for a session of Dunlin's own protocol over this connection.
     pub(crate) fn protocol(&self) -> Protocol {
         match self {
             Stream::Ws(_) => Protocol::Ws,
@@ -87,17 +87,17 @@ impl Stream {
         }
     }
 
-    /// The local address, over TCP.
+    /// The local address of a TCP connection.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         self.socket()?.local_addr().ok()
     }
 
-    /// The client's address, over TCP.
+    /// The client's address, if the connection is over TCP.
     pub(crate) fn peer_ip(&self) -> Option<IpAddr> {
         self.socket()?.peer_addr().ok().map(|address| address.ip())
     }
 
-    /// The client's verified certificate; `None` if it showed none.
+    /// The client's verified certificate; `None` if the client has sent none.
     pub(crate) fn client_certificate(&self) -> Option<ClientCertificate> {
         either!(self, _stream => None, tls => tls.client_certificate())
     }
@@ -110,8 +110,8 @@ impl Stream {
         either!(self, stream => stream.poll_write_ready(cx), tls => tls.poll_writable(cx))
     }
 
-    /// Sends bytes that [`write`](Stream::write) accepted but the socket did not. Only TLS and WebSockets
-    /// hold such bytes; the caller must flush after its last write.
+    /// Sends bytes that [`write`](Stream::write) has accepted but the socket has not. Only TLS and WebSockets keep such
+    /// bytes. The caller must flush after its last write.
     #[inline]
     pub(crate) fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -126,8 +126,7 @@ impl Stream {
         either!(self, _stream => true, tls => !tls.has_unsent())
     }
 
-    /// Reads the available bytes. Fewer bytes than `into` holds mean that the socket is empty until it is
-    /// readable again.
+    /// Reads the available bytes. If they do not fill `into`, the socket is empty until it is readable again.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = either!(self, stream => stream.try_read(into), tls => return tls.read(into))?;
         if 0 < read && read < into.len() {
@@ -146,8 +145,7 @@ impl Stream {
         read.map(|(read, _)| read).map_err(io::Error::from)
     }
 
-    /// Writes the bytes that the kernel takes. A partial write means that the socket is full until it is
-    /// writable again.
+    /// Writes the bytes that the kernel accepts. After a partial write, the socket is full until it is writable again.
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let all: usize = slices.iter().map(|slice| slice.len()).sum();
         let wrote = match slices {
@@ -160,13 +158,13 @@ impl Stream {
         Ok(wrote)
     }
 
-    /// Clears the readiness, which saves a system call.
+    /// Records that the socket is not ready, which saves the system call that would find this out.
     fn exhausted(&self, interest: Interest) {
         let would_block = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = either!(self, stream => stream.try_io(interest, would_block), _tls => Ok(()));
     }
 
-    /// Ends the direction to the client, after everything that was written.
+    /// Shuts down the sending direction, after all bytes that were written.
     pub(crate) fn end_writing(&mut self) -> io::Result<()> {
         let ended = either!(
             self,

@@ -1,4 +1,4 @@
-//! Submits tasks for the listeners that answer each request on its own.
+//! Submits tasks for the listeners that handle each request in its own async task.
 //!
 //! Tasks without a tenant belong to the user's tenant. With `auto_create`, an unknown tenant is created.
 
@@ -14,11 +14,11 @@ use dunlin::{Node, Refused, TaskRule};
 pub(crate) struct Submitted {
     /// The tasks, in the order of the request.
     pub(crate) tasks: Vec<SubmittedTask>,
-    /// Set if many tasks wait: the pause before the next submission, ms.
+    /// Pause before the client should submit more tasks, ms; above 0 only if many tasks wait.
     pub(crate) slow_down_ms: u32,
 }
 
-/// Submits the tasks to the cluster, all or none, if the user may submit them.
+/// Submits the tasks to the cluster, all or none. Fails if the user may not submit one of them.
 pub(crate) async fn submit(
     node: &Node,
     rule: &TaskRule,

@@ -1,4 +1,4 @@
-//! The listener of Dunlin's own protocol over TCP and Unix sockets. `session` is one connection.
+//! The listener of Dunlin's own protocol over TCP and Unix sockets. `session` serves one connection.
 
 mod session;
 

@@ -1,8 +1,8 @@
 //! TLS for the listeners: the files, and the handshake with clients.
 //!
-//! TLS 1.2 and 1.3 by rustls with ring. `files` reads the configuration, `handshake` begins a connection, `identity`
-//! reads a client's certificate. When the files are read again, open connections continue unchanged, and new ones use
-//! the new files.
+//! TLS 1.2 and 1.3 by rustls with ring. `files` reads the certificates and keys, `handshake` accepts a connection, and
+//! `identity` reads the names in a client's certificate. When the files are read again, open connections continue
+//! unchanged, and new ones use the new files.
 //!
 //! Unix sockets have no TLS: the permissions of their directory decide which users may connect.
 
@@ -22,11 +22,10 @@ pub(crate) use identity::ClientCertificate;
 pub struct TlsConfig {
     /// The node's certificate chain.
     pub cert: PathBuf,
-    /// The key of the node's certificate.
+    /// The key of the node's certificate, as a PEM file.
     pub key: PathBuf,
-    /// Authorities of client certificates. If set, every client must show a certificate that one of them
-    /// signed.
+    /// Authorities of client certificates. If set, every client must have a certificate that one of them signed.
     pub client_ca: Option<PathBuf>,
-    /// NATS connections begin with TLS instead of `INFO`; clients need the option `tls_first`.
+    /// Whether NATS connections begin with TLS instead of `INFO`. Clients then need the option `tls_first`.
     pub nats_first: bool,
 }

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::protocol::Protocol;
 
-/// Methods that are counted by name; all others count as `other`.
+/// HTTP methods that are counted by name. All others are counted as `other`.
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"];
 
-/// Counters of connections and HTTP responses.
+/// Counters of connections and of HTTP responses.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     listeners: [ConnectionCounters; Protocol::ALL.len()],
@@ -19,14 +19,14 @@ pub(crate) struct Traffic {
     answers: Mutex<BTreeMap<(&'static str, u16), u64>>,
 }
 
-/// Connections of one protocol.
+/// Counters of the connections of one protocol.
 #[derive(Debug, Default)]
 struct ConnectionCounters {
     open: AtomicU64,
     accepted: AtomicU64,
 }
 
-/// A connection, counted as open as long as this lives.
+/// A connection, which counts as open until this is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection(Arc<Traffic>, Protocol);
 
@@ -39,7 +39,7 @@ impl Traffic {
         OpenConnection(Arc::clone(self), protocol)
     }
 
-    /// Counts a connection that was refused at the session limit.
+    /// Counts a connection that was refused because the limit of sessions was reached.
     pub(crate) fn refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -51,7 +51,7 @@ impl Traffic {
             1;
     }
 
-    /// Each protocol with its open connections, and the number of connections that it has accepted.
+    /// Each protocol with the number of its open connections, and the number of connections accepted since the start.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = (Protocol, u64, u64)> {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Protocol::ALL.into_iter().map(move |protocol| {
@@ -64,7 +64,7 @@ impl Traffic {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// The number of HTTP responses by method and status.
+    /// Number of HTTP responses by method and status.
     pub(crate) fn answers(&self) -> Vec<(&'static str, u16, u64)> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.iter().map(|((method, status), count)| (*method, *status, *count)).collect()
@@ -76,7 +76,7 @@ impl Traffic {
 }
 
 impl OpenConnection {
-    /// Moves the connection to another protocol.
+    /// Counts the connection under another protocol from now on.
     pub(crate) fn moves_to(self, protocol: Protocol) -> OpenConnection {
         self.0.accepted(protocol)
     }

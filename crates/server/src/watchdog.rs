@@ -1,12 +1,11 @@
 //! Detects stalled listener threads: a thread that does not return to its runtime delays all its connections.
 //!
-//! A thread records when it parks. If it has not parked since the last check, the watchdog spawns a probe task on it.
-//! The thread is stalled if the probe does not run within [`STALL`]. Time in which the thread waits for a processor,
-//! or the process is stopped, does not count.
+//! A thread records when it parks. If a thread has not parked since the last check, the watchdog spawns a probe task on
+//! the thread. The thread is stalled if the probe does not run within [`STALL`]. Time in which the thread waits for a
+//! processor, or the process is stopped, does not count.
 //!
-//! A stall is reported once: in the log, with the kernel's state of the thread, and in
-//! `dunlin_listener_stalls_total`. In debug builds, and with `DUNLIN_STALL=abort`, a stall aborts the process, so
-//! that tests fail.
+//! Each stall is logged once, with the kernel's state of the thread, and counted in `dunlin_listener_stalls_total`. In
+//! debug builds, and with `DUNLIN_STALL=abort`, a stall aborts the process, so that tests fail.
 
 use std::fmt::{self, Write};
 use std::fs;
@@ -19,7 +18,8 @@ use tokio::runtime::Handle;
 
 /// How long a probe may wait before the thread counts as stalled.
 const STALL: Duration = Duration::from_secs(1);
-/// Interval of the checks. A longer interval counts as this one: the watchdog itself was delayed.
+/// Interval of the checks. A longer pause between two checks counts as this long, because it means that the watchdog
+/// itself was delayed.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// State that a listener's thread reports.
@@ -29,7 +29,7 @@ pub(crate) struct Pulse {
     /// The kernel's thread id; 0 before the thread runs.
     thread: AtomicU32,
     is_parked: AtomicBool,
-    /// How often the thread has parked.
+    /// Number of times that the thread has parked.
     parks: AtomicU64,
     /// The number of the last probe that ran.
     probe: AtomicU64,
@@ -41,7 +41,7 @@ impl Pulse {
         Arc::new(Pulse { name: name.to_owned(), is_parked: AtomicBool::new(true), ..Pulse::default() })
     }
 
-    /// Called by the thread itself when it starts.
+    /// Records the thread's id. Called by the thread itself when it starts.
     pub(crate) fn begins(&self) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.thread.store(thread.unsigned_abs(), Ordering::Relaxed);
@@ -58,11 +58,11 @@ impl Pulse {
     }
 }
 
-/// A stalled thread.
+/// A report of a stalled thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Stall {
     pub(crate) thread: String,
-    /// The kernel's state of the thread.
+    /// The kernel's description of the thread's state.
     what: String,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the watchdog. It calls `told` once for each stall.
+    /// Starts the watchdog, which calls `told` once for each stall.
     pub(crate) fn start(told: impl Fn(Stall) + Send + 'static) -> std::io::Result<Watchdog> {
         let watched = Arc::<Mutex<Vec<WatchedThread>>>::default();
         let (ends, ended) = mpsc::channel::<()>();
@@ -114,27 +114,28 @@ impl Watchdog {
     }
 }
 
-/// A thread under watch.
+/// A thread that the watchdog checks.
 #[derive(Debug)]
 struct WatchedThread {
     pulse: Arc<Pulse>,
     handle: Handle,
     /// Number of parks at the last check.
     parks: u64,
-    /// Number of the last probe that was sent.
+    /// Number of the last probe that was spawned on the thread.
     asked: u64,
     /// How long the probe has waited, without the time in which the thread could not run.
     still: Duration,
-    /// Times of the thread at the last check.
+    /// Running and waiting times of the thread at the last check.
     spent: ThreadTimes,
     told: bool,
 }
 
-/// Running and waiting time of a thread since its start, ns; 0 if the system does not report them.
+/// How long a thread has run, and how long it has waited for a processor, since its start, ns. Both are 0 if the system
+/// does not report them.
 #[derive(Debug, Clone, Copy, Default)]
 struct ThreadTimes {
     running_ns: u64,
-    /// Counted up to the last time the thread began to run.
+    /// Waiting time up to the last time that the thread began to run.
     waiting_ns: u64,
 }
 
@@ -145,11 +146,11 @@ impl ThreadTimes {
         ThreadTimes { running_ns: numbers.next().unwrap_or(0), waiting_ns: numbers.next().unwrap_or(0) }
     }
 
-    /// The part of `step` during which the thread could run, given its times at the step's start.
+    /// The part of `step` during which the thread could run. `since` has the thread's times at the start of the step.
     fn could_run(self, since: ThreadTimes, step: Duration, state: char) -> Duration {
         let between = |since: u64, now: u64| Duration::from_nanos(now.saturating_sub(since));
         match state {
-            // The thread runs or waits for a processor.
+            // The thread is running, or waits for a processor.
             'R' => between(since.running_ns, self.running_ns).min(step),
             _ => step.saturating_sub(between(since.waiting_ns, self.waiting_ns)),
         }
@@ -157,7 +158,7 @@ impl ThreadTimes {
 }
 
 impl WatchedThread {
-    /// Checks the thread, `step` after the last check. Returns a stall that was not reported yet.
+    /// Checks the thread; `step` is the time since the last check. Returns a stall that was not reported yet.
     fn look(&mut self, step: Duration) -> Option<Stall> {
         let WatchedThread { pulse, .. } = self;
         let thread = pulse.thread.load(Ordering::Relaxed);
@@ -183,13 +184,13 @@ impl WatchedThread {
     }
 }
 
-/// The kernel's state letter: `R` for running or waiting for a processor, others for other waits.
+/// The kernel's letter for the thread's state: `R` if it runs or waits for a processor; other letters for other waits.
 fn state(thread: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
     stat.rsplit_once(')').and_then(|(_, rest)| rest.trim().chars().next()).unwrap_or('?')
 }
 
-/// Describes a thread's wait: channel, system call and kernel stack.
+/// Describes what a thread waits for: wait channel, system call and kernel stack.
 fn seen(thread: u32) -> String {
     let mut said = format!("Thread {thread}: state {}", state(thread));
     for name in ["wchan", "syscall", "stack"] {
@@ -202,7 +203,7 @@ fn seen(thread: u32) -> String {
     said
 }
 
-/// Logs the stall, and aborts the process if stalls are fatal.
+/// Logs the stall. Aborts the process if stalls are fatal.
 pub(crate) fn tell(stall: &Stall) {
     tracing::error!("{stall}");
     let aborts = match std::env::var_os("DUNLIN_STALL") {

@@ -1,14 +1,14 @@
-//! Reads whole files whose paths users give: configurations, users, certificates, secrets.
+//! Reads whole files whose paths a user states: configurations, users files, certificates and secrets.
 
 use std::fs::{File, metadata};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// Largest file that [`read_file`] reads, bytes.
+/// Maximum size of a file that [`read_file`] reads, bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads a file of at most 16 MiB. Refuses pipes and devices, because reading them could block for ever or exhaust
-/// the memory.
+/// Reads a file of at most 16 MiB. Fails for pipes and devices, because reading them could block forever or exhaust the
+/// memory.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     read_file_up_to(path, FILE_BYTES_MAX)
 }
@@ -19,7 +19,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     text.map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file is not UTF-8"))
 }
 
-/// Reads what a user gives to a command, which may also be a pipe such as a shell's `<(command)`: at most 16 MiB.
+/// Reads a command's input of at most 16 MiB. The path may also be a pipe, such as a shell's `<(command)`.
 pub fn read_input(path: &Path) -> io::Result<Vec<u8>> {
     read_up_to(path, FILE_BYTES_MAX)
 }
@@ -40,7 +40,7 @@ fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Refuses a path that is not a regular file.
+/// Fails if the path is not a regular file.
 pub(crate) fn check_is_file(path: &Path) -> io::Result<()> {
     match metadata(path)?.is_file() {
         true => Ok(()),

@@ -13,9 +13,9 @@
 //! is killed and counts as failed. To drain a process, this module sends SIGTERM: the worker accepts nothing new and
 //! ends after its tasks. After the grace period, its process group is killed.
 //!
-//! Standard input of a process is a socket. A process of the warm pool writes to the socket when it is
-//! prepared, and attaches when it is called over the socket. Every process ends when its standard input
-//! closes, so that none outlives this process.
+//! Standard input of a process is a socket. A process of the warm pool writes to the socket when it is prepared. It
+//! attaches when this module calls it over the socket. Every process ends when its standard input closes, so that no
+//! worker process outlives this process.
 //!
 //! Limits: [`WorkersLimits`]. `dunlin_scale` decides the number of workers.
 
@@ -39,27 +39,27 @@ pub use local::{LocalWorkers, WorkerCommand, WorkersLimits};
 pub use observed::of_node;
 pub use view::WorkersView;
 
-/// Interval of the checks of the scheduler and the processes.
+/// Interval of the checks of the scheduler and of the processes.
 const LOOK: Duration = Duration::from_millis(100);
 /// Interval of the autoscaler's decisions.
 const SAMPLE_MS: u64 = 500;
 
-/// The load of a scheduler, which is the autoscaler's input, and the names of all workers.
+/// The autoscaler's input (the load of a scheduler), and the names of all workers.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerLoad {
     /// The autoscaler's input.
     pub looked: SchedulerSnapshot,
-    /// Ids and names of the workers.
+    /// The id and name of each attached worker.
     pub workers: Vec<(u64, String)>,
 }
 
 /// The reason why a node could not start its workers.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkersError {
-    /// The policy is invalid.
+    /// The scaling policy is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The thread could not be started.
+    /// The thread that manages the workers could not be started.
     #[error("cannot start the workers' thread")]
     Thread(#[source] io::Error),
 }
@@ -75,9 +75,9 @@ pub struct Workers {
 #[derive(Debug, Default)]
 struct WorkersState {
     is_stopping: AtomicBool,
-    /// Grace period of the stop.
+    /// The grace period of the stop, ms.
     grace_ms: AtomicU64,
-    /// Number of running processes, and of those that are ready.
+    /// Number of running processes. The next field counts those that are ready.
     processes: AtomicU64,
     ready: AtomicU64,
     /// Number of processes in the warm pool.
@@ -86,7 +86,7 @@ struct WorkersState {
     outlook: Mutex<Option<ForecastStatus>>,
 }
 
-/// The last decisions to start and end workers. Times count from the start of the workers' thread.
+/// The last decisions to start and to end workers. Times are ms since the workers' thread started.
 #[derive(Debug, Clone, Default)]
 pub struct ScalingDecisions {
     /// Decisions to start workers, oldest first.
@@ -99,8 +99,8 @@ pub struct ScalingDecisions {
 const DECIDED_MAX: usize = 16;
 
 impl Workers {
-    /// Starts the policy's minimum of workers, then the number that the policy decides from `look`. `look` is
-    /// called ten times a second, and returns `None` if the scheduler cannot be read.
+    /// Starts the policy's minimum number of workers, and later as many as the policy decides from the results of
+    /// `look`. `look` is called ten times a second, and returns `None` if the scheduler cannot be read.
     pub fn start(
         policy: Policy,
         command: WorkerCommand,
@@ -130,22 +130,22 @@ impl Workers {
         self.shared.ready.load(Ordering::Relaxed)
     }
 
-    /// Number of prepared processes in the warm pool.
+    /// Number of processes in the warm pool that are prepared.
     pub fn warm(&self) -> u64 {
         self.shared.warm.load(Ordering::Relaxed)
     }
 
-    /// A view for reports.
+    /// A view of the workers, for reports.
     pub fn view(&self) -> WorkersView {
         self.view.clone()
     }
 
-    /// The recent scaling decisions and the times of their phases.
+    /// The recent scaling decisions, with the times of their phases.
     pub fn decided(&self) -> ScalingDecisions {
         self.shared.decided().clone()
     }
 
-    /// Drains all workers for at most `grace`, and waits until they have ended.
+    /// Drains all workers, and waits until they have ended. After `grace`, kills those that still run.
     pub fn stop(mut self, grace: Duration) {
         self.end(grace);
     }
@@ -246,7 +246,7 @@ impl<L: FnMut() -> Option<SchedulerLoad>> WorkersThread<L> {
     }
 }
 
-/// The last decisions, oldest first.
+/// The last [`DECIDED_MAX`] decisions, oldest first.
 fn last<'a, D: Copy + 'a>(all: impl Iterator<Item = &'a D>) -> Vec<D> {
     let mut last = VecDeque::with_capacity(DECIDED_MAX);
     for decision in all {

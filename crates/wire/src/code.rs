@@ -1,4 +1,4 @@
-//! The table of error codes of all protocols.
+//! The table of error codes, which all protocols share.
 //!
 //! The number of a code never changes and is never reused. A test compares the table with the one in
 //! `docs/protocol.md`.
@@ -12,7 +12,7 @@ pub enum Retry {
     No,
     /// The same request may succeed later; retry with increasing delays.
     Later,
-    /// Reconnect, then resume.
+    /// The same request may succeed after the client has reconnected and resumed.
     Reconnect,
 }
 
@@ -70,20 +70,20 @@ grpc_statuses! {
     16 Unauthenticated "UNAUTHENTICATED"
 }
 
-/// A row of the table of error codes: a code, its HTTP and gRPC status, and advice.
+/// A row of the table of error codes: a code, its name, its HTTP and gRPC statuses, and advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeRow {
     /// The code.
     pub code: ErrorCode,
     /// The code's name.
     pub name: &'static str,
-    /// Whether the request can succeed later.
+    /// Whether the same request can succeed later.
     pub retry: Retry,
     /// HTTP status of the code. An HTTP listener may use a more specific status for an invalid request.
     pub http: u16,
     /// gRPC status of the code.
     pub grpc: GrpcStatus,
-    /// Meaning of the refusal's numbers and text. HTTP derives JSON names from the part before `text:`.
+    /// Meaning of the refusal's numbers and text. The JSON names in HTTP responses come from the part before `text:`.
     pub carries: &'static str,
     /// Advice for the caller.
     pub advice: &'static str,
@@ -101,7 +101,7 @@ macro_rules! codes {
             Other(u16),
         }
 
-        /// Every code, in order of its number.
+        /// All codes, in the order of their numbers.
         pub const CODES: &[CodeRow] = &[$(CodeRow {
             code: ErrorCode::$code,
             name: $name,
@@ -223,20 +223,20 @@ layout! {
     pub struct Refusal<'a> {
         /// The code.
         pub code: ErrorCode,
-        /// The numbers that the code's row defines; unused ones are 0.
+        /// The numbers whose meaning the code's row defines; unused numbers are 0.
         pub numbers: [u64; 3],
-        /// The text that the code's row defines.
+        /// The text whose meaning the code's row defines.
         pub text: &'a str,
     }
 }
 
 impl<'a> Refusal<'a> {
-    /// A refusal without numbers.
+    /// Creates a refusal without numbers.
     pub fn new(code: ErrorCode, text: &'a str) -> Refusal<'a> {
         Refusal { code, numbers: [0; 3], text }
     }
 
-    /// The text. If it is only a limit's name, the limit's value and the exceeding value are added.
+    /// The text for people. If the refusal's text is only a limit's name, the limit and the exceeding value are added.
     pub fn detail(&self) -> String {
         let Refusal { code, numbers: [first, second, _], text } = *self;
         match code {

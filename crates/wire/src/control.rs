@@ -1,6 +1,6 @@
 //! Commands and queries for keys, leases and locks.
 //!
-//! The bytes are opaque here: the crate of the agreed state encodes them, with a version of its own.
+//! This crate does not interpret the bytes. The crate of the agreed state encodes them, with a version of its own.
 
 use crate::error::WireError;
 use crate::layout::{Fields, Layout, choice, layout};
@@ -12,7 +12,7 @@ choice! {
         Command = 1,
         /// A linearizable query.
         Question = 2,
-        /// A stale query, answered from the node's state.
+        /// A stale query, which is evaluated on the node's own state.
         StaleQuestion = 3,
     }
 }
@@ -22,7 +22,7 @@ layout! {
     pub struct Control<'a> {
         /// The request's number, repeated in the reply.
         pub request: u32,
-        /// The kind of the bytes.
+        /// The kind of content that `bytes` has.
         pub kind: ControlKind,
         /// The command or query.
         pub bytes: LongBytes<'a>,
@@ -39,7 +39,7 @@ layout! {
     }
 }
 
-/// Bytes that are encoded after their length, a `u32`.
+/// Bytes that are encoded after a `u32` with their length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LongBytes<'a>(pub &'a [u8]);
 

@@ -1,7 +1,7 @@
 //! Splits a byte stream into messages.
 //!
-//! The caller keeps the bytes; the decoder returns the next message and its length. A header is checked as soon as
-//! its eight bytes are present.
+//! The caller owns the bytes. The decoder returns the next message and its length. It checks a header as soon as the
+//! header's eight bytes are present.
 
 use crate::error::WireError;
 use crate::from_client::FromClient;
@@ -20,7 +20,7 @@ pub enum Decoded<M> {
     Need(usize),
 }
 
-/// Decodes messages of one direction of a connection, after its preamble.
+/// Decodes the messages of one direction of a connection, after the preamble.
 #[derive(Debug, Clone, Copy)]
 pub struct Decoder {
     limits: DecoderLimits,
@@ -28,7 +28,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder of this release's version; [`set_version`](Decoder::set_version) sets the negotiated one.
+    /// Creates a decoder of this release's protocol version. [`set_version`](Decoder::set_version) sets the negotiated
+    /// version.
     pub fn new(limits: DecoderLimits) -> Decoder {
         Decoder { limits, version: VERSION }
     }
@@ -48,7 +49,7 @@ impl Decoder {
         self.limits
     }
 
-    /// The next message of a client. The frames of a PUBLISH are not checked.
+    /// Decodes the next message from a client. The frames of a PUBLISH are not checked.
     #[inline]
     pub fn next_from_client<'a>(&self, bytes: &'a [u8]) -> Result<Decoded<FromClient<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, true)? {
@@ -61,7 +62,7 @@ impl Decoder {
         Ok(Decoded::Message(message, header.len as usize))
     }
 
-    /// The next message of a node. The frames of a RUN are not checked.
+    /// Decodes the next message from a node. The frames of a RUN are not checked.
     #[inline]
     pub fn next_from_node<'a>(&self, bytes: &'a [u8]) -> Result<Decoded<FromNode<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, false)? {
@@ -74,7 +75,7 @@ impl Decoder {
         Ok(Decoded::Message(message, header.len as usize))
     }
 
-    /// The header and the whole body of the first message.
+    /// Returns the header and the complete body of the first message.
     #[inline]
     fn split<'a>(
         &self,

@@ -10,18 +10,18 @@ pub enum WireError {
     /// The first bytes are not a Dunlin preamble.
     #[error("the peer does not use Dunlin's protocol: its first bytes are {0:02x?}")]
     Magic([u8; 8]),
-    /// A preamble whose lowest version is above the highest.
+    /// The preamble's lowest version is above its highest version.
     #[error("the peer offers the protocol versions {min} to {max}, which is an empty range")]
     VersionRange {
-        /// The lowest offered.
+        /// The lowest version that the peer offers.
         min: u8,
-        /// The highest offered.
+        /// The highest version that the peer offers.
         max: u8,
     },
-    /// An impossible message length.
+    /// The message length is impossible.
     #[error("message length {0} is invalid: it is no multiple of 8, or shorter than a header")]
     Length(u32),
-    /// A message above the limit of its kind.
+    /// A message is larger than the limit for its kind.
     #[error("{kind:?} of {bytes} bytes is over the limit of {bytes_max}")]
     TooLarge {
         /// The message's kind.
@@ -82,9 +82,9 @@ pub enum WireError {
     Count {
         /// The message.
         kind: MessageKind,
-        /// Frames found.
+        /// Number of frames in the message.
         found: u32,
-        /// Frames announced.
+        /// Number of frames that the header states.
         count: u32,
     },
 }

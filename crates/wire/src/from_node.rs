@@ -1,4 +1,4 @@
-//! The messages of a node.
+//! All messages that a node can send.
 
 use dunlin_frame::{BATCH_HEADER_BYTES, BatchHeader};
 
@@ -146,7 +146,7 @@ impl<'a> FromNode<'a> {
         finish(out, at);
     }
 
-    /// Decodes the body of a message; `None` for a client's kind.
+    /// Decodes the body of a message; `None` if only clients send this kind.
     #[inline]
     pub(crate) fn read(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireError> {
         if fields.kind == MessageKind::Batch { read_run(fields).map(Some) } else { read_other(fields) }
@@ -202,7 +202,7 @@ fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireE
     }))
 }
 
-/// Refuses an empty or reversed range, which later arithmetic does not expect.
+/// Decodes a GAP. Refuses an empty or reversed range, because later arithmetic relies on a valid one.
 fn read_gap(fields: &mut Fields<'_>) -> Result<GapMessage, WireError> {
     let gap = GapMessage::read(fields)?;
     if gap.first == 0 || gap.last < gap.first || gap.last == u64::MAX {

@@ -24,22 +24,22 @@ choice! {
 layout! {
     /// Message JOIN_GROUP: joins a group. The reply is SUBSCRIBED or SUBSCRIPTION_ENDED.
     pub struct JoinGroup<'a> {
-        /// The client's number of the membership, unique among its subscriptions.
+        /// The number that the client chose for the membership; no other of its subscriptions may have it.
         pub subscription: u32,
         /// Initial credit: bytes that the node may send.
         pub credit: u64,
         /// The group's kind.
         pub kind: GroupKind,
-        /// Where a new group starts.
+        /// The position at which a group starts if this message creates it.
         pub start: StartAt,
-        /// Time to the deadline of a claim, ms; 0 for the group's default. Only `work`.
+        /// Time from a claim to its deadline, ms; 0 for the group's default. Only for work groups.
         pub claim_ms: u32,
-        /// Maximum number of attempts before a record goes to `dead_letter`; 0 for no limit. In a `share` group
-        /// that a node joins for its client: the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
+        /// Maximum number of attempts before a record goes to `dead_letter`; 0 for no limit. If a node joins a share
+        /// group for its client, the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
         /// [`GIVES_BACK`](JoinGroup::GIVES_BACK).
         pub attempts_max: u32,
-        /// Subject of dead letters; empty to drop them. In a `share` group that a node joins for its client: the
-        /// client's user, for whose share a new group counts.
+        /// Subject of dead letters; empty to drop them. If a node joins a share group for its client, the client's
+        /// user; a new group counts towards this user's limits.
         pub dead_letter: &'a str,
         /// The topic.
         pub topic: &'a str,
@@ -51,10 +51,10 @@ layout! {
 }
 
 impl JoinGroup<'_> {
-    /// The group ends with its last member.
+    /// Flag: the group ends with its last member.
     pub const ENDS_WITH_LAST: u32 = 1;
-    /// The member leaves in two steps. After a first UNSUBSCRIBE, the node delivers the records that it has, and
-    /// sends SUBSCRIPTION_ENDED. A second returns the records that CREDIT has not reported as consumed.
+    /// Flag: the member leaves in two steps. After a first UNSUBSCRIBE, the node delivers the records that it has, and
+    /// sends SUBSCRIPTION_ENDED. A second UNSUBSCRIBE returns the records that CREDIT has not reported as consumed.
     pub const GIVES_BACK: u32 = 2;
 }
 
@@ -63,7 +63,7 @@ layout! {
     pub struct Claim {
         /// The membership.
         pub subscription: u32,
-        /// Total number of requested records since JOIN_GROUP. Never falls.
+        /// Total number of records that were requested since JOIN_GROUP. It never decreases.
         pub wanted: u64,
     }
 }
@@ -85,7 +85,7 @@ layout! {
     pub struct NackedToken {
         /// The claim's token.
         pub token: u64,
-        /// Shortest delay before the record is delivered again, ms.
+        /// Minimum delay before the record is delivered again, ms.
         pub delay_ms: u32,
     }
 }
@@ -109,14 +109,14 @@ layout! {
         pub request: u32,
         /// Number of settled or renewed claims.
         pub settled: u32,
-        /// Tokens of claims whose deadline had passed.
+        /// Tokens of the claims whose deadline had already passed.
         pub stale: List<'a, u64>,
     }
 }
 
-/// Bytes of the fields before the first record of a DELIVER.
+/// Number of bytes of the fields before the first record of a DELIVER.
 const DELIVER_FIELDS_BYTES: usize = 16;
-/// Bytes before each frame of a DELIVER.
+/// Number of bytes before each frame of a DELIVER.
 const CLAIM_BYTES: usize = 32;
 
 /// One record of a DELIVER message: 32 bytes, then its frame.
@@ -132,20 +132,20 @@ const CLAIM_BYTES: usize = 32;
 /// A member of a work group acknowledges or returns the record by its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimedRecord<'a> {
-    /// The claim's token; 0 in a `share` group.
+    /// The claim's token; 0 in a share group.
     pub token: u64,
     /// The record's position.
     pub position: Position,
-    /// Number of the delivery attempt, from 1.
+    /// Number of the delivery attempt, starting with 1.
     pub attempt: u32,
-    /// Time to the claim's deadline, ms; 0 in a `share` group.
+    /// Time to the claim's deadline, ms; 0 in a share group.
     pub claim_ms: u32,
     /// The record.
     pub frame: Frame<'a>,
 }
 
-/// Message DELIVER: records for a member of a group.
-/// The encoding of DELIVER is channel `u32`, count `u32`, bytes `u32`, zero `u32`, then the records.
+/// Message DELIVER: records for a member of a group. DELIVER is encoded as the channel, the number of records, the
+/// number of bytes, and zero (`u32` each), followed by the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deliver<'a> {
     /// The membership's channel for the log.
@@ -154,7 +154,7 @@ pub struct Deliver<'a> {
     pub records: ClaimedRecords<'a>,
 }
 
-/// The records of a DELIVER message, decoded on iteration.
+/// The records of a DELIVER message. They are decoded during iteration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ClaimedRecords<'a> {
     count: u32,
@@ -234,8 +234,8 @@ impl<'a> Deliver<'a> {
         out.extend_from_slice(self.records.bytes);
     }
 
-    /// Starts a DELIVER at the end of `out`; [`add`](Deliver::add) each record, then call
-    /// [`finish`](Deliver::finish) with the returned value.
+    /// Starts a DELIVER at the end of `out`. [`add`](Deliver::add) each record, and then call
+    /// [`finish`](Deliver::finish) with the returned position.
     pub fn begin(out: &mut Vec<u8>, channel: u32) -> usize {
         let start = out.len();
         out.extend_from_slice(&[0; crate::header::HEADER_BYTES]);
@@ -254,7 +254,7 @@ impl<'a> Deliver<'a> {
         out.extend_from_slice(frame);
     }
 
-    /// Completes the message's header.
+    /// Completes the header of the message that begins at `start`.
     pub fn finish(out: &mut [u8], start: usize, count: u32) {
         let len = out.len() - start;
         let fields = start + crate::header::HEADER_BYTES;

@@ -35,7 +35,7 @@ macro_rules! kinds {
             $($(#[$doc])* $kind = $number,)*
         }
 
-        /// Every kind, in order of its number.
+        /// All kinds, in the order of their numbers.
         pub const KINDS: &[KindRow] =
             &[$(KindRow { kind: MessageKind::$kind, name: $name, from_client: $number < 64 },)*];
 
@@ -55,7 +55,7 @@ macro_rules! kinds {
 kinds! {
     /// The client identifies itself.
     Hello = 1, "HELLO";
-    /// Records to append.
+    /// Publishes records.
     Publish = 2, "PUBLISH";
     /// Opens a publisher of a topic, with a number.
     OpenPublisher = 3, "OPEN_PUBLISHER";
@@ -87,9 +87,9 @@ kinds! {
     Ack = 16, "ACK";
     /// Returns claimed records for another delivery.
     Nack = 17, "NACK";
-    /// The client is finished: the node replies to open requests, then closes.
+    /// The client sends no more requests. The node replies to the open requests, and then closes the connection.
     Leave = 18, "LEAVE";
-    /// Options for states of the next SUBSCRIBE.
+    /// Options for the state that the next SUBSCRIBE follows.
     Follow = 19, "FOLLOW";
     /// A subscriber with a wrong copy of a state requests a snapshot, or the records after a position.
     Resync = 20, "RESYNC";
@@ -101,16 +101,16 @@ kinds! {
     Renew = 23, "RENEW";
     /// A command or query for keys, leases or locks.
     Control = 24, "CONTROL";
-    /// Task commands, a query, or a worker that attaches.
+    /// Task commands, a query about tasks, or a request to attach a worker.
     Tasks = 25, "TASKS";
-    /// Expectations of the next OPEN_PUBLISHER.
+    /// Expectations about the topic of the next OPEN_PUBLISHER.
     ExpectTopic = 26, "EXPECT_TOPIC";
 
     /// The client is accepted.
     Welcome = 65, "WELCOME";
     /// The client is refused.
     Refused = 66, "REFUSED";
-    /// A batch of records of a channel.
+    /// A batch of records for a channel.
     Batch = 67, "RUN";
     /// A publisher was opened.
     PublisherOpened = 68, "PUBLISHER_OPENED";
@@ -122,7 +122,7 @@ kinds! {
     PublishRefused = 71, "PUBLISH_REFUSED";
     /// Assigns a channel to a log of a subscription.
     Log = 72, "LOG";
-    /// All logs that exist were announced.
+    /// All logs that existed at the subscription's start were announced.
     Subscribed = 73, "SUBSCRIBED";
     /// A subscription was refused or has ended.
     SubscriptionEnded = 74, "SUBSCRIPTION_ENDED";
@@ -132,7 +132,7 @@ kinds! {
     Lagging = 76, "LAGGING";
     /// A log has a new epoch.
     EpochChanged = 77, "EPOCH_CHANGED";
-    /// No record up to a position matches.
+    /// No record up to the stated position matches the subscription.
     Advance = 78, "ADVANCE";
     /// A log was deleted.
     Deleted = 79, "DELETED";
@@ -140,11 +140,11 @@ kinds! {
     Heartbeat = 80, "HEARTBEAT";
     /// The reply to PING.
     Pong = 81, "PONG";
-    /// A request was carried out.
+    /// A request was executed.
     Done = 82, "DONE";
     /// A request was refused.
     RequestRefused = 83, "REQUEST_REFUSED";
-    /// A page of the list of topics.
+    /// A page of a list of topics.
     Topics = 84, "TOPICS";
     /// The description of a topic.
     Topic = 85, "TOPIC";
@@ -168,14 +168,14 @@ kinds! {
     TasksResult = 94, "TASKED";
     /// Orders for the connection's workers.
     TaskOrders = 95, "TASK_ORDERS";
-    /// Facts about a topic for a publisher that opens it again.
+    /// Facts about a topic for a publisher that was opened again.
     PublisherTopic = 96, "PUBLISHER_TOPIC";
     /// Whether a publisher of a state topic is connected.
     Publishers = 97, "PUBLISHERS";
 }
 
 impl MessageKind {
-    /// Whether messages of this kind carry records or values, and so have the larger limit.
+    /// Whether messages of this kind have records or values, so that the larger limit applies to them.
     #[inline]
     pub fn carries_records(self) -> bool {
         matches!(
@@ -207,7 +207,7 @@ impl MessageKind {
 /// The header of a message: its length, kind and flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageHeader {
-    /// Bytes of the whole message.
+    /// Length of the whole message, bytes.
     pub len: u32,
     /// The kind's number.
     pub kind: u8,
@@ -216,7 +216,7 @@ pub struct MessageHeader {
 }
 
 impl MessageHeader {
-    /// The header's bytes.
+    /// Encodes the header.
     #[inline]
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let word = u64::from(self.len) | u64::from(self.kind) << 32 | u64::from(self.flags) << 40;

@@ -3,15 +3,15 @@
 use crate::code::Refusal;
 use crate::layout::{OptionalText, layout};
 
-/// The cluster's id of a node without a cluster.
+/// Value of the cluster's id for a node without a cluster.
 pub const NO_CLUSTER: &str = "-";
 
 layout! {
     /// Message HELLO: the client's first message. Its layout never changes, except for fields added at the end.
     pub struct Hello<'a> {
-        /// The tenant; empty for the user's tenant or the default one.
+        /// The tenant; empty for the user's tenant, or the default tenant.
         pub tenant: &'a str,
-        /// The credentials; empty if the node needs none.
+        /// The credentials; empty if the node requires none.
         pub credentials: &'a [u8],
         /// The client's name, for operators.
         pub client: &'a str,
@@ -21,15 +21,15 @@ layout! {
 layout! {
     /// Message WELCOME: the reply to HELLO. Its layout never changes, except for fields added at the end.
     pub struct Welcome<'a> {
-        /// The node's number, new at each start.
+        /// The node's number, which changes with each start.
         pub node: u64,
-        /// The connection's number, unique for the node.
+        /// The connection's number, which is unique at the node.
         pub session: u64,
         /// The node's name.
         pub node_name: &'a str,
-        /// Prefix of this connection's subjects: `_INBOX.<something>.`.
+        /// Prefix of the inbox subjects of this connection: `_INBOX.<something>.`.
         pub inbox_prefix: &'a str,
-        /// Longest pause between two messages of the node, ms.
+        /// Longest pause between two messages that the node sends, ms.
         pub heartbeat_ms: u32,
         /// Largest message with records that the node accepts, bytes.
         pub run_bytes_max: u32,
@@ -39,9 +39,10 @@ layout! {
         pub subscriptions_max: u32,
         /// Maximum number of publishers of a connection.
         pub publishers_max: u32,
-        /// Maximum number of bytes of PUBLISH that a publisher may have without a response.
+        /// Maximum number of bytes of PUBLISH messages without a response that a publisher may have.
         pub in_flight_bytes_max: u32,
-        /// The id of the node's cluster; [`NO_CLUSTER`] without one; empty from older nodes.
+        /// The id of the node's cluster; [`NO_CLUSTER`] for a node without a cluster; empty if the node is older than
+        /// this field.
         pub cluster: OptionalText<'a>,
     }
 }
@@ -54,8 +55,8 @@ layout! {
     }
 }
 
-/// First number of a [`Goodbye`]'s reason if the node has replied to every CONTROL and TASKS request that it
-/// accepted. Requests without a reply were not executed and may be repeated.
+/// Value of the first number of a [`Goodbye`]'s reason if the node has replied to every CONTROL and TASKS request that
+/// it accepted. Requests without a reply were not executed, and may then be repeated.
 pub const ALL_ANSWERED: u64 = 1;
 
 layout! {

@@ -1,19 +1,18 @@
 //! Encoding of the fields of control messages.
 //!
 //! Integers are little-endian and unaligned. Text and bytes have a `u16` length, lists a `u32` count, and choices are
-//! one `u8`. Fields follow one another in the order of the struct that [`layout!`] declares: the struct *is* the
-//! layout.
+//! one `u8`. Fields are encoded in the order of the struct that [`layout!`] declares.
 
 use crate::code::ErrorCode;
 use crate::error::WireError;
 use crate::header::MessageKind;
 
-/// The unread fields of a message.
+/// The fields of a message that were not read yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) kind: MessageKind,
     pub(crate) rest: &'a [u8],
-    /// The protocol version, for layouts that differ between versions.
+    /// The protocol version, for messages whose layout differs between versions.
     #[allow(dead_code)] // Version 2 only added kinds: no layout differs.
     pub(crate) version: u8,
 }
@@ -30,7 +29,7 @@ impl<'a> Fields<'a> {
         WireError::Value { kind: self.kind, what }
     }
 
-    /// Checks that only padding remains.
+    /// Checks that only padding follows.
     pub(crate) fn end(self) -> Result<(), WireError> {
         if self.rest.len() < crate::header::MESSAGE_ALIGN && self.rest.iter().all(|&b| b == 0) {
             return Ok(());
@@ -82,7 +81,7 @@ impl<'a> Layout<'a> for &'a [u8] {
         fields.take(usize::from(len))
     }
 
-    /// Truncates to `u16::MAX` bytes; the sender checks lengths before.
+    /// Writes at most `u16::MAX` bytes, and drops the rest. The sender checks lengths before.
     fn write(&self, out: &mut Vec<u8>) {
         let kept = &self[..self.len().min(usize::from(u16::MAX))];
         (kept.len() as u16).write(out);
@@ -96,7 +95,7 @@ impl<'a> Layout<'a> for &'a str {
         std::str::from_utf8(bytes).map_err(|_| fields.unsound("text"))
     }
 
-    /// Truncates a text as bytes are truncated, but never within a character.
+    /// Truncates a text like bytes, but never within a character.
     fn write(&self, out: &mut Vec<u8>) {
         (&self.as_bytes()[..self.floor_char_boundary(usize::from(u16::MAX))]).write(out);
     }
@@ -108,7 +107,7 @@ pub struct OptionalText<'a>(pub &'a str);
 
 impl<'a> Layout<'a> for OptionalText<'a> {
     fn read(fields: &mut Fields<'a>) -> Result<OptionalText<'a>, WireError> {
-        // Padding reads as an empty text.
+        // Padding shorter than a length is read as an empty text.
         match fields.rest.len() < size_of::<u16>() {
             true => Ok(OptionalText("")),
             false => <&str>::read(fields).map(OptionalText),

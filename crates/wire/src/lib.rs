@@ -4,11 +4,11 @@
 //! body, aligned to 8 bytes. Records are sent as [`frame`](dunlin_frame) lays them out, without further encoding.
 //!
 //! Invariants:
-//! - Decoding borrows: a message points into the bytes it was read from, lists included.
+//! - Decoding copies nothing: a message and its lists refer to the bytes from which they were decoded.
 //! - Each length from the peer is checked against [`DecoderLimits`] before it is used, and no memory is allocated in
 //!   proportion to it.
-//! - Decoding any bytes ends in a message, in [`Decoded::Need`] or in a [`WireError`].
-//! - `decode(encode(m)) == m`, and `tests/golden` holds the bytes of each message.
+//! - Decoding any bytes returns a message, [`Decoded::Need`] or a [`WireError`].
+//! - `decode(encode(m)) == m`, and `tests/golden` has the bytes of an example of each message.
 //!
 //! [`nats`] is the NATS client protocol. Sockets and the meaning of messages are in other crates.
 

@@ -1,6 +1,6 @@
 //! Limits of decoders.
 
-/// The largest messages that a decoder accepts. A larger message is refused when its header is read.
+/// The sizes of the largest messages that a decoder accepts. A larger message is refused as soon as its header is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecoderLimits {
     /// Largest message with records, bytes, header included.

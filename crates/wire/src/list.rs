@@ -1,11 +1,11 @@
-//! Lists in messages, without allocation when sent or received.
+//! Lists in messages. They are sent and received without allocation.
 
 use crate::error::WireError;
 use crate::layout::{Fields, Layout};
 
 /// A list in a message: the sender's items, or received bytes that are already checked.
 ///
-/// Decoding checked bytes cannot fail, so that iteration yields plain items.
+/// Decoding bytes that were checked cannot fail, so that iteration yields items and no errors.
 #[derive(Clone, Copy)]
 pub struct List<'a, T>(Source<'a, T>);
 
@@ -16,7 +16,7 @@ enum Source<'a, T> {
 }
 
 impl<'a, T> List<'a, T> {
-    /// A list to send.
+    /// Creates a list of items to send.
     pub fn new(items: &'a [T]) -> List<'a, T> {
         List(Source::Items(items))
     }
@@ -57,7 +57,8 @@ impl<'a, T: Layout<'a> + Copy> Layout<'a> for List<'a, T> {
         let count = u32::read(fields)?;
         let start = *fields;
         for _ in 0..count {
-            // Every item has at least one byte, so that a false count ends with the message.
+            // Every item has at least one byte. A wrong count is therefore detected at the end of the message, at the
+            // latest.
             T::read(fields)?;
         }
         Ok(List(Source::Checked { count, fields: start }))

@@ -2,13 +2,13 @@
 //! client's operations; `say` writes a server's operations.
 //!
 //! Invariants:
-//! - Reading borrows: an operation points into the bytes it was read from, and nothing is allocated.
+//! - Reading copies and allocates nothing: an operation refers to the bytes from which it was read.
 //! - A line is at most [`NatsDecoderLimits::line_bytes_max`] and a payload with its headers at most
 //!   [`NatsDecoderLimits::payload_bytes_max`]; longer input is never buffered.
-//! - Reading any bytes ends in an operation, in [`Decoded::Need`](crate::Decoded::Need) or in a [`Violation`] with
+//! - Reading any bytes returns an operation, [`Decoded::Need`](crate::Decoded::Need), or a [`Violation`] with
 //!   nats-server's text.
 //!
-//! Subject rules are in `topic`, sockets and operations in the server.
+//! The crate `topic` has the rules of subjects; the crate `server` has the sockets and executes operations.
 
 mod connect;
 mod headers;
@@ -35,6 +35,6 @@ pub struct NatsDecoderLimits {
 }
 
 impl NatsDecoderLimits {
-    /// The longest line that nats-server takes.
+    /// The length of the longest line that nats-server accepts, bytes.
     pub const LINE_BYTES_MAX: usize = 4096;
 }

@@ -8,41 +8,40 @@ use crate::subscribe::Position;
 
 /// PUBLISH flag: the publisher waits for the acknowledgement.
 pub const FLAG_ACK: u8 = 1 << 0;
-/// PUBLISH flag: no acknowledgement; only refusals are sent.
+/// PUBLISH flag: the publisher wants no acknowledgement; only refusals are sent.
 pub const FLAG_QUIET: u8 = 1 << 1;
-/// PUBLISH flag: append only if `expect_seq` is the log's last sequence number.
+/// PUBLISH flag: the records are appended only if `expect_seq` is the log's last sequence number.
 pub const FLAG_EXPECT: u8 = 1 << 2;
 /// The producer id of publishers without a name, whose records are not deduplicated.
 pub const NO_PRODUCER: u64 = 0;
-/// Producer epoch, with [`NO_PRODUCER`], of a publisher that publishes nothing. With this epoch, a node reports
-/// to a topic's owner that publishers are connected to the node. The report holds until the node closes this
-/// publisher.
+/// Producer epoch of a publisher with [`NO_PRODUCER`] that publishes nothing. By opening it, a node reports to a
+/// topic's owner that publishers are connected to the node. The report is valid until the node closes this publisher.
 pub const PRESENT: u32 = u32::MAX;
 
 layout! {
     /// Message OPEN_PUBLISHER: opens a publisher of a topic.
     ///
-    /// PUBLISH may follow OPEN_PUBLISHER at once if the topic's literal prefix is known.
+    /// If the client knows the topic's literal prefix, it may send PUBLISH directly after OPEN_PUBLISHER.
     pub struct OpenPublisher<'a> {
-        /// The client's number of the publisher, not in use on this connection.
+        /// The number that the client chose for the publisher; no open publisher of this connection may have it.
         pub publisher: u32,
-        /// The producer's id, constant over connections and restarts; [`NO_PRODUCER`] for none.
+        /// The producer's id, which stays the same over connections and restarts; [`NO_PRODUCER`] for none.
         pub producer: u64,
-        /// The producer's epoch: a higher one shuts out older instances.
+        /// The producer's epoch. Instances of the producer with a lower epoch can publish no more.
         pub producer_epoch: u32,
-        /// A subject that one topic owns, or the topic's exact pattern.
+        /// A subject that a single topic owns, or the topic's exact pattern.
         pub subject: &'a str,
     }
 }
 
 layout! {
-    /// Message EXPECT_TOPIC: the records that a topic must still have when a publisher opens again. Since version 4.
-    /// EXPECT_TOPIC precedes OPEN_PUBLISHER of a reused number. A node that forwards a batch sends EXPECT_TOPIC before
-    /// PUBLISH of an open number, for the batch's publisher.
+    /// Message EXPECT_TOPIC: the records that a topic must still have when a publisher opens again. Since version 4. A
+    /// client sends EXPECT_TOPIC before an OPEN_PUBLISHER that opens a number again. A node that forwards a batch sends
+    /// EXPECT_TOPIC before the PUBLISH, on behalf of the batch's publisher.
     pub struct ExpectTopic<'a> {
         /// The client's number of the publisher.
         pub publisher: u32,
-        /// Whether the node may create a missing topic with its own defaults.
+        /// Whether the node may create the topic with its default configuration if it is missing.
         pub create: bool,
         /// The last acknowledged record of each partition. If the topic keeps a state and has lost one of them, the
         /// publisher is refused with `STATE_LOST`.
@@ -61,13 +60,14 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHER_TOPIC: facts about a topic, before PUBLISHER_OPENED of a publisher that opens again.
+    /// Message PUBLISHER_TOPIC: facts about a topic. It is sent before PUBLISHER_OPENED to a publisher that opens the
+    /// topic again.
     pub struct PublisherTopic {
         /// The publisher's number.
         pub publisher: u32,
-        /// The node creates this topic automatically.
+        /// Whether the node creates this topic automatically.
         pub by_itself: bool,
-        /// The topic keeps a state.
+        /// Whether the topic keeps a state.
         pub keeps_state: bool,
     }
 }
@@ -83,9 +83,9 @@ layout! {
         pub record_bytes_max: u32,
         /// The topic's name.
         pub topic: &'a str,
-        /// The literal start of the topic's pattern; a record's subject tail follows it.
+        /// The literal start of the topic's pattern. A record's subject consists of this prefix and the record's tail.
         pub subject_prefix: &'a str,
-        /// The last sequence number of this producer by partition; empty for an unknown producer.
+        /// The last sequence number of this producer in each partition; empty if the topic does not know the producer.
         pub last_seqs: crate::list::List<'a, u64>,
     }
 }
@@ -115,15 +115,16 @@ layout! {
 pub struct PublishHeader {
     /// The publisher's number.
     pub publisher: u32,
-    /// The partition. Producer sequence numbers count per partition.
+    /// The partition. A producer's sequence numbers count separately in each partition.
     pub partition: u32,
-    /// With [`FLAG_EXPECT`], the expected last sequence number of the log; else 0.
+    /// With [`FLAG_EXPECT`], the log's expected last sequence number; otherwise 0.
     pub expect_seq: u64,
-    /// The producer's sequence number of the first record, from 1; the other records follow.
+    /// The producer's sequence number of the first record, counted from 1. The other records have the following
+    /// numbers.
     pub producer_seq: u64,
-    /// Number of records. All or none are appended.
+    /// Number of records. Either all or none are appended.
     pub count: u32,
-    /// Bytes of the frames.
+    /// Number of bytes of the frames.
     pub bytes: u32,
 }
 
@@ -134,7 +135,8 @@ impl PublishHeader {
         self.producer_seq + u64::from(self.count) - 1
     }
 
-    /// The header of an incomplete PUBLISH, for a node that refuses it early. `None` for other or invalid messages.
+    /// Reads the header of an incomplete PUBLISH, so that a node can refuse it early. `None` for other or invalid
+    /// messages.
     pub fn of_unfinished(message: &[u8]) -> Option<PublishHeader> {
         let head = crate::MessageHeader::parse(message).ok()??;
         let run = dunlin_frame::BatchHeader::parse(message.get(crate::HEADER_BYTES..)?).ok()?;
@@ -180,7 +182,7 @@ impl PublishHeader {
     }
 
     pub(crate) fn to_bytes(self) -> [u8; dunlin_frame::BATCH_HEADER_BYTES] {
-        // The layout is that of a batch header; four fields have another meaning.
+        // PUBLISH uses the layout of a batch header, but four fields have another meaning.
         dunlin_frame::BatchHeader {
             topic_id: self.publisher,
             epoch: self.partition,
@@ -196,11 +198,11 @@ impl PublishHeader {
 /// Message PUBLISH: records to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish<'a> {
-    /// [`FLAG_ACK`], [`FLAG_QUIET`], [`FLAG_EXPECT`].
+    /// Flags: [`FLAG_ACK`], [`FLAG_QUIET`] and [`FLAG_EXPECT`].
     pub flags: u8,
     /// The publisher, partition and number of records.
     pub header: PublishHeader,
-    /// The unchecked frames. Their append time is 0.
+    /// The frames, which were not checked. Their append time is 0.
     pub frames: &'a [u8],
 }
 
@@ -209,7 +211,7 @@ choice! {
     pub enum AckKind {
         /// The owner has the record in memory.
         Memory = 0,
-        /// The owner has written the record to its disk's cache.
+        /// The owner has written the record to the operating system, which may not have stored it on the disk yet.
         Written = 1,
         /// The owner's disk has confirmed the record.
         Synced = 2,
@@ -231,7 +233,7 @@ layout! {
         pub position: Position,
         /// The level of the acknowledgement.
         pub acknowledged: AckKind,
-        /// The last acknowledged record was a retry: it had been appended before.
+        /// Whether the last acknowledged record was a retry of a record that had been appended before.
         pub duplicate: bool,
     }
 }

@@ -1,31 +1,32 @@
-//! Batches of a channel, and the bytes before the frames of RUN and PUBLISH.
+//! Message RUN, and the bytes that precede the frames of RUN and PUBLISH.
 //!
-//! The frames are not checked here: their user checks them in the pass that reads them (`topic::CheckedBatch`).
+//! The frames are not checked here. The code that reads the frames checks them at the same time
+//! (`topic::CheckedBatch`).
 
 use dunlin_frame::{BATCH_HEADER_BYTES, BatchHeader};
 
 use crate::header::{HEADER_BYTES, MessageHeader, MessageKind};
 use crate::publish::PublishHeader;
 
-/// Bytes before the frames of RUN and PUBLISH.
+/// Number of bytes before the frames of RUN and PUBLISH.
 pub const RUN_HEAD_BYTES: usize = HEADER_BYTES + BATCH_HEADER_BYTES;
 
 /// Message RUN: a batch of records of one channel, whose number is `header.topic_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch<'a> {
-    /// The channel and the sequence numbers.
+    /// The channel, and the sequence numbers of the records.
     pub header: BatchHeader,
-    /// The unchecked frames.
+    /// The frames, which were not checked.
     pub frames: &'a [u8],
 }
 
-/// The bytes before the frames of a RUN. `header.bytes` bytes of frames must follow.
+/// Encodes the bytes before the frames of a RUN. `header.bytes` bytes of frames must follow.
 #[inline]
 pub fn run_head(header: &BatchHeader) -> [u8; RUN_HEAD_BYTES] {
     head(MessageKind::Batch, 0, header.bytes, header.to_bytes())
 }
 
-/// The bytes before the frames of a PUBLISH. `header.bytes` bytes of frames must follow.
+/// Encodes the bytes before the frames of a PUBLISH. `header.bytes` bytes of frames must follow.
 #[inline]
 pub fn publish_head(header: &PublishHeader, flags: u8) -> [u8; RUN_HEAD_BYTES] {
     head(MessageKind::Publish, flags, header.bytes, header.to_bytes())

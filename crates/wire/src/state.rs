@@ -1,5 +1,5 @@
-//! Messages for states of state topics: following, snapshots, checksums, publishers' presence and resynchronization.
-//! Since version 2, except [`Publishers`].
+//! Messages for the states of state topics: options for following a state, snapshots, checksums, the presence of
+//! publishers, and resynchronization. Since version 2, except [`Publishers`].
 //!
 //! ```text
 //!  SNAPSHOT
@@ -20,12 +20,12 @@ layout! {
     pub struct Follow {
         /// The subscription's number.
         pub subscription: u32,
-        /// Each log begins with its state instead of SUBSCRIBE's start.
+        /// Whether each log begins with its state instead of SUBSCRIBE's start.
         pub start: bool,
-        /// After a loss, the subscription continues with the state.
+        /// Whether the subscription continues with the state after it has lost records.
         pub on_gap: bool,
-        /// Conflation: each read returns one record that merges all changes since the last read. The next is sent
-        /// after CREDIT reports that the last was consumed.
+        /// Conflation: each read returns one record that merges all changes since the last read. The next record is
+        /// sent after CREDIT has reported that the last one was consumed.
         pub conflate: bool,
         /// For tests: the node withholds, once, each record whose sequence number is a multiple of this number; 0
         /// withholds none.
@@ -39,9 +39,9 @@ layout! {
     pub struct Resync {
         /// The channel.
         pub channel: u32,
-        /// The state is wrong: the subscriber needs a snapshot.
+        /// Whether the state is wrong, so that the subscriber needs a snapshot.
         pub state: bool,
-        /// If `state` is false, the subscriber has everything up to this position.
+        /// If `state` is false, the position up to which the subscriber has all records.
         pub after: Position,
     }
 }
@@ -53,14 +53,14 @@ layout! {
         pub channel: u32,
         /// The position.
         pub position: Position,
-        /// The wrapping sum of the hashes of all entries.
+        /// The wrapping sum of the hashes of all entries of the state.
         pub checksum: u64,
     }
 }
 
 layout! {
-    /// Message PUBLISHERS: whether a publisher of a log is connected. Since version 5.
-    /// PUBLISHERS is sent at a change, and for a channel that begins without a publisher or resumes.
+    /// Message PUBLISHERS: whether a publisher of a log is connected. Since version 5. PUBLISHERS is sent when this
+    /// changes. It is also sent for a channel that begins without a connected publisher, or that resumes.
     pub struct Publishers {
         /// The channel.
         pub channel: u32,
@@ -73,28 +73,28 @@ layout! {
     }
 }
 
-/// Bytes before the state's bytes of a [`SnapshotPart`].
+/// Number of bytes of a [`SnapshotPart`] before its part of the state.
 pub const SNAPSHOT_HEAD_BYTES: usize = HEADER_BYTES + 48;
 
-/// Message SNAPSHOT: a part of a snapshot. With the last part, the subscriber is at the snapshot's position.
+/// Message SNAPSHOT: a part of a snapshot. After the last part, the subscriber is at the snapshot's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotPart<'a> {
     /// The channel.
     pub channel: u32,
-    /// The last record that the state holds.
+    /// The position of the last record in the state.
     pub position: Position,
     /// The checksum of the whole state.
     pub checksum: u64,
-    /// Bytes of the whole state.
+    /// Length of the whole state, bytes.
     pub total: u64,
-    /// Offset of this part; 0 begins a new snapshot.
+    /// Offset of this part in the state; 0 begins a new snapshot.
     pub offset: u64,
     /// The part's bytes.
     pub bytes: &'a [u8],
 }
 
 impl<'a> SnapshotPart<'a> {
-    /// The bytes before the part's bytes, which follow with zeros up to a multiple of 8.
+    /// Encodes the bytes before the part's bytes. The part's bytes follow, and zeros up to a multiple of 8.
     pub fn head(&self) -> [u8; SNAPSHOT_HEAD_BYTES] {
         let mut out = Vec::with_capacity(SNAPSHOT_HEAD_BYTES);
         let len = (SNAPSHOT_HEAD_BYTES + self.bytes.len()).next_multiple_of(MESSAGE_ALIGN) as u32;

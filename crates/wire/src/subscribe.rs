@@ -8,9 +8,9 @@ use crate::list::List;
 layout! {
     /// A position in a log: an epoch and a sequence number.
     pub struct Position {
-        /// The epoch, which grows when the owner cannot vouch for earlier records.
+        /// The epoch. It grows when the owner may have lost earlier records.
         pub epoch: u32,
-        /// The sequence number in the epoch, from 1; 0 is before the first record.
+        /// The sequence number within the epoch, from 1; 0 is the position before the first record.
         pub seq: u64,
     }
 }
@@ -48,7 +48,7 @@ pub enum StartAt {
     After(Position),
     /// 3: at the first record appended at or after this time, ns since the Unix epoch.
     Time(u64),
-    /// 4: after the positions of RESUME; other logs at their first record.
+    /// 4: after the positions that RESUME stated; other logs start at their first record.
     Resume,
 }
 
@@ -89,7 +89,7 @@ choice! {
         Oldest = 0,
         /// At the next record to be published.
         Newest = 1,
-        /// The subscription ends after the gap is reported.
+        /// The subscription ends after it has reported the gap.
         Fail = 2,
     }
 }
@@ -97,15 +97,15 @@ choice! {
 layout! {
     /// Message SUBSCRIBE: starts a subscription.
     pub struct Subscribe<'a> {
-        /// The client's number of the subscription, not in use on this connection.
+        /// The number that the client chose for the subscription; no other subscription of this connection may have it.
         pub subscription: u32,
-        /// Initial credit: bytes that the node may send; CREDIT adds to it.
+        /// Initial credit: number of bytes that the node may send. CREDIT adds to it.
         pub credit: u64,
         /// Where to start.
         pub start: StartAt,
         /// Where to continue after a gap.
         pub on_gap: OnGap,
-        /// On reliable topics: the publisher waits for this subscriber.
+        /// Whether the publishers of a reliable topic wait for this subscriber.
         pub registered: bool,
         /// The pattern of subjects.
         pub pattern: &'a str,
@@ -129,9 +129,10 @@ layout! {
     pub struct Credit<'a> {
         /// The subscription.
         pub subscription: u32,
-        /// Total bytes granted since SUBSCRIBE, its own credit included. Never falls.
+        /// Total number of bytes granted since SUBSCRIBE, including the credit in SUBSCRIBE. It never decreases.
         pub granted: u64,
-        /// The last consumed record of channels of reliable topics; others may be omitted.
+        /// For channels of reliable topics, the last record that was consumed. Channels without a change may be
+        /// omitted.
         pub consumed: List<'a, ChannelPosition>,
     }
 }
@@ -145,11 +146,11 @@ layout! {
         pub channel: u32,
         /// The partition.
         pub partition: u16,
-        /// The last position before the subscription's first record.
+        /// The position before the first record that the subscription can receive.
         pub after: Position,
         /// The topic's name.
         pub topic: &'a str,
-        /// The literal start of the topic's pattern; a record's subject is this and its tail.
+        /// The literal start of the topic's pattern. A record's subject consists of this prefix and the record's tail.
         pub subject_prefix: &'a str,
     }
 }
@@ -159,7 +160,7 @@ layout! {
     pub struct Subscribed {
         /// The subscription.
         pub subscription: u32,
-        /// Number of those logs.
+        /// Number of logs that were announced.
         pub logs: u32,
     }
 }
@@ -195,7 +196,7 @@ layout! {
         pub channel: u32,
         /// Number of records that the subscriber has not read.
         pub behind: u64,
-        /// Records that the log retains.
+        /// Number of records that the log retains.
         pub retained: u64,
     }
 }
@@ -207,17 +208,18 @@ layout! {
         pub channel: u32,
         /// The epoch that ended.
         pub old: u32,
-        /// The last record of the ended epoch that the subscriber received.
+        /// Sequence number of the last record of the ended epoch that the subscriber received.
         pub last_seen: u64,
-        /// The last record of the ended epoch that is known to have existed; `None` if unknown.
+        /// Sequence number of the last record of the ended epoch that is known to have existed; `None` if it is
+        /// unknown.
         pub known_through: Option<u64>,
-        /// Position before the subscriber's first record of the new epoch.
+        /// The position before the first record of the new epoch that the subscriber can receive.
         pub new_first: Position,
     }
 }
 
 layout! {
-    /// Message ADVANCE: the log has no record for this subscriber up to a position.
+    /// Message ADVANCE: no record of the log up to a position is for this subscriber.
     pub struct Advance {
         /// The channel.
         pub channel: u32,
@@ -237,9 +239,10 @@ layout! {
 }
 
 layout! {
-    /// Message HEARTBEAT: the positions up to which the node has sent records, so that a subscriber detects lost ones.
+    /// Message HEARTBEAT: the positions up to which the node has sent records, so that a subscriber can detect lost
+    /// records.
     pub struct Heartbeat<'a> {
-        /// The last sent position of each channel with RUN, GAP or ADVANCE since the last heartbeat.
+        /// The last sent position of each channel for which RUN, GAP or ADVANCE was sent since the last heartbeat.
         pub channels: List<'a, ChannelPosition>,
     }
 }

@@ -1,7 +1,7 @@
 //! Messages for tasks: commands, queries, workers and their orders.
 //!
-//! The bytes are opaque here: the scheduler's crate encodes them, with a version of its own. One message
-//! carries many commands, and one reply their results.
+//! This crate does not interpret the bytes. The scheduler's crate encodes them, with a version of its own. One message
+//! can have many commands; one reply has all their results.
 
 use crate::code::Refusal;
 use crate::control::LongBytes;
@@ -12,11 +12,11 @@ use crate::layout::{Fields, Layout, choice, layout};
 choice! {
     /// The content of a TASKS message: commands, a query, or a worker that attaches.
     pub enum TasksKind {
-        /// Commands, each after its length, a `u32`. The reply holds a [`TaskCommandResult`] for each command.
+        /// Commands, each after a `u32` with its length. The reply has a [`TaskCommandResult`] for each command.
         Commands = 1,
         /// A linearizable query.
         Question = 2,
-        /// A stale query, answered from the node's state.
+        /// A stale query, which is evaluated on the node's own state.
         StaleQuestion = 3,
         /// Attaches a worker to this connection.
         Attach = 4,
@@ -28,7 +28,7 @@ layout! {
     pub struct Tasks<'a> {
         /// The request's number, repeated in the reply.
         pub request: u32,
-        /// The kind of the bytes.
+        /// The kind of content that `bytes` has.
         pub kind: TasksKind,
         /// The commands, query or worker.
         pub bytes: LongBytes<'a>,
@@ -59,14 +59,14 @@ const REFUSED: u8 = 2;
 /// The result of one command in a TASKS message: the reply, or the refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskCommandResult<'a> {
-    /// The command was executed; the reply's bytes.
+    /// The command was executed; contains the bytes of the reply.
     Done(&'a [u8]),
     /// The command was refused.
     Refused(Refusal<'a>),
 }
 
 impl<'a> TaskCommandResult<'a> {
-    /// Appends the result: a byte 1 and the reply's bytes after their `u32` length, or a byte 2 and a refusal.
+    /// Appends the result: a byte 1, the reply's length (`u32`) and the reply's bytes; or a byte 2 and a refusal.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             TaskCommandResult::Done(bytes) => {
@@ -80,7 +80,7 @@ impl<'a> TaskCommandResult<'a> {
         }
     }
 
-    /// Decodes all results; ends with an error at invalid bytes.
+    /// Decodes all results. The iteration ends with an error at the first invalid bytes.
     pub fn read_all(bytes: &'a [u8]) -> impl Iterator<Item = Result<TaskCommandResult<'a>, WireError>> {
         let mut fields = Fields { kind: MessageKind::TasksResult, rest: bytes, version: crate::VERSION };
         std::iter::from_fn(move || {

@@ -8,7 +8,8 @@ use crate::list::List;
 use crate::subscribe::Position;
 
 choice! {
-    /// How a reliable topic acts if a subscriber does not free room in time: refuse records, or evict it.
+    /// What a reliable topic does if a subscriber does not make room in time: refuse the publish, or evict the
+    /// subscriber.
     pub enum WhenFull {
         /// Refuses the publish.
         Refuse = 0,
@@ -22,23 +23,23 @@ layout! {
     pub struct TopicConfig<'a> {
         /// The topic's name.
         pub name: &'a str,
-        /// The topic's pattern; empty for its name.
+        /// The topic's pattern; if empty, the name is the pattern.
         pub pattern: &'a str,
-        /// Number of partitions; a key's hash selects one.
+        /// Number of partitions. The hash of a record's key selects one.
         pub partitions: u16,
-        /// Retention of each partition, bytes.
+        /// Maximum size of a partition's retained records, bytes.
         pub retain_bytes: u64,
-        /// Retention of each partition, records.
+        /// Maximum number of a partition's retained records.
         pub retain_records: u64,
-        /// Retention of each partition, ms.
+        /// Maximum age of a partition's retained records, ms.
         pub retain_ms: u64,
         /// Largest record, with metadata and padding, bytes.
         pub record_bytes_max: u32,
         /// Maximum number of registered subscribers that publishers wait for; 0 for a topic that is not reliable.
         pub reliable_subscribers_max: u32,
-        /// How long a publisher waits for registered subscribers, ms.
+        /// Maximum time for which a publisher waits for registered subscribers, ms.
         pub wait_ms_max: u32,
-        /// The policy after the wait.
+        /// What the topic does after the wait.
         pub when_full: WhenFull,
     }
 }
@@ -48,7 +49,7 @@ layout! {
     pub struct CreateTopic<'a> {
         /// The request.
         pub request: u32,
-        /// Accept an existing topic with this name and configuration.
+        /// Whether to accept an existing topic with this name and configuration.
         pub or_same: bool,
         /// The topic's configuration.
         pub config: TopicConfig<'a>,
@@ -58,8 +59,8 @@ layout! {
 layout! {
     /// A setting of a topic, such as its reducer: a name, and its value or current status.
     ///
-    /// `reducer` is the kind of state, and `reducer.<option>` an option of the kind.
-    /// SETTINGS also has `reducer/<partition>`: a partition's position, entries, bytes and checksum as text.
+    /// The setting `reducer` is the kind of state, and `reducer.<option>` an option of this kind. SETTINGS also has
+    /// `reducer/<partition>`, which states a partition's position, entries, bytes and checksum as text.
     pub struct Setting<'a> {
         /// The setting's name.
         pub name: &'a str,
@@ -73,7 +74,7 @@ layout! {
     pub struct CreateTopicWith<'a> {
         /// The request.
         pub request: u32,
-        /// Accept an existing topic with this name and configuration.
+        /// Whether to accept an existing topic with this name, configuration and settings.
         pub or_same: bool,
         /// The topic's configuration.
         pub config: TopicConfig<'a>,
@@ -107,11 +108,11 @@ layout! {
     pub struct ListTopics<'a> {
         /// The request.
         pub request: u32,
-        /// Largest number of topics; the node may return fewer.
+        /// Maximum number of topics in the reply. The node may return fewer.
         pub topics_max: u32,
-        /// Pattern of names; empty for all.
+        /// Pattern that the names must match; empty for all topics.
         pub pattern: &'a str,
-        /// Only names after this one: the last of the previous page.
+        /// The last name of the previous page; only later names are listed. Empty for the first page.
         pub after: &'a str,
     }
 }
@@ -127,18 +128,18 @@ layout! {
         pub partitions: u16,
         /// Whether publishers wait for registered subscribers.
         pub reliable: bool,
-        /// Retained records.
+        /// Number of retained records.
         pub records: u64,
-        /// Retained bytes.
+        /// Number of retained bytes.
         pub bytes: u64,
-        /// Records ever appended in the current epochs.
+        /// Number of records that were appended in the logs' current epochs.
         pub appended: u64,
         /// Number of subscribers.
         pub subscribers: u32,
     }
 }
 
-/// A count that is unknown because a node did not respond.
+/// Value of a count that is unknown because a node did not respond.
 pub const UNKNOWN: u64 = u64::MAX;
 /// [`UNKNOWN`] as a count of 32 bits.
 pub const UNKNOWN_COUNT: u32 = u32::MAX;
@@ -160,13 +161,14 @@ layout! {
     pub struct LogState {
         /// The partition's number.
         pub partition: u16,
-        /// The oldest retained record, or the next one if there is none.
+        /// The position of the oldest retained record, or of the next record if none is retained.
         pub first: Position,
-        /// The last appended sequence number; one less than `first` if no record is retained.
+        /// The sequence number of the last appended record. It is one less than that of `first` if no record is
+        /// retained.
         pub last_seq: u64,
-        /// Retained bytes.
+        /// Number of retained bytes.
         pub bytes: u64,
-        /// Append time of the last record, ns since the Unix epoch; 0 for never.
+        /// Append time of the last record, ns since the Unix epoch; 0 if there is none.
         pub last_append_ns: u64,
     }
 }
@@ -180,9 +182,9 @@ layout! {
         pub partition: u16,
         /// The last record that the subscriber received.
         pub position: Position,
-        /// The subscriber's lag in records.
+        /// Number of records that the subscriber has still to read.
         pub lag: u64,
-        /// Records that the subscriber missed.
+        /// Number of records that the subscriber missed.
         pub missed: u64,
         /// Whether publishers wait for the subscriber.
         pub registered: bool,
@@ -196,11 +198,11 @@ layout! {
         pub name: &'a str,
         /// The group's kind.
         pub kind: GroupKind,
-        /// Number of members.
+        /// Number of members of the group.
         pub members: u32,
-        /// Records that wait for a member.
+        /// Number of records that wait for a member.
         pub waiting: u64,
-        /// Records that members have claimed.
+        /// Number of records that members have claimed.
         pub claimed: u64,
     }
 }
@@ -210,11 +212,11 @@ layout! {
     pub struct TopicState<'a> {
         /// The request.
         pub request: u32,
-        /// The configuration, with defaults filled in.
+        /// The configuration, in which defaults are replaced by their values.
         pub config: TopicConfig<'a>,
         /// Number of open publishers.
         pub publishers: u32,
-        /// Number of subscribers; `subscribers` may have fewer.
+        /// Number of all subscribers. `subscribers` may list fewer.
         pub subscribers_total: u32,
         /// The partitions.
         pub logs: List<'a, LogState>,

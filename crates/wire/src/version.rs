@@ -7,8 +7,8 @@
 //!  | D  U  N  L  I  N        | min u8  | max u8  |
 //!  +-------------------------+---------+---------+
 //! ```
-//! The client offers a range of versions. The node replies with the chosen version as both ends of the range. If the
-//! ranges do not overlap, it replies with its own range, and REFUSED follows.
+//! The client offers a range of versions. The node replies with the chosen version as both lowest and highest version.
+//! If the ranges do not overlap, it replies with its own range, and REFUSED follows.
 //!
 //! A node accepts its own version and the previous one. The layouts of the preamble, HELLO, WELCOME and
 //! REFUSED never change, except for fields added at the end, which older peers skip. All other layouts may
@@ -21,12 +21,12 @@ use crate::error::WireError;
 pub const VERSION: u8 = 5;
 /// The oldest version that this release supports.
 pub const VERSION_MIN: u8 = 4;
-/// The first bytes of each side of a connection.
+/// The first bytes that each side of a connection sends.
 pub const MAGIC: [u8; 6] = *b"DUNLIN";
 /// Length of a preamble, bytes.
 pub const PREAMBLE_BYTES: usize = 8;
 
-/// The first bytes on a connection: the protocol versions that the client offers, or that the node accepts.
+/// The first message on a connection: the protocol versions that the client offers, or that the node accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Preamble {
     /// The lowest version.
@@ -36,7 +36,7 @@ pub struct Preamble {
 }
 
 impl Preamble {
-    /// The range of this release, offered by a client, or returned by a node without a common version.
+    /// The versions that this release supports. A client offers them, and a node without a common version returns them.
     pub const OURS: Preamble = Preamble { version_min: VERSION_MIN, version_max: VERSION };
 
     /// The reply of a node that chose `version`.
@@ -68,7 +68,7 @@ impl Preamble {
         Ok(Some(Preamble { version_min, version_max }))
     }
 
-    /// The highest common version, or the refusal to send.
+    /// Returns the highest version that both sides support, or the refusal to send.
     pub fn negotiate(self, offered: Preamble) -> Result<u8, Refusal<'static>> {
         let version = self.version_max.min(offered.version_max);
         if version >= self.version_min.max(offered.version_min) {

@@ -19,7 +19,7 @@ pub(crate) struct Account {
     name: String,
     tenant: Arc<Tenancy>,
     permissions: RwLock<Arc<Permissions>>,
-    /// The user was removed or moved to another tenant: the account is closed for good.
+    /// Whether the account is closed for good, because its user was removed or moved to another tenant.
     is_closed: AtomicBool,
     /// Notified after the users file was applied.
     changes: watch::Receiver<()>,
@@ -51,8 +51,8 @@ impl Account {
         &self.tenant
     }
 
-    /// Converts the producer id that the user's client chose to the id for topics. Two users may choose the same id
-    /// without affecting each other's producers.
+    /// Converts a producer id that the user's client chose to the id that topics store. Two users may therefore choose
+    /// the same id without affecting each other's producers.
     pub(crate) fn producer(&self, id: u64) -> u64 {
         let hash = Sha256::new().chain_update(id.to_le_bytes()).chain_update(&self.name).finalize();
         let number = hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -79,7 +79,7 @@ impl Account {
         *self.permissions.write().unwrap_or_else(PoisonError::into_inner) = permissions;
     }
 
-    /// Whether the records and bytes may be published now. Without limits the check costs two loads.
+    /// Whether the user may publish these records and bytes now. Without limits the check costs two loads.
     #[inline]
     pub(crate) fn admit_publish(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         if self.is_metered() { self.meter(records, bytes) } else { Ok(()) }

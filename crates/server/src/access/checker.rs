@@ -1,7 +1,8 @@
 //! Threads that verify passwords: each verification takes tens of milliseconds and 19 MiB.
 //!
-//! Addresses alternate, so that a flood from one address delays others by one verification each. In a full queue, a job
-//! of an address with few waiting jobs replaces the last job of the address with the most waiting jobs.
+//! The threads take one job from each address in rotation, so that many jobs of one address delay every other address
+//! by one verification only. When the queue is full, a new job displaces the last job of the address with the most
+//! waiting jobs. If the new job's own address has about as many, the new job is refused instead.
 //!
 //! Limits: `access.logins_at_once` threads, started when first needed; `access.logins_waiting_max` waiting jobs. An
 //! IPv6 address counts by its first 64 bits.
@@ -15,7 +16,7 @@ use super::throttle::{ClientIp, network};
 
 type Job = Box<dyn FnOnce(CheckDecision) + Send>;
 
-/// Decision about a queued job.
+/// The checker's decision about a queued job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckDecision {
     /// The password is verified now.
@@ -77,7 +78,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the next job; `None` when the checker ends.
+    /// Waits for the next job; returns `None` when the checker ends.
     fn next(&self) -> Option<Job> {
         let mut waiting = self.lock();
         loop {
@@ -93,8 +94,8 @@ impl Queue {
 }
 
 impl<T> FairQueue<T> {
-    /// Queues a job behind those of its address; returns the job that is dropped to make room, which may be
-    /// the new one.
+    /// Queues a job behind the other jobs of its address. If the queue is full, returns the job that is dropped to make
+    /// room, which may be the new one.
     fn add(&mut self, from: ClientIp, job: T, waiting_max: usize) -> Option<T> {
         let mut turned_away = None;
         if self.count >= waiting_max {
@@ -151,7 +152,7 @@ impl<T> std::fmt::Debug for FairQueue<T> {
     }
 }
 
-/// Starts the threads, which end with the checker.
+/// Starts the checker's threads. They end when the checker is dropped.
 fn start(limits: AccessLimits, queue: &Arc<Queue>) {
     for number in 0..limits.logins_at_once.max(1) {
         let queue = Arc::clone(queue);

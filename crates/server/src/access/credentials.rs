@@ -20,12 +20,12 @@ pub(crate) enum Credentials {
     Certificate(Vec<String>),
     /// A NATS public key whose owner has signed the connection's nonce.
     Nkey(String),
-    /// Malformed credentials.
+    /// Credentials that do not have the protocol's format.
     Unsound,
 }
 
 impl Credentials {
-    /// Credentials of HELLO: a token; or a user, a zero byte and a password.
+    /// Reads the credentials of a HELLO message: a token; or a user, a zero byte and a password.
     pub(crate) fn of_hello(bytes: &[u8]) -> Credentials {
         match bytes.iter().position(|&byte| byte == 0) {
             _ if bytes.is_empty() => Credentials::None,
@@ -34,7 +34,7 @@ impl Credentials {
         }
     }
 
-    /// Credentials of CONNECT, on a connection with this nonce.
+    /// Reads the credentials of a CONNECT message on a connection with this nonce.
     pub(crate) fn of_connect(connect: &dunlin::wire::nats::Connect, nonce: &str) -> Credentials {
         if let Some(key) = connect.nkey.as_deref().filter(|key| !key.is_empty()) {
             let signature = connect.sig.as_deref().unwrap_or_default();
@@ -53,7 +53,7 @@ impl Credentials {
         }
     }
 
-    /// Credentials of the header `authorization` of HTTP and gRPC.
+    /// Reads the credentials of the header `authorization` of HTTP and gRPC.
     pub(crate) fn of_header(value: Option<&[u8]>) -> Credentials {
         let Some(value) = value else { return Credentials::None };
         let Some(at) = value.iter().position(|&byte| byte == b' ') else { return Credentials::Unsound };
@@ -69,7 +69,7 @@ impl Credentials {
         }
     }
 
-    /// These credentials, or the client's certificate if there are none.
+    /// Returns these credentials, or the client's certificate if the client sent no other credentials.
     pub(crate) fn or_certificate(self, certificate: Option<&ClientCertificate>) -> Credentials {
         match (self, certificate) {
             (Credentials::None, Some(ClientCertificate { subject, names })) => {

@@ -12,7 +12,7 @@ use super::{Access, Login, lock};
 #[derive(Debug, Default)]
 pub(super) struct InboxUsers(Mutex<HashMap<Box<str>, (String, u32)>>);
 
-/// A connection's claim on an inbox, until it is dropped.
+/// A connection's use of an inbox, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct InboxClaim {
     access: Arc<Access>,
@@ -20,7 +20,8 @@ pub(crate) struct InboxClaim {
 }
 
 impl Login {
-    /// Claims an inbox that is new, or that the user owns; `None` if the inbox belongs to another user.
+    /// Registers the user as a reader of an inbox that is new or already the user's; `None` if the inbox belongs to
+    /// another user.
     pub(crate) fn claim_inbox(&self, inbox: &str, is_new: bool) -> Option<InboxClaim> {
         let name = self.account().name();
         let mut inboxes = lock(&self.access().inboxes.0);

@@ -1,4 +1,4 @@
-//! Logins: from credentials to a connection that belongs to a user.
+//! Logins: checks a client's credentials and makes its connection belong to a user.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -20,17 +20,17 @@ use super::{Access, AccessLimits, Account, Credentials, lock};
 const NOBODYS: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5IGlzIGhlcmU$c+rPpcnM5OUSMkz0hZfLkbFyAtEDPoU5KTHVK8Px1J4";
 
-/// A logged-in connection of a user, until it is dropped.
+/// A logged-in connection of a user. The connection counts as logged in until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Login {
     access: Arc<Access>,
     account: Arc<Account>,
     proof: Proof,
-    /// The generation of the users file that was used for the check.
+    /// The generation of the users file with which the login was checked last.
     generation: u64,
 }
 
-/// The credential that proved the user, as the users file has it.
+/// The credential with which the user logged in, as it is written in the users file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Proof {
     Token(TokenDigest),
@@ -50,13 +50,14 @@ type LoginResult = Result<Arc<Login>, Refused>;
 pub(crate) struct PendingLogin(Arc<Mutex<Option<LoginResult>>>);
 
 impl PendingLogin {
-    /// Takes the result; `None` before it is known. The users are checked again, because they may have changed since.
+    /// Takes the result; `None` before it is known. The result is checked against the users file again, because the
+    /// file may have changed since the login.
     pub(crate) fn take(&self) -> Option<LoginResult> {
         lock(&self.0).take().map(still)
     }
 }
 
-/// Checks that a successful login is still valid.
+/// Checks that a successful login is still valid; otherwise returns the refusal.
 fn still(login: LoginResult) -> LoginResult {
     login.and_then(|login| login.validity().map(|()| login))
 }
@@ -104,7 +105,8 @@ impl Access {
             Credentials::Token(token) => {
                 let digest = secret::digest(&token);
                 let known = self.users().of_token(&digest).map(str::to_owned);
-                // A token has 256 random bits: a valid one does not wait for failures of the same address.
+                // A token has 256 random bits and cannot be guessed. A valid token is therefore accepted even while
+                // failed logins delay the address.
                 done(match known {
                     Some(name) => self.enter(&name, Proof::Token(digest), &tenant, from),
                     None => Err(self.refuse(from, "unknown token")),
@@ -116,7 +118,7 @@ impl Access {
                     Some((name, said)) => {
                         self.enter(name, Proof::Certificate(said.to_owned()), &tenant, from)
                     }
-                    // Certificates cannot be guessed either, so this failure delays no other login.
+                    // Certificates cannot be guessed either. This failure is not counted, and delays no other login.
                     None => {
                         self.counts.failed.fetch_add(1, Ordering::Relaxed);
                         tracing::warn!(?said, "login failed: the certificate belongs to no user");
@@ -138,7 +140,7 @@ impl Access {
         }
     }
 
-    /// Refuses a login without a check while earlier failures delay it.
+    /// Refuses a login without checking it while earlier failures delay this user and address.
     fn wait(&self, from: ClientIp, user: &str) -> Option<Refused> {
         let wait_ns = lock(&self.throttle).wait_ns(from, user, now_ns());
         (wait_ns > 0).then(|| {
@@ -148,7 +150,7 @@ impl Access {
         })
     }
 
-    /// Refuses a login without a user. Counts the failure, unless earlier failures still delay the login.
+    /// Refuses a login that names no user. Counts the failure, unless earlier failures still delay the login.
     fn refuse(&self, from: ClientIp, why: &str) -> Refused {
         self.wait(from, "").unwrap_or_else(|| self.fail(from, "", why))
     }
@@ -209,13 +211,14 @@ impl Access {
             return Err(refused);
         }
         let login = Arc::new(Login { access: Arc::clone(self), account, proof, generation });
-        // The users may have changed since the comparison.
+        // The users file may have changed since the credential was compared.
         login.validity()?;
         self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         Ok(login)
     }
 
-    /// Counts a failed login. The log has the user's name if it is valid, and nothing else of the credentials.
+    /// Counts and logs a failed login. The log has the user's name if the name is valid, and nothing else of the
+    /// credentials.
     fn fail(&self, from: ClientIp, user: &str, why: &str) -> Refused {
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
         lock(&self.throttle).failed(from, user, now_ns());
@@ -240,7 +243,7 @@ impl Login {
         self.generation
     }
 
-    /// Waits for `work`; fails when the user loses access before.
+    /// Waits for `work`; fails as soon as the user loses access.
     pub(crate) async fn while_let_in<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
@@ -249,14 +252,14 @@ impl Login {
         let shut_out = async {
             loop {
                 self.validity()?;
-                // The sender has ended, because the server ends.
+                // The sender of changes was dropped, because the server ends.
                 if changes.changed().await.is_err() {
                     return std::future::pending().await;
                 }
             }
         };
         tokio::select! {
-            // Checks the login first, so that the client receives this reason and no later one.
+            // Checks the login first: if it has ended, the client receives that reason and not a later one.
             biased;
             ended = shut_out => ended,
             done = work => done,
@@ -268,7 +271,7 @@ impl Login {
         node.used_by(Arc::clone(&self.account) as Arc<dyn dunlin::User>)
     }
 
-    /// Whether the users file still has the credential of this login.
+    /// Checks that the users file still has the credential of this login.
     pub(crate) fn validity(&self) -> Result<(), Refused> {
         let users = self.access.users();
         let gone = |why: &str| {

@@ -34,13 +34,14 @@ impl RateMeter {
     /// Changes the rate; a debt remains.
     pub(crate) fn set(&mut self, per_s: u64) {
         if per_s != self.per_s {
-            // Scales the fill level with the rate: the bucket stays equally full, and a debt takes as long to repay.
+            // Scales the fill level with the rate. The bucket stays equally full, and repaying a debt takes as long as
+            // before.
             self.left *= per_s as f64 / self.per_s.max(1) as f64;
             self.per_s = per_s;
         }
     }
 
-    /// Whether the amount may pass now. Does not consume the amount.
+    /// Whether the amount may pass now. Only checks; does not subtract the amount from the bucket.
     pub(crate) fn look(&mut self, amount: u64, now_ns: u64) -> Result<(), OverRate> {
         let full = self.per_s as f64;
         let passed_s = now_ns.saturating_sub(self.seen_ns) as f64 / 1e9;
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!(pass(&mut meter, 1, 5 * SECOND), Err(Duration::from_millis(100)));
         assert_eq!(pass(&mut meter, 1, 5 * SECOND + SECOND / 10), Ok(()));
         assert_eq!(pass(&mut meter, 5, 5 * SECOND + SECOND / 10), Err(Duration::from_millis(500)));
-        // A long pause saves no more than one second's worth.
+        // After a long pause, the bucket holds one second's worth and no more.
         assert_eq!(pass(&mut meter, 10, 500 * SECOND), Ok(()));
         assert!(pass(&mut meter, 1, 500 * SECOND).is_err());
     }

@@ -12,10 +12,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::secret::{self, SecretError};
 
-/// Decoded bytes of a public key: a kind, the key, and a checksum.
+/// Length of a decoded public key: one byte for its kind, the key, and a checksum.
 const BYTES: usize = 1 + KEY_BYTES + 2;
 const KEY_BYTES: usize = 32;
-/// The kind of user keys; their text begins with U.
+/// First byte of a decoded user key. It makes the text of user keys begin with U.
 const USER: u8 = 20 << 3;
 const NONCE_BYTES: usize = 16;
 
@@ -43,7 +43,8 @@ pub(super) fn public_key(text: &str) -> Option<[u8; KEY_BYTES]> {
     is_sound.then(|| body[1..].try_into().ok()).flatten()
 }
 
-/// Whether `signature` is the key's signature of the nonce. Libraries use either base64 alphabet.
+/// Whether `signature` is the key's signature of the nonce. Accepts both base64 alphabets, because client libraries
+/// differ in theirs.
 pub(super) fn verify(key: &str, nonce: &str, signature: &str) -> bool {
     let signature = signature.trim_end_matches('=');
     let decoded = URL_SAFE_NO_PAD.decode(signature).or_else(|_| STANDARD_NO_PAD.decode(signature));

@@ -10,9 +10,8 @@ use dunlin::{Refused, now_ns};
 use super::meter::{OverRate, RateMeter};
 use super::users::UserLimits;
 
-/// The longest time for which the node does not read from a client that exceeds its rate, ms. During this time, a
-/// client that ignores the refusal does not burden other clients. A client that waits as long as the refusal states is
-/// not delayed further.
+/// The longest time for which the node does not read from a client that exceeds its rate, ms. The pause protects other
+/// clients from a client that ignores refusals. It does not delay a client that waits as long as the refusal states.
 const PAUSE_MS_MAX: u64 = 250;
 
 /// How long the node does not read from a refused client; `None` unless the client exceeded its rate.
@@ -21,7 +20,7 @@ pub(crate) fn pause(refused: &Refused) -> Option<Duration> {
     (refused.code == ErrorCode::RateLimit).then(|| Duration::from_millis(retry_after_ms.min(PAUSE_MS_MAX)))
 }
 
-/// Waits for [`pause`] after a refusal.
+/// If `outcome` is a refusal, waits as long as [`pause`] states. Returns `outcome`.
 pub(crate) async fn slow_down<T>(outcome: Result<T, Refused>) -> Result<T, Refused> {
     if let Some(pause) = outcome.as_ref().err().and_then(pause) {
         tokio::time::sleep(pause).await;
@@ -36,7 +35,7 @@ pub(crate) struct AccessQuota {
     of: String,
     connections: AtomicU64,
     connections_max: AtomicU64,
-    /// Whether a rate is limited; otherwise publishing checks only this flag.
+    /// Whether a rate is limited. If no rate is limited, publishing checks only this flag.
     metered: AtomicBool,
     meters: Mutex<Meters>,
 }
@@ -67,7 +66,7 @@ impl AccessQuota {
         let Meters { records, bytes } = &mut *meters;
         for (meter, per_s) in [(records, limits.publish_records_per_s), (bytes, limits.publish_bytes_per_s)] {
             match (meter.as_mut(), per_s) {
-                // Keeps the meter, because its debt must remain when the users file changes.
+                // Keeps the existing meter, because its debt must remain when the users file changes.
                 (Some(meter), Some(per_s)) => meter.set(per_s),
                 _ => *meter = per_s.map(|per_s| RateMeter::new(per_s, now_ns)),
             }
@@ -75,7 +74,7 @@ impl AccessQuota {
         self.metered.store(meters.records.is_some() || meters.bytes.is_some(), Ordering::Relaxed);
     }
 
-    /// Counts one more connection, until [`leave`](AccessQuota::leave).
+    /// Counts one more connection until [`leave`](AccessQuota::leave); refuses a connection over the limit.
     pub(super) fn enter(&self) -> Result<(), Refused> {
         let max = self.connections_max.load(Ordering::Relaxed);
         let one_more = |count: u64| (count < max).then_some(count + 1);
@@ -127,7 +126,7 @@ impl AccessQuota {
 }
 
 impl Meters {
-    /// Records and bytes that pass in a tenth of a second, at least 1 each.
+    /// Number of records and bytes that pass in a tenth of a second, at least 1 each.
     pub(super) fn step(&self) -> (u64, u64) {
         let tenth =
             |meter: &Option<RateMeter>| meter.as_ref().map_or(u64::MAX, |meter| meter.per_s() / 10).max(1);

@@ -39,7 +39,7 @@ impl RequestLoginCache {
         from: ClientIp,
     ) -> Result<Arc<Login>, Refused> {
         let generation = access.generation();
-        // Concurrent requests wait for one login.
+        // Concurrent requests of the connection wait for one login.
         let mut remembered = self.known.lock().await;
         if let Some(known) = &*remembered
             && known.generation == generation

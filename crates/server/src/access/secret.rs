@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-/// Prefix of tokens, by which a found token can be recognized.
+/// Prefix of every token. A search for the prefix finds tokens in files and logs.
 pub const TOKEN_PREFIX: &str = "dunlin_";
 /// Prefix of a token's digest in the users file.
 const DIGEST_PREFIX: &str = "sha256:";
@@ -36,7 +36,7 @@ pub struct SecretError(String);
 pub(crate) enum HashError {
     #[error("expected a hash, as `dunlin user add` writes it, never the password itself")]
     Form,
-    /// Checking a password would need too much memory or time.
+    /// Verifying a password with this hash would need too much memory or time.
     #[error(
         "the hash has {parameter}={value}, above the maximum {parameter}={max}: write a hash with less, as \
          `dunlin user add` does"
@@ -78,7 +78,7 @@ pub(crate) fn check_hash(hash: &str) -> Result<(), HashError> {
     Ok(())
 }
 
-/// Verifies a password. With a hash of [`hash_password`], takes tens of milliseconds and 19 MiB by design.
+/// Whether the password matches the hash. A hash of [`hash_password`] takes tens of milliseconds and 19 MiB by design.
 pub(crate) fn verify(hash: &str, password: &[u8]) -> bool {
     PasswordHash::new(hash).is_ok_and(|hash| hasher().verify_password(password, &hash).is_ok())
 }
@@ -101,7 +101,7 @@ pub(crate) fn read_digest(text: &str) -> Option<TokenDigest> {
     Some(digest)
 }
 
-/// Compares in constant time.
+/// Whether two digests are equal. The comparison takes constant time.
 pub(crate) fn is_same(a: &TokenDigest, b: &TokenDigest) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b))) == 0
 }

@@ -11,7 +11,8 @@ use dunlin::{Node, Refused, TopicError, now_ns};
 use super::quota::AccessQuota;
 use super::users::{AccessTenant, TenantLimits};
 
-/// Time for which a topic counts from the request to create it; then it counts only if it was created.
+/// How long a topic counts towards the tenant's limit after the request to create it. Afterwards, it counts only if it
+/// exists.
 const CREATING_NS_MAX: u64 = 60_000_000_000;
 
 /// The shared resources and limits of a tenant's users.
@@ -32,7 +33,7 @@ pub(crate) struct Tenancy {
 struct CreatedTopic {
     by_itself: bool,
     at_ns: u64,
-    /// The topic itself, not a later one of its name; `None` until it is created.
+    /// The counted topic. A later topic with the same name is not this one. `None` until the topic is created.
     topic: Option<Weak<Topic>>,
 }
 
@@ -116,7 +117,7 @@ impl Tenancy {
     }
 
     pub(super) fn no_topic(&self, name: &str) {
-        // If a topic of that name exists, it stays counted.
+        // If a topic of this name exists, it remains counted.
         if self.node.topic(name).is_none() {
             self.topics().remove(name);
         }
@@ -129,7 +130,7 @@ impl Tenancy {
         topics.retain(|name, made| {
             let Some(known) = &made.topic else { return now_ns.saturating_sub(made.at_ns) < CREATING_NS_MAX };
             let there = self.node.topic(name).filter(|topic| known.ptr_eq(&Arc::downgrade(topic)));
-            // The topic was deleted, and another may have its name.
+            // The topic was deleted; another topic may have its name since then.
             let Some(topic) = there else { return false };
             let is_over =
                 made.by_itself && idle_max.is_some_and(|max| is_idle(&topic, made.at_ns, now_ns, max));
@@ -146,7 +147,7 @@ impl Tenancy {
         });
     }
 
-    /// The number of topics, and of those deleted as unused.
+    /// The number of existing topics, and the number of topics that were deleted as unused.
     pub(super) fn topic_counts(&self) -> (u64, u64) {
         (self.topics().len() as u64, self.expired.load(Ordering::Relaxed))
     }

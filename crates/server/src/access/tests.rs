@@ -67,7 +67,7 @@ fn login_checked_before_a_credential_change_is_refused() {
     let stage = AccessFixture::new("publish = [\">\"]");
     let pending = stage.pending();
     stage.rewrite(&ana(&new_token().unwrap().1, "publish = [\">\"]"));
-    // The login had succeeded before the change, but the session had not taken the result.
+    // The login succeeded before the users file changed, but the session takes the result only here.
     let refused = pending.take().unwrap().unwrap_err();
     assert_eq!(refused.code, ErrorCode::Unauthenticated, "{refused:?}");
     assert!(refused.text.contains("has other credentials now"), "{refused:?}");
@@ -78,7 +78,7 @@ fn account_created_during_a_reload_has_the_new_permissions() {
     let stage = AccessFixture::new("publish = [\">\"]");
     let before = stage.access.users();
     stage.rewrite(&ana(&stage.digest, "publish = [\"a\"]"));
-    // A login that began before the change has found the user in the old users file.
+    // A login that began before the change still uses the old users file.
     assert!(before.by_name.contains_key("ana"));
     let account = stage.access.account("ana").unwrap();
     assert_eq!(account.permissions(), stage.access.users().by_name["ana"].permissions);
@@ -91,7 +91,7 @@ fn recreated_user_does_not_revive_an_old_login() {
     let stage = AccessFixture::new("publish = [\">\"]");
     let login = stage.log_in();
     stage.rewrite(NOBODY);
-    // The login was not checked while the user was missing.
+    // This login is checked only after the user is back in the file.
     stage.rewrite(&ana(&stage.digest, "publish = [\">\"]"));
     assert_eq!(*login.account().permissions(), dunlin::Permissions::default());
     assert_eq!(login.validity().unwrap_err().code, ErrorCode::Unauthenticated);
@@ -137,7 +137,7 @@ fn permission_of_a_query_is_checked_when_it_is_answered() {
     let ask = || control.with(|state| node.find_in(state, &query)).unwrap();
     node.may_query(&query).unwrap();
     ask().unwrap();
-    // The query waits in a session's queue.
+    // The query below waits in a session's queue when the permissions change.
     stage.rewrite(&ana(&stage.digest, "keys = [\"b\"]"));
     assert_eq!(ask().unwrap_err().code, ErrorCode::Forbidden);
 }

@@ -1,12 +1,13 @@
 //! Delays repeated failed logins.
 //!
-//! Failures are counted by address and user, and by address. After the fifth failure of a pair, or the
-//! twentieth of an address, the next attempt is refused without a check for 1, 2, 4 … seconds, even with the
-//! right password. A success clears the pair's failures, not the address's. A user who has logged in from an
-//! address with a password waits there only for the pair's failures. Other users behind the same proxy
-//! therefore cannot lock the user out. A valid token never waits.
+//! Failures are counted for each pair of address and user, and for each address. After the fifth failure of a pair, or
+//! the twentieth of an address, attempts are refused without a check, even with the right password. The delay is 1
+//! second, and doubles with each further failure. A successful login clears the failures of the pair, but not those of
+//! the address. A user who has logged in from an address with a password is delayed there only by the failures of this
+//! pair. Other users behind the same proxy therefore cannot lock the user out. A valid token is never delayed.
 //!
-//! Limits: [`ENTRIES_MAX`]; then the oldest failures are forgotten. An IPv6 address counts by its first 64 bits.
+//! Limits: [`ENTRIES_MAX`]; above this number, the oldest failures are forgotten. An IPv6 address counts by its first
+//! 64 bits.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,14 +16,14 @@ use std::net::IpAddr;
 const ENTRIES_MAX: usize = 16_384;
 /// Number of failures of a pair that cause no delay.
 const OF_PAIR: u32 = 4;
-/// Number of failures of an address that cause no delay.
+/// Number of failures of an address that cause no delay for its users.
 const OF_ADDRESS: u32 = 19;
 const FIRST_NS: u64 = 1_000_000_000;
 const LONGEST_NS: u64 = 64_000_000_000;
 /// Time without a failure after which failures are forgotten.
 const FORGET_NS: u64 = 600_000_000_000;
 
-/// The address of an attempt; `None` over a Unix socket.
+/// The IP address from which a login is attempted; `None` over a Unix socket.
 pub(crate) type ClientIp = Option<IpAddr>;
 
 /// Failed logins by address and user.
@@ -36,12 +37,12 @@ struct Failures {
     count: u32,
     /// Time of the last failure or success.
     last_ns: u64,
-    /// Whether the user has logged in from this address.
+    /// Whether the user has logged in from this address with a password.
     is_known: bool,
 }
 
 impl Failures {
-    /// The remaining delay.
+    /// The time until the next attempt may be made, ns. The first `free` failures cause no delay.
     fn wait_ns(self, free: u32, now_ns: u64) -> u64 {
         let Some(doublings) = self.count.checked_sub(free + 1) else { return 0 };
         let span_ns =
@@ -75,14 +76,14 @@ impl Throttle {
         }
     }
 
-    /// Records a login with a password.
+    /// Records a successful login with a password.
     pub(crate) fn succeeded(&mut self, from: ClientIp, user: &str, now_ns: u64) {
         self.make_room(now_ns);
         let none = Failures { count: 0, last_ns: now_ns, is_known: true };
         self.failures.insert((network(from), Some(user.into())), none);
     }
 
-    /// Records a login without a password.
+    /// Records a successful login without a password.
     pub(crate) fn proved(&mut self, from: ClientIp) {
         if !self.failures.is_empty() {
             self.failures.remove(&(network(from), Some("".into())));

@@ -20,7 +20,7 @@ use raw::{RawFile, RawTenant, RawUser};
 /// The tenant of users without a named tenant. By default, permissions of its users may contain any subject.
 pub const TENANT_DEFAULT: &str = "default";
 const NAME_BYTES_MAX: usize = 64;
-/// A hundred years.
+/// Longest time after which unused topics can be deleted: a hundred years.
 const TOPIC_IDLE_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 /// The first line of a users file that ends with [`END`].
 const ENDS_WITH: &str = "# This file is complete if it has the line: # end of users";
@@ -31,14 +31,14 @@ const END: &str = "# end of users";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {why}")]
 pub struct UsersError {
-    /// The file and, if known, the line.
+    /// The file's name and, if known, the line of the fault.
     pub place: String,
-    /// The fault.
+    /// The fault in words.
     pub why: String,
 }
 
 impl UsersError {
-    /// The error if the system provides no random numbers.
+    /// Converts the error that the system provides no random numbers.
     pub(super) fn unlikely(error: SecretError) -> UsersError {
         UsersError { place: "initializing authentication".to_owned(), why: error.to_string() }
     }
@@ -50,7 +50,7 @@ pub struct UserDirectory {
     pub(crate) by_name: BTreeMap<String, AccessUser>,
     pub(crate) tenants: BTreeMap<String, AccessTenant>,
     by_token: HashMap<TokenDigest, String>,
-    /// Users by the names in their certificates.
+    /// Names of the users to which names in client certificates belong.
     by_certificate: HashMap<String, String>,
     by_nkey: HashMap<String, String>,
 }
@@ -59,7 +59,7 @@ pub struct UserDirectory {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AccessUser {
     pub(crate) tenant: String,
-    /// The Argon2id hash.
+    /// The Argon2id hash of the user's password; `None` if the user has no password.
     pub(crate) password: Option<String>,
     pub(crate) tokens: Vec<TokenDigest>,
     /// Subjects or alternative names of accepted certificates.
@@ -77,7 +77,7 @@ pub(crate) struct AccessTenant {
     pub(crate) limits: TenantLimits,
 }
 
-/// The limits of one user: connections and publish rates. `None` is no limit.
+/// The limits of one user: connections and publish rates. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UserLimits {
     /// Simultaneous connections.
@@ -88,24 +88,24 @@ pub struct UserLimits {
     pub publish_bytes_per_s: Option<u64>,
 }
 
-/// The limits that all users of a tenant share. `None` is no limit.
+/// The limits that all users of a tenant share. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantLimits {
     /// Connections and publish rates of all users together.
     pub together: UserLimits,
-    /// Existing topics that the tenant's users created.
+    /// Maximum number of existing topics that the tenant's users created.
     pub topics: Option<u64>,
-    /// Time after which an automatically created topic is deleted, if nothing was published and no subscriber reads
+    /// Time after which an automatically created topic is deleted if no record was published and no subscriber reads
     /// it.
     pub topic_idle: Option<Duration>,
-    /// Bytes of memory of the topics that its users create.
+    /// Maximum memory of the topics that the tenant's users create, bytes.
     pub memory_bytes: Option<u64>,
 }
 
 impl UserDirectory {
     /// Reads a users file.
     pub fn read(path: &Path) -> Result<UserDirectory, UsersError> {
-        // An editor that writes in place empties the file first. With a full disk, the file stays empty.
+        // An editor that overwrites the file in place empties it first. On a full disk, the file then stays empty.
         let is_empty =
             || io::Error::other("the file is empty; a file without users needs at least `[users]`");
         let text = read_file(path)
@@ -147,7 +147,7 @@ impl UserDirectory {
         secret::is_same(kept, digest).then_some(name.as_str())
     }
 
-    /// The user with one of these certificate names, and that name.
+    /// Finds the user with one of these certificate names; returns the user and the matching name.
     pub(crate) fn of_certificate<'c>(&self, said: &'c [String]) -> Option<(&str, &'c str)> {
         said.iter().find_map(|text| Some((self.by_certificate.get(text)?.as_str(), text.as_str())))
     }
@@ -157,7 +157,7 @@ impl UserDirectory {
         self.by_nkey.get(key).map(String::as_str)
     }
 
-    /// Whether a user has an nkey.
+    /// Whether any user has an nkey.
     pub(crate) fn has_nkeys(&self) -> bool {
         !self.by_nkey.is_empty()
     }
@@ -385,7 +385,7 @@ impl Reader<'_> {
         texts.into_iter().map(read).collect()
     }
 
-    /// Refuses 0, which could mean no limit or a limit of zero.
+    /// Refuses 0, because a reader could take it for no limit or for a limit of zero.
     fn over_zero(&self, name: &str, number: Option<Spanned<u64>>) -> Result<Option<u64>, UsersError> {
         match number {
             Some(zero) if *zero.get_ref() == 0 => {

@@ -14,7 +14,7 @@ pub(crate) struct UsersFile {
 }
 
 impl UsersFile {
-    /// The users file of the server, if it has one.
+    /// The server's users file; `None` if the server has none.
     pub(crate) fn of(shared: &Arc<SharedServer>) -> Option<UsersFile> {
         let access = shared.access.as_ref()?;
         Some(UsersFile { path: access.path().to_owned(), shared: Arc::downgrade(shared) })

@@ -7,7 +7,7 @@ use dunlin::{Permissions, Refused, User as _};
 
 use super::Login;
 
-/// Checks the login of a stream that outlives a request and checks its permissions itself.
+/// Checks the login of a long-lived stream that checks its permissions itself.
 #[derive(Debug)]
 pub(crate) struct Admission {
     login: Arc<Login>,
@@ -32,8 +32,8 @@ impl Admission {
     }
 }
 
-/// Checks the login and permissions of a subscription. After a change of its read permissions, the subscription ends,
-/// and the client may subscribe again.
+/// Checks the login and permissions of a subscription. When the user's read permissions change, the subscription ends;
+/// the client may subscribe again.
 #[derive(Debug)]
 pub(crate) struct SubscriptionAccess {
     admission: Admission,
@@ -42,7 +42,8 @@ pub(crate) struct SubscriptionAccess {
 }
 
 impl SubscriptionAccess {
-    /// Create this before the subscription uses the permissions.
+    /// Reads the user's present permissions. Call this before the subscription uses its permissions, so that no change
+    /// is missed.
     pub(crate) fn of(login: &Arc<Login>) -> SubscriptionAccess {
         let permissions = login.account().permissions();
         SubscriptionAccess { admission: Admission::of(login), permissions, is_member: false }
@@ -53,7 +54,7 @@ impl SubscriptionAccess {
         SubscriptionAccess { is_member: true, ..SubscriptionAccess::of(login) }
     }
 
-    /// Refuses a subscription that must end.
+    /// Fails if the subscription must end.
     #[inline]
     pub(crate) fn check(&mut self) -> Result<(), Refused> {
         if self.admission.check()? { self.check_permissions() } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! Administration of the cluster: requests over the cluster's port, open to anyone with a node's certificate, that
-//! is, with access to a node's data directory.
+//! Administration of the cluster: requests over the cluster's port. Any client with a node's certificate may send them,
+//! that is, any program that can read a node's data directory.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::token::Token;
 use crate::figures::{FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
-/// Pause between two checks of an awaited change.
+/// Interval of the checks for an awaited change.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Time limit for an awaited change.
@@ -30,11 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Time limit for another node's status.
 const READY_WITHIN: Duration = Duration::from_secs(2);
 
-/// The administration requests.
+/// A request to administer the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum AdminRequest {
-    /// The node's view of the cluster.
+    /// Returns the node's view of the cluster.
     Status,
     /// Creates a join token.
     Token { ttl_ms: Option<u64>, reusable: bool },
@@ -42,15 +42,15 @@ pub(super) enum AdminRequest {
     Remove { node: u64 },
     /// Transfers the leadership to a node, or to any other node.
     Transfer { to: Option<u64> },
-    /// Sends the agreed state, keys included, in parts before the reply.
+    /// Sends the agreed state, with all keys, in parts before the reply.
     Backup,
     /// Sends all tasks of a shard, in parts before the reply.
     BackupShard { shard: u8 },
-    /// The node's figures of topics.
+    /// Returns the node's figures of topics.
     Figures(FiguresRequest),
 }
 
-/// The replies to administration requests.
+/// The reply to an administration request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum AdminReply {
@@ -63,12 +63,12 @@ pub(super) enum AdminReply {
     Leads {
         node: u64,
     },
-    /// The number of parts that were sent.
+    /// All parts of a backup were sent; has their number.
     Backup {
         parts: u64,
         revision: u64,
     },
-    /// The client must send the request to the leader.
+    /// This node is not the leader; the client must send the request to the leader.
     Elsewhere {
         node: u64,
         address: String,
@@ -94,22 +94,22 @@ pub struct NodeStatus {
     pub leader: Option<u64>,
     /// The node's Raft term.
     pub term: u64,
-    /// The last entry of the node's log.
+    /// Index of the last entry of the node's log.
     pub last: u64,
-    /// The last applied entry.
+    /// Index of the last entry that the node has applied.
     pub applied: u64,
-    /// The last entry in the node's snapshot.
+    /// Index of the last entry in the node's snapshot.
     pub snapshot: u64,
     /// The last revision of the keys.
     pub revision: u64,
-    /// Number of shards of the tasks.
+    /// Number of task shards of the cluster.
     #[serde(default = "super::hello::one")]
     pub shards: u8,
-    /// The voters.
+    /// Numbers of the nodes that are voters.
     pub voters: Vec<u64>,
-    /// The learners.
+    /// Numbers of the nodes that are learners.
     pub learners: Vec<u64>,
-    /// All nodes of the cluster's table, removed ones included.
+    /// All nodes in the cluster's table, including removed ones.
     pub nodes: Vec<NodeRecord>,
     /// Why the node is not ready; `None` if it is.
     pub missing: Option<String>,
@@ -237,7 +237,8 @@ async fn make_token(
 ) -> Result<AdminReply, AdminReply> {
     let ask = async |command: &ControlCommand<'_>| control.ask(command).await.map_err(|error| failed(&error));
     let internal = |error: super::ClusterError| AdminReply::Failed { why: error.to_string() };
-    // Waits until the node is in the table: a restored node first deletes the tokens of its backup.
+    // Waits until the new node is in the table. A restored node first deletes the join tokens of its backup, and would
+    // delete a token that is created earlier.
     let deadline = Instant::now() + PATIENCE;
     while !seat.was_announced() {
         if Instant::now() > deadline {
@@ -262,7 +263,8 @@ async fn make_token(
     Ok(AdminReply::Token { token: token.to_string() })
 }
 
-/// Why a node must not be removed at present: without it, too few of the other voters respond for a majority.
+/// Why a node must not be removed at present: without it, too few of the other voters respond to form a majority.
+/// `None` if it may be removed.
 async fn needs_more(seat: &ClusterMember, status: &Status, node: u64, all: &[NodeRecord]) -> Option<String> {
     let is_removed =
         |id: u64| id == node || all.iter().any(|record| record.node == id && record.removed.is_some());
@@ -399,7 +401,7 @@ pub(super) async fn hand_over_tasks(tasks: &TaskShard, to: Option<u64>) {
     }
 }
 
-/// The state of all keys, and their last revision.
+/// The state of all keys, and its last revision.
 async fn keys_of(seat: &ClusterMember) -> Result<(Box<dyn Frozen>, u64), AdminReply> {
     let control = seat.control().ok_or_else(starting)?;
     let read = control.read(Consistency::Linearizable, |state| state.revision()).await;
@@ -421,7 +423,7 @@ fn starting() -> AdminReply {
     AdminReply::Failed { why: "the node is starting".to_owned() }
 }
 
-/// Sends a state in parts.
+/// Sends a state to the client in parts.
 async fn give(
     frozen: Box<dyn Frozen>,
     revision: u64,

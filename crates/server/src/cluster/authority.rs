@@ -31,7 +31,7 @@ pub(super) struct NodeCertificate {
     pub(super) key_pem: String,
 }
 
-/// The name in a node's certificate. The name contains no address, so that nodes may move.
+/// The name in a node's certificate. The name contains no address, so that a node's address may change.
 pub(super) fn name_of(cluster: &str, node: u64) -> String {
     format!("node-{node}.{cluster}.dunlin")
 }

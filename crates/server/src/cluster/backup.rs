@@ -6,7 +6,7 @@
 //!
 //!  version 1 has no tasks; version 2 has the tasks of one shard, and no number of shards
 //! ```
-//! Integers are little-endian. A truncated or changed file is refused as a whole.
+//! Integers are little-endian. A truncated or modified file is refused as a whole.
 //!
 //! Topics' records are not included: those of durable topics are in their owners' data directories.
 
@@ -31,16 +31,16 @@ use crate::whole_file::check_is_file;
 
 const MAGIC: &[u8; 8] = b"DUNLINB\n";
 const VERSION: u32 = 3;
-/// The version with one shard of tasks.
+/// The file version whose backups have one shard of tasks.
 const VERSION_OF_ONE_SHARD: u32 = 2;
-/// The first version, with keys alone.
+/// The first file version, whose backups have only keys.
 const VERSION_OF_KEYS: u32 = 1;
-/// Largest block; a longer one is damage.
+/// Largest block that is accepted, bytes. A longer block means that the file is damaged.
 const BLOCK_BYTES_MAX: u32 = 64 << 20;
 /// The number of a new cluster's first node.
 pub(super) const FIRST: u64 = 1;
 
-/// The cluster, release and time that a backup file states.
+/// The header of a backup file: cluster, release and time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupHeader {
     /// The cluster's id.
@@ -51,7 +51,7 @@ pub struct BackupHeader {
     pub made_ms: u64,
 }
 
-/// Writes a backup; returns the revision of its keys. The file appears when it is complete.
+/// Writes a backup to `file`; returns the revision of its keys. The file has its name only once it is complete.
 pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64, ClusterError> {
     let header =
         BackupHeader { cluster: client.cluster().to_owned(), release: super::RELEASE.to_owned(), made_ms };
@@ -80,7 +80,7 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
     made.inspect_err(|_| drop(std::fs::remove_file(&beside)))
 }
 
-/// Prepares an empty data directory for the first node of a new cluster, with a backup's state.
+/// Prepares an empty data directory for the first node of a new cluster that begins with a backup's state.
 pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHeader, ClusterError> {
     let cannot = |what: &str| ClusterError::io(format!("{what} {}", file.display()));
     let files = ClusterDirectory::of(data_dir);
@@ -91,7 +91,7 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
             data_dir.display()
         )));
     }
-    // Reads the file twice, so that a damaged file has no effect.
+    // Reads the whole file once to check it before anything is written, so that a damaged file has no effect.
     let header = {
         let mut backup = BackupReader::open(file).map_err(cannot("cannot read"))?;
         while backup.has_part() {
@@ -163,7 +163,7 @@ struct BackupReader {
     digest: crc_fast::Digest,
     header: BackupHeader,
     parts_left: u32,
-    /// The number of task shards follows the next part.
+    /// Whether the number of task shards follows the keys in the file.
     counts_shards: bool,
 }
 

@@ -31,7 +31,7 @@ pub struct ClusterClient {
     seat: std::sync::Arc<ClusterMember>,
 }
 
-/// The status that one node of a cluster returned, or the error.
+/// The status of one node of a cluster, or the error that the request for it returned.
 #[derive(Debug, Clone)]
 pub struct NodeSurvey {
     /// The node's number.
@@ -63,7 +63,7 @@ impl ClusterClient {
         Ok(ClusterClient { runtime: runtime.map_err(ClusterError::io("cannot start"))?, seat })
     }
 
-    /// The number of the directory's node.
+    /// The number of the node whose data directory is used.
     pub fn node(&self) -> u64 {
         self.seat.identity.node
     }
@@ -73,12 +73,12 @@ impl ClusterClient {
         &self.seat.identity.cluster
     }
 
-    /// The address of the directory's node.
+    /// The address of the node whose data directory is used.
     pub fn address(&self) -> &str {
         &self.seat.identity.address
     }
 
-    /// Requests the status of each node.
+    /// Requests the status of each node of the cluster.
     pub fn survey(&self) -> Vec<NodeSurvey> {
         self.runtime.block_on(async {
             let mut left: VecDeque<KnownMember> = self.known().into();
@@ -181,7 +181,7 @@ impl ClusterClient {
         self.runtime.block_on(self.ask_anyone(&question, &mut |_| ()))
     }
 
-    /// The nodes to ask, this one first.
+    /// The members to ask, beginning with the node whose data directory is used.
     fn known(&self) -> Vec<KnownMember> {
         let identity = &self.seat.identity;
         let mut known = vec![KnownMember { node: identity.node, address: identity.address.clone() }];

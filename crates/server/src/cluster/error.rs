@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// The cluster's files are unusable, or a request failed.
+    /// The cluster's files cannot be used, or a request to the cluster failed.
     #[error("{0}")]
     Files(String),
     /// A node or a check refused the request.

@@ -23,23 +23,23 @@ use super::authority::CertificateAuthority;
 use super::error::ClusterError;
 use super::{hex, random};
 
-/// Format of `identity.json`; a later one is refused.
+/// Format version of `identity.json`; a file with a higher version is refused.
 const FORMAT: u32 = 1;
-/// Maximum number of a directory's starts that are remembered. All but one of them may be unknown to the cluster.
+/// Maximum number of past starts that a directory remembers. The cluster may not know them, except for one.
 const LINEAGE_MAX: usize = 256;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
-/// One start of a node. Of two copies of a directory, only one belongs to the last start.
+/// One start of a node. If a directory was copied, the last start identifies the copy that may run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Incarnation {
-    /// Counted from 1.
+    /// Number of this start, counted from 1.
     pub(super) number: u64,
-    /// A random mark.
+    /// A random text that distinguishes two starts with the same number.
     pub(super) mark: String,
 }
 
-/// The node and cluster of a directory.
+/// A node's identity as stored in its directory: cluster, node number, address and starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodeIdentity {
     format: u32,
@@ -53,13 +53,15 @@ pub(super) struct NodeIdentity {
     pub(super) now: Incarnation,
     /// The previous start.
     pub(super) before: Option<Incarnation>,
-    /// The earlier starts, newest first. The directory is current if the cluster's last known start is among them.
+    /// The earlier starts, newest first. The directory is current if the last start that the cluster knows is one of
+    /// them.
     #[serde(default)]
     earlier: Vec<Incarnation>,
-    /// The state comes from another cluster's backup. The new cluster must remove that cluster's nodes.
+    /// Whether the state comes from another cluster's backup. The new cluster must then remove the nodes of that
+    /// cluster.
     #[serde(default)]
     pub(super) is_restored: bool,
-    /// This is the first node of a cluster that does not exist yet.
+    /// Whether this is the first node of a cluster that has not begun.
     #[serde(default)]
     pub(super) begins: bool,
 }
@@ -88,22 +90,22 @@ impl NodeIdentity {
         })
     }
 
-    /// The first node of a new cluster, which begins at the first start.
+    /// The identity of the first node of a new cluster, which begins at the first start.
     pub(super) fn first(cluster: &str, node: u64, address: &str) -> Result<NodeIdentity, ClusterError> {
         Ok(NodeIdentity { begins: true, ..NodeIdentity::new(cluster, node, address)? })
     }
 
-    /// The identity with another address, before its cluster has begun.
+    /// This identity with another address. To be used before its cluster has begun.
     pub(super) fn at(self, address: &str) -> NodeIdentity {
         NodeIdentity { address: address.to_owned(), ..self }
     }
 
-    /// The first node of a cluster that begins with a backup's state.
+    /// The identity of the first node of a cluster that begins with a backup's state.
     pub(super) fn restored(cluster: &str, node: u64, address: &str) -> Result<NodeIdentity, ClusterError> {
         Ok(NodeIdentity { is_restored: true, ..NodeIdentity::new(cluster, node, address)? })
     }
 
-    /// The identity after the cluster has begun and a backup's nodes are forgotten.
+    /// This identity after the cluster has begun and the nodes of a backup were removed.
     pub(super) fn settled(self) -> NodeIdentity {
         NodeIdentity { is_restored: false, begins: false, ..self }
     }
@@ -118,7 +120,7 @@ impl NodeIdentity {
         Ok(NodeIdentity { release: super::RELEASE.to_owned(), address, now, before, earlier, ..self })
     }
 
-    /// Whether `text` has only the entries of this identity.
+    /// Whether `text` has exactly the entries of this identity.
     fn says_all(&self, text: &str) -> bool {
         let parts = (serde_json::to_value(self), serde_json::from_str(text));
         let (Ok(Value::Object(known)), Ok(Value::Object(found))) = parts else { return false };
@@ -197,7 +199,7 @@ impl ClusterDirectory {
         let identity: NodeIdentity =
             serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if !is_sealed && !identity.says_all(&text) {
-            // A file of an old release without a checksum, or a file whose word `checksum` is damaged.
+            // The file was written by an old release without checksums, or the word `checksum` in it is damaged.
             return Err(damaged("the file is damaged: its checksum is missing".to_owned()));
         }
         Ok(Some(identity))

@@ -18,11 +18,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::yield_now;
 
 const HEAD_BYTES: usize = 13;
-/// Bytes that `length` counts in addition to the payload.
+/// Bytes that `length` counts in addition to the payload: id and kind.
 const COUNTED: usize = 9;
-/// Bytes of one read.
+/// Maximum number of bytes of one read.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes of a large frame that are read or written, encryption included, before other tasks run.
+/// Bytes of a large frame that are read or written, including their encryption, before other tasks of the thread run.
 const TURN_BYTES: usize = 128 << 10;
 
 /// The kind of a frame.
@@ -94,12 +94,12 @@ pub(super) async fn write_in_turns(
 #[derive(Debug)]
 pub(super) struct ClusterFrames<R> {
     from: R,
-    /// Read buffer. Frames are copied out of it, so that a log entry, which lives long, takes no more memory than its
-    /// bytes.
+    /// Read buffer. Frames are copied out of it, because log entries are kept for long and must take no more memory
+    /// than their bytes.
     chunk: Box<[u8]>,
     /// Bytes of an incomplete frame.
     buffer: BytesMut,
-    /// Bytes read since other tasks of the thread ran.
+    /// Bytes that were read since other tasks of the thread last ran.
     in_turn: usize,
     /// Largest accepted payload.
     bytes_max: usize,
@@ -116,7 +116,7 @@ impl<R: AsyncRead + Unpin> ClusterFrames<R> {
         }
     }
 
-    /// Returns the reader; an error if bytes after the last whole frame were read.
+    /// Returns the underlying reader. Fails if bytes after the last whole frame were read, because they would be lost.
     pub(super) fn into_inner(self) -> io::Result<R> {
         if self.buffer.is_empty() { Ok(self.from) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// How often another task ran during the read.
+    /// Counts how often another task ran while `work` ran.
     fn turns_beside(work: impl Future<Output = io::Result<()>>) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut turns = 0;
@@ -216,7 +216,7 @@ mod tests {
         turns
     }
 
-    /// Heartbeats must not wait behind the encryption of a large frame, or a leader loses its lead.
+    /// Heartbeats must not wait behind the encryption of a large frame. If they did, a leader would lose its lead.
     #[test]
     fn large_frame_does_not_block_other_tasks() {
         let mut bytes = Vec::new();

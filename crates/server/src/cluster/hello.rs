@@ -13,13 +13,13 @@ const VERSION_OLDEST: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Purpose {
-    /// Raft messages.
+    /// The connection carries Raft messages.
     Control,
-    /// Administration of the cluster.
+    /// The connection carries requests to administer the cluster.
     Admin,
-    /// Joining the cluster.
+    /// The connection carries the request of a joining node.
     Join,
-    /// Registering a node's new start.
+    /// The connection registers a node's new start.
     Start,
 }
 
@@ -29,18 +29,18 @@ pub(super) struct ClusterHello {
     pub(super) version: u32,
     pub(super) release: String,
     pub(super) purpose: Purpose,
-    /// The node's start; `None` for joining nodes and administration.
+    /// The connecting node's start; `None` for joining nodes and administration.
     pub(super) now: Option<Incarnation>,
     pub(super) before: Option<Incarnation>,
-    /// The node's number of task shards.
+    /// The connecting node's number of task shards.
     #[serde(default = "one")]
     pub(super) shards: u8,
-    /// The connection carries large messages, which are not received on the thread of heartbeats and votes.
+    /// Whether the connection carries large messages. They are not received on the thread of heartbeats and votes.
     #[serde(default)]
     pub(super) is_bulk: bool,
 }
 
-/// The default number of task shards, which also applies to older nodes and to administration.
+/// The number of task shards that a message without this field states: 1, for older nodes and administration.
 pub(super) fn one() -> u8 {
     1
 }
@@ -57,10 +57,10 @@ pub(super) struct ClusterWelcome {
     pub(super) refused: Option<HelloRefusal>,
 }
 
-/// A refusal.
+/// The reason why a node refuses a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HelloRefusal {
-    /// A retry cannot succeed.
+    /// Whether the refusal is permanent, so that a retry cannot succeed.
     pub(super) for_good: bool,
     pub(super) why: String,
 }
@@ -104,8 +104,8 @@ pub(super) fn check_shards(shards: u8, of_cluster: u8) -> Result<(), HelloRefusa
     )))
 }
 
-/// Checks that a node's start follows the cluster's last known one. Otherwise its directory is an old copy,
-/// or another copy runs. Such a node may have forgotten votes.
+/// Checks that a node's start follows the last start that the cluster knows. Otherwise, the node's directory is an old
+/// copy, or another copy runs. Such a node may have forgotten votes and is refused.
 pub(super) fn check_incarnation(
     node: u64,
     (now, before): (Option<&Incarnation>, Option<&Incarnation>),

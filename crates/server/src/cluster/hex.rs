@@ -1,4 +1,4 @@
-//! Bytes as hexadecimal digits.
+//! Converts bytes to and from hexadecimal digits.
 
 pub(super) fn write(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -41,7 +41,7 @@ use super::{ClusterConfig, hex};
 const AGAIN: Duration = Duration::from_millis(300);
 /// Time limit for the TLS handshake.
 const SHAKE_WITHIN: Duration = Duration::from_secs(5);
-/// Interval at which an unchanged problem is logged again.
+/// Interval at which the log repeats a problem that has not changed.
 const SAY_AGAIN: Duration = Duration::from_secs(5);
 /// Pause between two checks for cancellation.
 const LOOK: Duration = Duration::from_millis(20);
@@ -64,11 +64,11 @@ pub(super) enum JoinReply {
         ca_pem: String,
         ca_key_pem: String,
     },
-    /// The leader must be asked instead.
+    /// This node is not the leader; the joining node must ask the leader.
     Elsewhere {
         address: String,
     },
-    /// Try again later.
+    /// The node cannot join at present and must try again later.
     Later {
         why: String,
     },
@@ -77,7 +77,7 @@ pub(super) enum JoinReply {
     },
 }
 
-/// Logs why a node cannot join yet: when the reason changes, and periodically.
+/// Logs why a node cannot join yet: whenever the reason changes, and at an interval while it stays the same.
 #[derive(Default)]
 struct Complaint {
     said: Option<(String, Instant)>,
@@ -94,7 +94,7 @@ impl Complaint {
     }
 }
 
-/// Returns when joining is cancelled.
+/// Waits until joining is cancelled.
 pub(super) async fn given_up(give_up: &AtomicBool) {
     while !give_up.load(Ordering::Relaxed) {
         sleep(LOOK).await;
@@ -195,7 +195,7 @@ async fn ask(
     super::parse(frames.next().await?, ClusterFrameKind::Answer).map(Ok)
 }
 
-/// Answers a joining node.
+/// Handles the request of a joining node and returns the reply.
 pub(super) async fn answer(seat: &Arc<ClusterMember>, join: JoinRequest) -> JoinReply {
     let Some(control) = seat.control() else {
         return JoinReply::Later { why: "that node is starting".to_owned() };
@@ -278,7 +278,7 @@ async fn let_in(seat: &Arc<ClusterMember>, join: &JoinRequest) -> Result<u64, Jo
     match control.ask(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await {
         Ok(ControlReply::Transaction { succeeded: true, .. }) => Ok(node),
         Ok(_) => Err(JoinReply::Later { why: "another node joined at the same time".to_owned() }),
-        // The token may already be used. The next attempt reports that.
+        // The token may already be used by this attempt. The next attempt reports that.
         Err(error) => Err(later(error)),
     }
 }

@@ -3,10 +3,11 @@
 //! Requests are sent in order, without waiting for earlier responses. Each lane has its own connection, so
 //! that no lane waits behind another in the kernel's buffers.
 //!
-//! Invariants: each request receives a response or an error within `ask_ms_max`. A request that was never sent fails
-//! with `NotConnected`; one that may have been sent fails with another error.
+//! Invariants: each request receives a response or an error within `ask_ms_max` milliseconds. A request that was never
+//! sent fails with `NotConnected`; one that may have been sent fails with another error.
 //!
-//! Limits: `ask_queue_max` requests wait; further ones fail at once. While the node is unreachable, all fail at once.
+//! Limits: `ask_queue_max` requests wait; further ones fail at once. While the node is unreachable, all requests fail
+//! at once.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,9 +29,9 @@ use crate::stream::Stream;
 const REST: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 /// Interval of pings while responses are pending.
 const PING: Duration = Duration::from_millis(250);
-/// The interval for a connection that forwards requests to a leader.
+/// Interval of pings on a connection that forwards requests to a leader.
 const PING_LEADER: Duration = Duration::from_millis(100);
-/// If a node no longer leads, its forwarded requests fail after this time of silence.
+/// Time of silence after which forwarded requests fail if the node is no longer the leader.
 const DEPOSED: Duration = Duration::from_millis(300);
 /// Approximate size of one write.
 const WRITE_BYTES: usize = 256 << 10;
@@ -40,7 +41,7 @@ const WRITE_BYTES: usize = 256 << 10;
 pub(super) struct LinkCounters {
     pub(super) asked: AtomicU64,
     pub(super) opened: AtomicU64,
-    /// Time of each node's last message.
+    /// For each node, the time at which its last message arrived.
     heard: Mutex<HashMap<u64, Instant>>,
 }
 
@@ -49,7 +50,7 @@ impl LinkCounters {
         lock(&self.heard).insert(node, Instant::now());
     }
 
-    /// Whether a node sent a message within this time.
+    /// Whether a message of the node has arrived within this time.
     pub(super) fn has_heard(&self, node: u64, within: Duration) -> bool {
         lock(&self.heard).get(&node).is_some_and(|at| at.elapsed() < within)
     }
@@ -72,7 +73,7 @@ pub(super) struct LinkTarget {
     pub(super) shard: Option<u8>,
 }
 
-/// Sends requests until the queue's senders are gone.
+/// Connects to the node and sends its requests until the queue's senders are dropped.
 pub(super) async fn run(
     seat: Arc<ClusterMember>,
     target: LinkTarget,
@@ -84,7 +85,8 @@ pub(super) async fn run(
             continue;
         }
         let patience = Duration::from_millis(seat.limits.connect_ms_max);
-        // Raft's address of a member may be old: the table has the present one. Attempts alternate between both.
+        // The address of a member in Raft's configuration may be old, while the table has the present one. Attempts
+        // alternate between both.
         let moved_to = seat.address_of(target.node).filter(|_| by_table);
         let address = moved_to.unwrap_or_else(|| target.address.clone());
         by_table = !by_table;
@@ -155,8 +157,8 @@ async fn ask_all(
     (awaited, heard): (&PendingRequests, &Mutex<Instant>),
 ) -> io::Result<()> {
     let (mut out, mut id, mut next) = (Vec::new(), 0, Some(first));
-    // Progress of a large write shows that the node is alive, even if its pong waits behind the data. Small
-    // writes fit into buffers and show nothing.
+    // Progress of a large write shows that the node is alive, even if its pong waits behind the data. Small writes fit
+    // into the kernel's buffers and show nothing.
     let progressed = || *lock(heard) = Instant::now();
     let mut ping_at = Instant::now() + ping;
     loop {
@@ -174,7 +176,7 @@ async fn ask_all(
         }
         if Instant::now() >= ping_at {
             ping_at = Instant::now() + ping;
-            // Responses may wait for a disk; a pong does not.
+            // Pings the node while responses are pending: a response may wait for a disk, but a pong does not.
             if !lock(awaited).is_empty() {
                 frame::put(&mut out, 0, ClusterFrameKind::Ping, &[]);
             }
@@ -224,8 +226,8 @@ impl LinkTarget {
         if self.lane == RequestLane::Forward { PING_LEADER } else { PING }
     }
 
-    /// Whether a request went to the node as the leader, but the node no longer leads: another node leads, or
-    /// a later term began.
+    /// Whether the request was sent to the node as the leader, and the node is no longer the leader: another node
+    /// leads, or a later term began.
     fn is_deposed(&self, seat: &ClusterMember) -> bool {
         self.lane == RequestLane::Forward && seat.leader_of(self.shard) != Some(self.node)
     }

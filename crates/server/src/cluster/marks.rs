@@ -1,7 +1,7 @@
 //! Marks of a cluster's member in a data directory that has no `identity.json`.
 //!
-//! A directory that lost the file must not begin another cluster, because the member's cluster continues and
-//! there would be two.
+//! A directory that lost this file must not begin another cluster. The member's cluster still exists, so there would be
+//! two clusters.
 
 use std::fs;
 use std::path::Path;
@@ -14,11 +14,11 @@ use dunlin::raft::members_on_disk;
 use super::error::ClusterError;
 use super::files::ClusterDirectory;
 
-/// Written only after `identity.json`. The authority's files are written earlier, and may remain after an
-/// interrupted join or `init`.
+/// Files that are written only after `identity.json`. The authority's files are not among them: they are written
+/// earlier, and may remain after an interrupted join or `init`.
 const AFTER_IDENTITY: [&str; 3] = ["node.pem", "node-key.pem", "members.json"];
 
-/// Refuses a directory without `identity.json` that has other files of a cluster's member.
+/// Refuses a directory without `identity.json` that has other files of a cluster member.
 pub(super) fn refuse_member(files: &ClusterDirectory, data_dir: &Path) -> Result<(), ClusterError> {
     let Some(mark) = find(files, data_dir)? else { return Ok(()) };
     let dir = data_dir.display();
@@ -31,7 +31,7 @@ pub(super) fn refuse_member(files: &ClusterDirectory, data_dir: &Path) -> Result
     )))
 }
 
-/// Evidence that the directory belonged to a member; `None` if there is none.
+/// Finds evidence that the directory belonged to a member; `None` if there is none.
 fn find(files: &ClusterDirectory, data_dir: &Path) -> Result<Option<String>, ClusterError> {
     let is_left = |name: &str| fs::exists(files.path(name)).unwrap_or(false);
     if let Some(name) = AFTER_IDENTITY.into_iter().find(|name| is_left(name)) {
@@ -44,7 +44,7 @@ fn find(files: &ClusterDirectory, data_dir: &Path) -> Result<Option<String>, Clu
         let mut nodes: Vec<u64> =
             members_on_disk(&disk, &dir).map_err(cannot)?.iter().map(|member| member.id).collect();
         nodes.sort_unstable();
-        // In the log of a node outside a cluster, this node is the only member and has number 1.
+        // The log of a node outside a cluster has this node as its only member, with number 1.
         if !matches!(*nodes, [] | [1]) {
             let nodes: Vec<String> = nodes.iter().map(u64::to_string).collect();
             return Ok(Some(format!("the log in {name} is that of the nodes {}", nodes.join(", "))));

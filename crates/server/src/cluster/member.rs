@@ -1,4 +1,4 @@
-//! A node's part in its cluster: state that all its cluster connections share.
+//! A node's part in its cluster: the state that all its cluster connections share.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,9 +28,9 @@ use crate::Protocol;
 use crate::figures::{ANSWER_WITHIN, FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
-/// How long a check of the agreed state counts as current.
+/// How long the node counts as having the complete state after a successful check.
 const FRESH: Duration = Duration::from_secs(2);
-/// Time without a message after which a node may be down. A node without a majority has no other criterion.
+/// Time without a message after which another node counts as down. A node that has no majority has no other criterion.
 const SILENT: Duration = Duration::from_secs(5);
 /// Interval of warnings about an unreachable node.
 const TOLD: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ type ConnectionHandler = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync
 /// Collects this node's counters of topics for another node. This may take a while.
 type FiguresSource = Arc<dyn Fn(&FiguresRequest) -> FiguresResponse + Send + Sync>;
 
-/// A node's part in its cluster.
+/// A node's part in its cluster. Cluster connections, listeners and topic ownership share it.
 pub(crate) struct ClusterMember {
     pub(super) limits: ClusterLimits,
     /// Number of task shards that this node is configured with.
@@ -55,7 +55,7 @@ pub(crate) struct ClusterMember {
     ownership: OnceLock<Weak<Ownership>>,
     listener: OnceLock<ConnectionHandler>,
     figures: OnceLock<FiguresSource>,
-    /// The threads of connections to other nodes, and of those with large messages.
+    /// The threads of connections to other nodes: first for short messages, second for large ones.
     handles: OnceLock<(Handle, Handle)>,
     listeners: Mutex<BTreeMap<String, String>>,
     /// The table of nodes at the last check, so that connections need not wait for the state.
@@ -64,7 +64,7 @@ pub(crate) struct ClusterMember {
     announced: AtomicBool,
     /// Why the cluster refuses this node permanently.
     expelled: OnceLock<String>,
-    /// Time at which this node last had the complete agreed state.
+    /// Time at which this node last had the complete agreed state; `None` if it never had.
     current: Mutex<Option<Instant>>,
     told: Mutex<BTreeMap<u64, Instant>>,
 }
@@ -170,7 +170,7 @@ impl ClusterMember {
         let _ = self.handles.set((connections, bulk));
     }
 
-    /// The thread of connections with large messages.
+    /// Handle of the thread that serves connections with large messages.
     pub(super) fn bulk(&self) -> Option<&Handle> {
         self.handles.get().map(|(_, bulk)| bulk)
     }
@@ -233,7 +233,7 @@ impl ClusterMember {
         Some(admin::survey(self, control, &control.status().ok()?))
     }
 
-    /// Whether an origin is the HTTP listener of a member, tested by `is`.
+    /// Whether `is` accepts the address of a member's HTTP listener, with which a web page's origin is compared.
     pub(crate) fn is_origin(&self, is: impl Fn(&str) -> bool) -> bool {
         let table = lock(&self.table);
         let there = table.iter().filter(|record| record.removed.is_none());
@@ -245,8 +245,8 @@ impl ClusterMember {
         lock(&self.table).iter().find(|record| record.node == node).cloned()
     }
 
-    /// The live members' listener addresses of a protocol, without wildcard addresses, which clients cannot connect
-    /// to.
+    /// The addresses of the live members' listeners for a protocol. Wildcard addresses are left out, because clients
+    /// cannot connect to them.
     pub(crate) fn addresses_of(&self, listener: Protocol) -> Vec<String> {
         let Some(ownership) = self.ownership() else { return Vec::new() };
         let takes_part = |record: &&NodeRecord| record.removed.is_none() && ownership.is_alive(record.node);
@@ -262,7 +262,7 @@ impl ClusterMember {
         lock(&self.table).iter().find(|record| record.node == node).map(|record| record.address.clone())
     }
 
-    /// Stores the table of nodes.
+    /// Stores a copy of the cluster's table of nodes.
     pub(super) fn note(&self, table: &[NodeRecord]) {
         let mut noted = lock(&self.table);
         if *noted != table {
@@ -270,8 +270,8 @@ impl ClusterMember {
         }
     }
 
-    /// Refuses a removed node: for good once the Raft groups no longer need its vote. A node that is not in this node's
-    /// table may have joined while this one was away, and is accepted.
+    /// Refuses a removed node. The refusal is permanent once no Raft group needs the node's vote. A node that is not in
+    /// this node's table may have joined while this one was away, and is accepted.
     pub(super) fn check_removed(&self, node: u64) -> Result<(), HelloRefusal> {
         match self.record(node).and_then(|record| record.removed) {
             Some(why) if self.is_in_a_group(node) => Err(HelloRefusal::for_now(format!(
@@ -296,9 +296,8 @@ impl ClusterMember {
         self.status().is_some_and(|status| includes(&status)) || in_tasks()
     }
 
-    /// Refuses a removed node, and a node whose directory is not the one of its last registered start.
-    /// Attempted starts do not count (`started`), so that a failed start of a copy does not lock the node
-    /// out.
+    /// Refuses a removed node, and a node whose directory differs from the directory of its last registered start.
+    /// Attempted starts do not count (`started`), so that a failed start of a copy does not lock the node out.
     pub(super) fn check_node(
         &self,
         node: u64,
@@ -311,7 +310,7 @@ impl ClusterMember {
         Ok(())
     }
 
-    /// This node's entry for the table.
+    /// This node's entry, as it should be in the cluster's table.
     pub(super) fn own_record(&self) -> NodeRecord {
         NodeRecord {
             node: self.identity.node,
@@ -353,7 +352,7 @@ impl ClusterMember {
         Ok(connection)
     }
 
-    /// Returns the start of the node that responds at an address.
+    /// Connects to a node at an address and returns the start that it reports.
     pub(super) async fn who_is_at(&self, node: u64, address: &str) -> io::Result<Option<Incarnation>> {
         let patience = Duration::from_millis(self.limits.connect_ms_max);
         let (_, welcome) = timeout(patience, self.greet(node, address, (Purpose::Admin, false))).await??;
@@ -390,7 +389,7 @@ impl ClusterMember {
         Ok(((frames, write), welcome))
     }
 
-    /// Whether a node responds.
+    /// Whether the node responds at this address.
     pub(super) async fn answers(&self, node: u64, address: &str) -> bool {
         let patience = Duration::from_millis(self.limits.connect_ms_max);
         let opened = timeout(patience, self.open(node, address, Purpose::Control)).await;
@@ -426,7 +425,7 @@ impl ClusterMember {
         self.control()?.lacks_room().or_else(tasks)
     }
 
-    /// Records that the table has this node's address and start.
+    /// Records that the cluster's table has this node's address and start.
     pub(super) fn is_announced(&self) {
         self.announced.store(true, Ordering::Release);
     }
@@ -444,8 +443,8 @@ impl ClusterMember {
         lock(&self.current).is_some_and(|at| at.elapsed() < within)
     }
 
-    /// The leader. Raft reports the last leader, even a dead one, until it learns of another. A dead leader,
-    /// and one without a majority, count as no leader here.
+    /// The leader. Raft reports the last leader, even a dead one, until it knows another. This function returns `None`
+    /// for a leader that is dead or has no majority.
     pub(super) fn leader(&self, status: &Status) -> Option<u64> {
         let is_heard = |leader: &u64| match *leader == self.identity.node {
             true => self.is_fresh(FRESH),
@@ -454,7 +453,7 @@ impl ClusterMember {
         status.leader.filter(is_heard)
     }
 
-    /// The leader of a group according to Raft: of the keys, or of a task shard.
+    /// The leader of the Raft group of the keys or of a task shard, as Raft reports it.
     pub(super) fn leader_of(&self, shard: Option<u8>) -> Option<u64> {
         let lead = match shard {
             None => self.control()?.lead().ok()?,
@@ -467,8 +466,8 @@ impl ClusterMember {
         }
     }
 
-    /// Whether a node is alive. With a complete state, a node's lease decides. Without a majority no lease ends, and
-    /// only nodes that respond are known to be alive.
+    /// Whether a node is alive. If this node has the complete state, the other node's lease decides. Without a majority
+    /// no lease ends; then a node counts as alive only if it responds.
     pub(crate) fn is_alive(&self, node: u64) -> bool {
         match self.is_fresh(SILENT) {
             true => self.ownership().is_some_and(|ownership| ownership.is_alive(node)),

@@ -1,4 +1,4 @@
-//! The owner of a topic, as reported to operators.
+//! The owner of a topic, as commands and HTTP report it to operators.
 
 use dunlin::topic::Topic;
 use serde::Serialize;
@@ -12,9 +12,9 @@ pub(crate) struct TopicOwner {
     node: u64,
     /// The epoch of the owner, as far as this node knows.
     epoch: u32,
-    /// The owner is this node.
+    /// Whether this node is the owner.
     here: bool,
-    /// The owner is alive.
+    /// Whether the owner is alive.
     alive: bool,
     /// The address of the owner's own protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ impl TopicOwner {
         self.node
     }
 
-    /// The owner as named settings.
+    /// The owner as pairs of names and values.
     pub(crate) fn settings(self) -> Vec<(String, String)> {
         let TopicOwner { node, epoch, here, alive, address } = self;
         let is = if here {

@@ -21,7 +21,7 @@ use super::started::{self, StartOutcome};
 
 /// Interval of the work.
 const LOOK: Duration = Duration::from_millis(300);
-/// Maximum number of a restored state's records that are deleted at once.
+/// Maximum number of records of a restored state that are deleted in one transaction.
 const TOGETHER_MAX: usize = 32;
 /// How long the leader waits for a node to catch up before it handles other nodes. The node continues to
 /// catch up.
@@ -29,7 +29,7 @@ const CATCH_UP: Duration = Duration::from_secs(5);
 /// Interval at which a leader with a full disk tries to transfer the lead.
 const GIVE_WAY: Duration = Duration::from_secs(2);
 
-/// Runs until it is dropped.
+/// Does the periodic work until the future is dropped.
 pub(super) async fn run(seat: Arc<ClusterMember>) {
     let mut remembered = Vec::new();
     let mut led_by = None;
@@ -64,7 +64,8 @@ pub(super) async fn run(seat: Arc<ClusterMember>) {
     }
 }
 
-/// Transfers the lead to a node that is ready: a leader with a full disk refuses changes that enlarge the state.
+/// Transfers the lead to a node that is ready. To be called when this leader's disk is full, because such a leader
+/// refuses changes that enlarge the state.
 async fn give_way(seat: &ClusterMember, control: &Control, status: &Status) {
     let is_leader = |status: &Status| status.leader == Some(status.id);
     let shards = || seat.tasks().into_iter().flat_map(|tasks| tasks.shards());
@@ -97,7 +98,7 @@ async fn give_way(seat: &ClusterMember, control: &Control, status: &Status) {
     }
 }
 
-/// Checks repeatedly whether this node has the complete agreed state.
+/// Checks repeatedly whether this node has the complete agreed state, and records the result.
 pub(super) async fn follow(seat: Arc<ClusterMember>) {
     loop {
         if let Some(control) = seat.control()
@@ -110,19 +111,20 @@ pub(super) async fn follow(seat: Arc<ClusterMember>) {
 }
 
 /// Finishes a restore, before the node serves clients. Removes the nodes and join tokens of the backup's cluster.
-/// Begins new epochs, which tell subscribers of `$kv` and `$tasks` about the restore, and skips numbers that clients
-/// may know. The node is the only voter. A restore that is interrupted is finished by the next start.
+/// Begins new epochs, by which subscribers of `$kv` and `$tasks` notice the restore. Skips the revisions and numbers
+/// that clients of the old cluster may know. The node is the only voter at this time. The next start finishes an
+/// interrupted restore.
 pub(super) async fn finish_restore(seat: &ClusterMember, control: &Control) -> Result<(), ClusterError> {
     control.elect().await?;
     control.catch_up().await?;
     let look = |state: &ControlState| (records::next(state).0, records::keys(state));
     let (next, keys) = control.read(Consistency::Linearizable, look).await?;
-    // The new epoch depends on the clock, too, because another restore of the same backup may have begun an epoch with
-    // the next number.
+    // The new epoch also depends on the clock: another restore of the same backup may have begun an epoch with the next
+    // number.
     control.begin_restored().await?;
     for shard in seat.tasks().into_iter().flat_map(|tasks| tasks.shards()) {
         let failed = |error: TasksError| ClusterError::Refused(error.to_string());
-        // After a backup without tasks, no task shard has begun.
+        // If the backup has no tasks, no task shard has begun.
         if shard.is_begun().await.map_err(failed)? {
             shard.elect().await.map_err(failed)?;
             shard.begin_restored().await.map_err(failed)?;
@@ -146,7 +148,8 @@ async fn announce(seat: &Arc<ClusterMember>, control: &Control) -> Result<(), Co
     let removed = known.as_ref().and_then(|record| record.removed.clone());
     if let Some(why) = removed {
         if seat.is_in_a_group(identity.node) {
-            // The groups need this node's vote to remove it. Another node refuses this one for good once they do not.
+            // The Raft groups still need this node's vote to remove it. Once they do not, other nodes refuse this node
+            // permanently.
             started::ask_all(seat).await;
             return Ok(());
         }
@@ -156,7 +159,7 @@ async fn announce(seat: &Arc<ClusterMember>, control: &Control) -> Result<(), Co
         return Ok(());
     }
     if known.as_ref().is_none_or(|record| record.incarnation.as_ref() != Some(&identity.now)) {
-        // The table does not have this start yet, or has a later one.
+        // The table does not have this start yet, or has a later start of this node.
         match started::ask_all(seat).await {
             StartOutcome::Refused(why) => seat.expel(why),
             StartOutcome::Silent(why) | StartOutcome::Unknown(why) => tracing::debug!(
@@ -179,7 +182,7 @@ async fn announce(seat: &Arc<ClusterMember>, control: &Control) -> Result<(), Co
     control.ask(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await.map(drop)
 }
 
-/// A Raft group whose members follow the table.
+/// A Raft group whose members are changed until they equal the table.
 trait RaftGroup {
     async fn set_voters(&self, voters: &[u64]) -> Result<(), String>;
     async fn add_learner(&self, member: &RaftMember) -> Result<(), String>;
@@ -210,8 +213,8 @@ macro_rules! members {
 }
 members!(Control TaskShard);
 
-/// Reconciles the Raft groups of the task shards. One node begins them, once in the cluster's life; each group's
-/// leader makes its members follow the table.
+/// Makes the members of the task shards' Raft groups equal to the table. One node begins the groups, once in the
+/// cluster's life. Afterwards, each group's leader changes its members.
 async fn look_after_tasks(
     tasks: &Tasks,
     control: &Control,

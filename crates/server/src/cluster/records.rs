@@ -43,7 +43,7 @@ pub struct NodeRecord {
 /// A valid join token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TokenRecord {
-    /// The token admits more than one node.
+    /// Whether the token admits more than one node.
     pub(super) reusable: bool,
 }
 
@@ -98,18 +98,18 @@ pub(super) fn next(state: &ControlState) -> (u64, u64) {
     (next.max(taken + 1), item.map_or(0, |item| item.modified))
 }
 
-/// The node that begins the groups of the tasks, once agreed.
+/// The number of the node that begins the groups of the tasks; `None` before it is agreed.
 pub(super) fn begins_tasks(state: &ControlState) -> Option<u64> {
     state.get(TASKS).and_then(read)
 }
 
-/// A token, and the revision that wrote it.
+/// The token with this digest, and the revision that wrote it.
 pub(super) fn token(state: &ControlState, digest: &str) -> Option<(TokenRecord, u64)> {
     let item = state.get(&token_key(digest))?;
     Some((read(item)?, item.modified))
 }
 
-/// A condition that a key is unchanged since a revision; 0 for a missing key.
+/// A condition that a key has not changed since a revision; 0 means that the key does not exist.
 pub(super) fn unchanged(key: &[u8], revision: u64) -> Compare<'_> {
     Compare { key, is: Comparison::Equal, target: ComparedProperty::Modified { revision } }
 }

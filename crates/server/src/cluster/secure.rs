@@ -1,7 +1,7 @@
 //! Mutual TLS between nodes.
 //!
-//! A joining node has no certificate yet. The joining node verifies the cluster by the fingerprint in its
-//! token, and may only send a join request.
+//! A joining node has no certificate yet. It verifies the cluster by the fingerprint in its join token, and may only
+//! send a join request.
 
 use std::future::poll_fn;
 use std::io;
@@ -68,14 +68,14 @@ impl ClusterTls {
         Ok(ClusterTls { cluster: cluster.to_owned(), accepting, connecting })
     }
 
-    /// Connects to a node, and verifies that it is this node.
+    /// Connects to a node, and verifies by the certificate that the peer is this node.
     pub(super) async fn connect(&self, node: u64, address: &str) -> io::Result<Stream> {
         let name = name_of(&self.cluster, node);
         let secured = secure(address, Arc::clone(&self.connecting), &name).await;
         secured.map_err(|error| self.explain(node, error))
     }
 
-    /// Accepts a connection.
+    /// Accepts a TLS connection.
     pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<AcceptedNode> {
         let codec = TlsCodec::server(Arc::clone(&self.accepting)).map_err(io::Error::other)?;
         let mut secured = Box::new(TlsStream::new(socket, codec));
@@ -108,11 +108,11 @@ impl ClusterTls {
     }
 }
 
-/// An accepted connection.
+/// An accepted TLS connection, and what its certificate and ALPN state.
 pub(super) struct AcceptedNode {
-    /// The node named by the certificate; `None` without one.
+    /// The number of the node named by the certificate; `None` if the peer has no certificate.
     pub(super) node: Option<u64>,
-    /// The peer uses Dunlin's own protocol, chosen by ALPN.
+    /// Whether the peer uses Dunlin's own protocol. The peer selects the protocol by ALPN.
     pub(super) is_for_listener: bool,
     pub(super) stream: Stream,
 }

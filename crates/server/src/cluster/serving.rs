@@ -1,7 +1,7 @@
 //! Accepts connections of other nodes and serves their requests.
 //!
-//! Limits: `connections_max` connections; `handshake_ms_max` for a peer to identify itself; `answers_max` requests of
-//! a connection at a time, further ones wait in the peer.
+//! Limits: `connections_max` connections; `handshake_ms_max` for a peer to identify itself; `answers_max` requests of a
+//! connection at a time; further ones wait in the peer.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -27,7 +27,7 @@ use super::member::ClusterMember;
 use super::{admin, join, started};
 use crate::stream::Stream;
 
-/// Pause of accepting after a failure.
+/// Pause before the next connection is accepted, after accepting has failed.
 const REST: Duration = Duration::from_millis(50);
 /// Time for a refused peer to read the refusal.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -126,7 +126,7 @@ fn check(seat: &ClusterMember, node: Option<u64>, hello: &ClusterHello) -> Resul
     }
 }
 
-/// Serves a connection on another thread; dropping the future ends it.
+/// Moves a connection to another thread and serves it there; dropping the future ends the connection.
 async fn move_to(bulk: &Handle, stream: Stream, seat: Arc<ClusterMember>) -> io::Result<()> {
     let Stream::Tls(secured) = stream else { return Err(io::ErrorKind::InvalidData.into()) };
     let leaving = secured.leave()?;
@@ -192,7 +192,7 @@ async fn answer_all(
     }
 }
 
-/// Begins to handle a request, before later requests begin. Returns the response if it is known at once.
+/// Begins to handle a request before any later request begins. Returns the response if it is available without waiting.
 async fn begin(
     seat: &Arc<ClusterMember>,
     id: u64,

@@ -42,7 +42,7 @@ const SILENT_WITHIN: Duration = Duration::from_secs(10);
 /// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(300);
 
-/// A node's request to register its start.
+/// A node's request to the cluster to register its start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StartRequest {
     /// The starts of the node's directory, newest first.
@@ -51,7 +51,7 @@ pub(super) struct StartRequest {
     record: NodeRecord,
 }
 
-/// The reply.
+/// The reply to a request to register a start.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StartReply {
@@ -59,7 +59,7 @@ pub(super) enum StartReply {
     TakenIn,
     /// Another start of the node responds at that address.
     Runs { address: String },
-    /// Another start of the node does not respond at that address, but its lease holds.
+    /// Another start of the node does not respond at its address, but its lease has not ended.
     Silent { address: String },
     /// The registered start belongs to another directory.
     Stale { number: u64 },
@@ -72,7 +72,7 @@ pub(super) enum StartReply {
 /// The result of asking the other nodes.
 pub(super) enum StartOutcome {
     TakenIn,
-    /// Another start may be running.
+    /// Another start of the node may be running: it does not respond, but its lease has not ended.
     Silent(String),
     Refused(String),
     /// The result is unknown: there is no leader, or it is unreachable.
@@ -168,7 +168,7 @@ async fn ask(seat: &ClusterMember, other: &KnownMember) -> io::Result<StartReply
     super::parse(answer, ClusterFrameKind::Answer)
 }
 
-/// Answers a node that has started.
+/// Handles a node's request to register its start, and returns the reply.
 pub(super) async fn answer(seat: &Arc<ClusterMember>, node: u64, started: StartRequest) -> StartReply {
     let later = |why: String| StartReply::Later { why };
     let Some(control) = seat.control() else { return later("that node is starting".to_owned()) };
@@ -204,8 +204,7 @@ pub(super) async fn answer(seat: &Arc<ClusterMember>, node: u64, started: StartR
     }
 }
 
-/// The reply, if it needs no change of the table. Only the leader's table is current enough to call a
-/// directory stale.
+/// Returns the reply if the table need not change. Only the leader's table is current enough to call a directory stale.
 async fn check(
     seat: &ClusterMember,
     node: u64,
@@ -240,8 +239,8 @@ async fn check(
     }
 }
 
-/// Whether a process listens at the address, even a frozen one. On a busy machine the lease of a running node may
-/// lapse.
+/// Whether a process listens at the address, even if it does not respond. On a busy machine, the lease of a running
+/// node may end.
 async fn listens(seat: &ClusterMember, address: &str) -> bool {
     let connect = Duration::from_millis(seat.limits.connect_ms_max);
     matches!(timeout(connect, TcpStream::connect(address)).await, Ok(Ok(_)))

@@ -1,11 +1,12 @@
-//! A node's part in the cluster's topics: it follows the agreed owners, and connects to them for their records.
+//! A node's part in the cluster's topics. The node applies the agreed owners to its topics, and connects to owners for
+//! their records.
 //!
 //! A node connects to another node's cluster address with the cluster's certificate, and uses Dunlin's own protocol
 //! there, chosen by ALPN. Client addresses, users and client certificates are not involved.
 //!
 //! Invariants:
-//! - The node applies all changes of owners in the agreed order. For that it subscribes to the topic of all
-//!   changes, and reads the whole state after a gap.
+//! - The node applies all changes of owners in the agreed order. For this purpose, the node subscribes to the topic of
+//!   all changes, and reads the whole state after a gap.
 //! - Changes from before the start are applied as a whole. A starting node replays all changes since the last snapshot,
 //!   although its disk has later states. A topic that a replayed change deletes may have been created again, and then
 //!   holds records.
@@ -34,9 +35,10 @@ use super::error::ClusterError;
 use super::member::ClusterMember;
 use crate::peers::NodeLinks;
 
-/// Pause after a change, so that further changes are applied together: keys change often, owners of topics seldom.
+/// Pause after a change, so that further changes are applied together with it. Keys change often, but owners of topics
+/// seldom.
 const REST: Duration = Duration::from_millis(1);
-/// How long a thread waits for changes before it checks whether to end.
+/// Time that a thread waits for changes before it checks whether it must end.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a stopping node waits until other nodes own its topics.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
@@ -61,7 +63,7 @@ struct OwnershipFollower {
 }
 
 impl ClusterTopics {
-    /// Starts keeping the node's topics equal to the cluster's.
+    /// Starts to apply the cluster's owners and topics to this node.
     pub(super) fn start(
         node: &Node,
         seat: &Arc<ClusterMember>,
@@ -90,8 +92,8 @@ impl ClusterTopics {
         Ok(ClusterTopics { ownership, shared })
     }
 
-    /// Takes the node's share of topics as soon as the cluster responds: announces the durable topics on this disk,
-    /// then takes part.
+    /// Takes the node's share of topics as soon as the cluster responds: first announces the durable topics on this
+    /// disk, then takes part in ownership.
     pub(super) fn own(&self) {
         let (known, of) = (Arc::clone(&self.shared), Arc::downgrade(&self.ownership));
         if let Err(error) = spawn("dunlin-topics-begin", move || known.own(&of)) {
@@ -102,7 +104,7 @@ impl ClusterTopics {
     /// Gives this node's topics to other nodes, before it ends.
     pub(super) fn leave(&self) {
         if !self.shared.control.status().is_ok_and(|status| status.leader.is_some()) {
-            // Without a leader no change is possible.
+            // Without a leader, no owner can change.
             return;
         }
         let (left, done) = std::sync::mpsc::channel();
@@ -112,7 +114,7 @@ impl ClusterTopics {
             let _ = left.send(());
         };
         if spawn("dunlin-leave", leaving).is_ok() {
-            // The cluster may lose its leader in the meantime.
+            // Waits with a time limit, because the cluster may lose its leader in the meantime.
             let _ = done.recv_timeout(2 * LEAVE_WITHIN);
         }
     }
@@ -127,7 +129,7 @@ impl OwnershipFollower {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Applies the agreed changes as they come.
+    /// Applies the agreed changes as they arrive.
     fn follow(&self, mut news: Subscriber, ownership: &Weak<Ownership>) {
         let mut is_whole = self.begin(&mut news, ownership);
         while let Some(ownership) = ownership.upgrade().filter(|_| !self.has_ended()) {
@@ -148,7 +150,7 @@ impl OwnershipFollower {
                         ownership.changed(events);
                         self.revision.store(revision, Ordering::Release);
                     } else {
-                        // The state that was read as a whole includes this change.
+                        // The state that was read as a whole includes this change already.
                         self.deleted_before(&ownership, Ownership::deleted_by(events));
                     }
                 }
@@ -157,7 +159,7 @@ impl OwnershipFollower {
                 Ok(None) => match news.wait(Some(LOOK)) {
                     Ok(true) => thread::sleep(REST),
                     Ok(false) => {}
-                    // The node has stopped.
+                    // The node has stopped, so the subscription ended.
                     Err(_) => return,
                 },
                 Err(_) => return,
@@ -165,7 +167,7 @@ impl OwnershipFollower {
         }
     }
 
-    /// Waits for the complete agreed state and applies it as a whole. False if the node ended before.
+    /// Waits for the complete agreed state and applies it as a whole. Returns false if the node ends during the wait.
     fn begin(&self, news: &mut Subscriber, ownership: &Weak<Ownership>) -> bool {
         let mut deleted = BTreeSet::new();
         while !self.has_ended() {
@@ -184,8 +186,8 @@ impl OwnershipFollower {
         false
     }
 
-    /// Waits for all deletions up to a revision, which may arrive later than the state. Without them, deleted topics
-    /// on the disk would be announced, and so created again.
+    /// Waits until all deletions up to a revision have arrived, which may be later than the state. Otherwise the node
+    /// would announce topics on its disk that were deleted, and create them again.
     fn hear_of_deletions(&self, news: &mut Subscriber, revision: u64, deleted: &mut BTreeSet<String>) {
         let latest = Instant::now() + HISTORY_WITHIN;
         loop {
@@ -230,7 +232,7 @@ impl OwnershipFollower {
             is_known = is_known || self.is_known();
             match if is_known { ownership.announce() } else { Err(unanswered()) } {
                 Ok(()) => {
-                    // Other nodes report this address to their clients.
+                    // Other nodes report these addresses to their clients.
                     let listeners = self.seat.upgrade().map(|seat| seat.listeners()).unwrap_or_default();
                     let address = listeners.get("tcp").cloned().unwrap_or_default();
                     if let Err(error) = ownership.take_part(address.into_bytes()) {
@@ -245,7 +247,7 @@ impl OwnershipFollower {
         }
     }
 
-    /// Waits until the revision that was current at the call is applied here; false if it cannot be.
+    /// Waits until this node has applied the revision that was current at the call; returns false if that fails.
     fn is_known(&self) -> bool {
         let revision = block_on(self.control.read(Consistency::Linearizable, |state| state.revision()));
         let Ok(revision) = revision else { return false };
@@ -266,9 +268,9 @@ fn unanswered() -> TopicError {
 fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
     let options = SubscribeOptions {
         name: "the node's own".to_owned(),
-        // Raft may have applied many entries before this subscription.
+        // Raft may have applied many entries before this subscription began.
         start: Start::Earliest,
-        // A starting node first receives a new epoch. The node has read no change yet, and must not skip history.
+        // A starting node receives a new epoch first. It has read no change yet, and must not skip the history.
         on_gap: OnGap::Oldest,
         wait: Wait::Parked,
         ..SubscribeOptions::default()
@@ -276,7 +278,7 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
     node.subscribe(KV, &options)
 }
 
-/// Options for connections to other nodes, without the expected name.
+/// Options for connections to other nodes; the expected name in the certificate is set for each connection.
 fn ways(seat: &ClusterMember) -> Result<ClientOptions, ClusterError> {
     let read = |name| {
         let path = seat.files.path(name);
@@ -289,9 +291,9 @@ fn ways(seat: &ClusterMember) -> Result<ClientOptions, ClusterError> {
     Ok(ClientOptions { tls, limits, ..ClientOptions::default() })
 }
 
-/// A live node's address, and the options to connect.
+/// The address of a live node, and the options to connect to it.
 fn reach(seat: &ClusterMember, ways: &ClientOptions, to: u64) -> Option<(Address, ClientOptions)> {
-    // A node without a lease is not contacted until its lease is back.
+    // Does not contact a node without a lease until it has a lease again.
     seat.ownership().filter(|ownership| ownership.is_alive(to))?;
     let record = seat.record(to).filter(|record| record.removed.is_none())?;
     let (host, port) = record.address.rsplit_once(':')?;

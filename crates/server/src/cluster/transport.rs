@@ -12,14 +12,14 @@ use tokio::sync::{mpsc, oneshot};
 use super::link::{self, LinkTarget, QueuedRequest};
 use super::member::ClusterMember;
 
-/// One connection for each node and lane in use.
+/// Raft's transport of one group: one connection for each node and lane in use.
 pub(super) struct RaftTransport {
     seat: Arc<ClusterMember>,
     /// The shard of tasks; `None` for the group of keys.
     shard: Option<u8>,
-    /// Thread of the group and its connections for short messages.
+    /// Handle of the thread that runs the group and its connections for short messages.
     handle: Handle,
-    /// Thread of the connections for large messages.
+    /// Handle of the thread that runs the connections for large messages.
     bulk: Handle,
     links: Mutex<HashMap<(u64, RequestLane), RaftLink>>,
 }

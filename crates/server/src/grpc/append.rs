@@ -1,5 +1,5 @@
-//! Appending one record: its frame is encoded, checked and appended. The call waits for room and for the
-//! disk; its thread serves other calls during the wait.
+//! Appends one record: encodes its frame, checks it and appends it. While the call waits for room or for the disk, its
+//! thread serves other calls.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dunlin::{Node, OwningTopic, Refused};
 use super::proto::dunlin as v1;
 use crate::append::{self, AppendRequest};
 
-/// Largest buffer that is kept for the next frame.
+/// Largest size at which the buffer is kept for the next frame, bytes.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
@@ -20,7 +20,8 @@ thread_local! {
     static FRAME: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The topic of a subject. A topic that was created for a record is removed again unless a record is accepted.
+/// The topic of a subject. If the topic was created for a record, and no record is accepted, the topic is removed
+/// again.
 #[derive(Debug, Clone)]
 pub(super) struct PublishTarget {
     pub(super) topic: Arc<OwningTopic>,
@@ -30,8 +31,9 @@ pub(super) struct PublishTarget {
 }
 
 impl PublishTarget {
-    /// Finds the topic that owns the subject. The node may create the topic for a record of this payload size, unless
-    /// the publisher names its last record, because a new topic would not have that record.
+    /// Finds the topic that owns the subject. If there is none, the node may create it for a record of this payload
+    /// size. A publisher that states its last record gets an error instead, because a new topic would not have that
+    /// record.
     pub(super) async fn find(
         node: &Node,
         subject: &str,
@@ -51,17 +53,17 @@ impl PublishTarget {
     }
 }
 
-/// A record before its append.
+/// The parts of a record that is to be appended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IncomingRecord<'a> {
     pub(super) record: &'a v1::Draft,
     pub(super) mark: Option<ProducerMark>,
     pub(super) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record of the partition.
+    /// The publisher's last acknowledged record of the partition, if the request states one.
     pub(super) after: Option<Position>,
 }
 
-/// Appends the record, and waits for room as long as its topic allows.
+/// Appends the record. Waits for room as long as the topic's configuration allows.
 pub(super) async fn append(target: &PublishTarget, incoming: IncomingRecord<'_>) -> Result<Receipt, Refused> {
     let topic = &*target.topic;
     let appended =
@@ -76,7 +78,7 @@ pub(super) async fn append(target: &PublishTarget, incoming: IncomingRecord<'_>)
     appended.map_err(|error| Refused::from(&error))
 }
 
-/// Waits for the record's level of acknowledgement.
+/// Waits until the record has the topic's acknowledgement level.
 pub(super) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, Refused> {
     append::wait_until_stored(topic, receipt).await.map_err(|error| Refused::from(&error))
 }
@@ -90,7 +92,7 @@ impl IncomingRecord<'_> {
     }
 }
 
-/// Encodes the record's frame and passes it to `look`.
+/// Encodes the record's frame, and calls `look` with it.
 fn with_frame<R>(
     target: &PublishTarget,
     record: &v1::Draft,

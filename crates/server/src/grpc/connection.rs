@@ -1,8 +1,9 @@
 //! One HTTP/2 connection, from its preface to its end.
 //!
-//! Limits: `sessions_max`, above which calls are refused and the connection is closed; `handshake_ms_max` for the
-//! preface; `grpc.idle_ms_max` without a stream, after which the client must reconnect; `grpc.streams_max` concurrent
-//! calls; `grpc.keep_alive_ms` between keep-alive pings and for their responses.
+//! Limits: `sessions_max` connections, above which calls are refused and the connection is closed; `handshake_ms_max`
+//! for the client's preface; `grpc.idle_ms_max` without a call, after which the connection is closed;
+//! `grpc.streams_max` concurrent calls; `grpc.keep_alive_ms` between two keep-alive pings, and for each response to a
+//! ping.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,26 +31,26 @@ use crate::publishes::PublishedTopics;
 use crate::shared::{STOP, SessionGuard, SharedServer, USERS};
 use crate::stream::Stream;
 
-/// The start of an HTTP/2 connection.
+/// The bytes with which every HTTP/2 connection starts.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The response to a client of another protocol.
+/// The response to a client that does not use HTTP/2.
 const NOT_HTTP2: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-type: text/plain\r\nconnection: close\r\n\
       content-length: 60\r\n\r\nThis is Dunlin's gRPC listener, which supports only HTTP/2.\n";
 /// An empty SETTINGS frame and the head of a GOAWAY frame on stream 0 (RFC 9113), up to its length.
 const SETTINGS: &[u8; 9] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 const GOAWAY: u8 = 7;
-/// The error code of GOAWAY that requires better security.
+/// The error code of GOAWAY by which a node requires better security.
 const INADEQUATE_SECURITY: u32 = 12;
-/// The pause between two checks of an incomplete preface.
+/// Interval of the checks whether the preface is complete.
 const PREFACE_NAP: Duration = Duration::from_millis(10);
 /// How long a refused client has to read the response.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Bytes that the connection holds for a stream whose client does not read. The next batch is passed on when it holds
-/// fewer.
+/// Maximum number of bytes that the connection holds for a stream whose client does not read. When it holds fewer, the
+/// next batch is passed on.
 const SEND_BUFFER_BYTES: usize = 48 << 10;
 
-/// A connection, with the login and the permissions of the caller.
+/// A connection, with the login and the permissions of one caller.
 #[derive(Debug)]
 pub(super) struct GrpcConnection {
     pub(super) shared: Arc<SharedServer>,
@@ -67,17 +68,17 @@ struct ConnectionState {
     remembered: RequestLoginCache,
     admitted: bool,
     stopping: AtomicBool,
-    /// The streams to notify when the server stops.
+    /// Waiters of the connection's long calls, which are notified when the server stops.
     streams: Mutex<HashMap<u64, Arc<Waiter>>>,
     stream_last: AtomicU64,
     publishes: PublishedTopics,
-    /// Calls so far.
+    /// Number of calls since the connection began.
     calls: AtomicU64,
-    /// The requests that wait for replies; created with the first.
+    /// The requests that wait for replies; created with the first request.
     pub(super) requests: Mutex<Option<PendingRequests>>,
 }
 
-/// A stream's entry in its connection; dropping it removes the entry.
+/// A long call's entry in its connection; dropping this removes the entry.
 #[derive(Debug)]
 pub(super) struct StreamRegistration {
     peer: Option<SocketAddr>,
@@ -103,7 +104,7 @@ impl GrpcConnection {
         &self.state.requests
     }
 
-    /// Registers a long call, which is notified of [`STOP`].
+    /// Registers a long call. Its waiter is notified with [`STOP`] when the connection must end.
     pub(super) fn stream(&self, waiter: &Arc<Waiter>) -> Result<StreamRegistration, Refused> {
         let number = self.state.stream_last.fetch_add(1, Ordering::Relaxed);
         self.state.streams().insert(number, Arc::clone(waiter));
@@ -124,7 +125,7 @@ impl GrpcConnection {
         note_departure(&self.shared, self.peer, fate, name, why);
     }
 
-    /// Logs the caller in by this header, and returns the connection with the caller's permissions.
+    /// Logs the caller in with this `authorization` header, and returns the connection with the caller's permissions.
     pub(super) async fn log_in(
         self: &Arc<GrpcConnection>,
         access: &Arc<Access>,
@@ -141,14 +142,14 @@ impl GrpcConnection {
         }))
     }
 
-    /// Converts a client's producer to a mark with the producer's id for topics.
+    /// Converts a client's producer to the mark that topics store: the user's producer id and the record's number.
     pub(super) fn mark(&self, producer: v1::Producer) -> ProducerMark {
         let v1::Producer { id, epoch: producer_epoch, seq: producer_seq } = producer;
         let producer = self.login.as_ref().map_or(id, |login| login.account().producer(id));
         ProducerMark { producer, producer_epoch, producer_seq }
     }
 
-    /// Awaits the work while the client is logged in.
+    /// Waits for `work`; fails when the client loses access.
     pub(super) async fn while_let_in<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
@@ -169,7 +170,7 @@ impl GrpcConnection {
         self.login.as_ref().map_or(Ok(()), |login| login.account().admit_publish(1, bytes as u64))
     }
 
-    /// Notes that the connection has published to a topic.
+    /// Records that the connection has published to a topic.
     pub(super) fn has_published_to(&self, topic: &Arc<Topic>) {
         self.state.publishes.to(topic);
     }
@@ -187,7 +188,7 @@ impl GrpcConnection {
         self.state.streams().is_empty()
     }
 
-    /// Time until the next check whether the connection is in use.
+    /// Time until the next check whether the connection is still in use.
     fn next_look(&self) -> Duration {
         if !self.state.admitted {
             return FAREWELL;
@@ -208,7 +209,7 @@ impl StreamRegistration {
         note_departure(&self.shared, self.peer, fate, name, why);
     }
 
-    /// State that all connections share.
+    /// State that all connections of the server share.
     pub(super) fn shared(&self) -> &SharedServer {
         &self.shared
     }
@@ -280,7 +281,8 @@ async fn speaks_http2(stream: &mut Stream) -> std::io::Result<bool> {
     }
 }
 
-/// Like [`speaks_http2`], but over TLS, whose bytes cannot be peeked. The read bytes are returned to the stream.
+/// Like [`speaks_http2`], but for TLS. Bytes inside TLS cannot be read without removing them, so the read bytes are put
+/// back into the stream.
 async fn begins_as_http2(stream: &mut Stream) -> std::io::Result<bool> {
     let mut begin = [0; PREFACE.len()];
     let mut seen = 0;
@@ -296,7 +298,7 @@ async fn begins_as_http2(stream: &mut Stream) -> std::io::Result<bool> {
     Ok(begin == *PREFACE)
 }
 
-/// The HTTP/2 response to a client that gets no connection: GOAWAY with the reason.
+/// The HTTP/2 response to a client whose connection is refused: GOAWAY with the reason.
 pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
     let advice = refused.code.row().map_or("", |row| row.advice);
     let why = format!("{}: {advice}", refused.code);
@@ -311,19 +313,19 @@ pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
 
 async fn say_no(mut stream: Stream) {
     let mut bin = [0; 4_096];
-    // With unread bytes, closing the socket would discard the response.
+    // If unread bytes remained, closing the socket would discard the response.
     let _ = stream.read(&mut bin);
     let _ = timeout(FAREWELL, stream.write_all(NOT_HTTP2)).await;
     let _ = timeout(FAREWELL, stream.shutdown()).await;
 }
 
-/// A connection that is being served.
+/// The task that serves one connection.
 struct ConnectionDriver {
     connection: Arc<GrpcConnection>,
     http2: Pin<Box<Http2<TokioIo<Stream>, CallRouter, TokioExecutor>>>,
     waiter: Arc<Waiter>,
     timer: Pin<Box<Sleep>>,
-    /// The number of calls when the timer was set, to detect calls since then.
+    /// The number of calls when the timer was last set. A higher number shows that the connection is in use.
     calls_before: u64,
     closing: bool,
     _place: Option<SessionGuard>,
@@ -368,7 +370,7 @@ impl ConnectionDriver {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            // Connection errors are the client's, and need no action of the server.
+            // Ignores errors of the connection: they are the client's, and require no action of the server.
             if self.http2.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
@@ -378,7 +380,7 @@ impl ConnectionDriver {
                 users |= token == USERS;
             });
             if users {
-                // Each stream checks its user itself.
+                // Wakes the streams; each stream checks its own user.
                 self.connection.notify_streams(USERS);
             }
             if stop {
@@ -400,7 +402,7 @@ impl ConnectionDriver {
         }
     }
 
-    /// Checks periodically whether the connection is in use. Returns whether to drop it.
+    /// Checks whether the connection is still in use. Returns whether it must be dropped.
     fn look(&mut self) -> bool {
         if !self.connection.state.admitted {
             return true;

@@ -16,9 +16,9 @@ use super::outgoing::OutgoingMessages;
 use super::reader::SubscriptionReader;
 use super::writer::EventWriter;
 
-/// Extra room for the record that exceeds a batch, and for headers.
+/// Additional room in a batch's buffer for the record that exceeds the batch's size, and for headers.
 const SLACK_BYTES: usize = 1 << 10;
-/// The room of the first batch.
+/// Buffer size of the first batch, bytes.
 const FIRST_BYTES: usize = 1 << 10;
 
 /// The response body of one subscription.
@@ -26,7 +26,7 @@ const FIRST_BYTES: usize = 1 << 10;
 pub(super) struct SubscriptionBody<W> {
     reader: Option<SubscriptionReader>,
     writer: W,
-    /// The size of the last batch, which is the room of the next.
+    /// Size of the last batch, which is used as the buffer size of the next batch.
     last_bytes: usize,
     ended: Option<Status>,
 }
@@ -75,7 +75,7 @@ impl<W: EventWriter> Body for SubscriptionBody<W> {
 fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     if status.add_header(&mut trailers).is_err() {
-        // The text does not fit a header.
+        // The status text cannot be sent in a header, so the status is sent without it.
         let bare = Status::new(status.code(), "");
         let _ = bare.add_header(&mut trailers);
     }

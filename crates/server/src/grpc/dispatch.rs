@@ -56,7 +56,7 @@ pub(super) struct CallRouter {
 
 impl CallRouter {
     pub(super) fn new(connection: &Arc<GrpcConnection>) -> CallRouter {
-        // No limit here: the request body (`intake`) refuses large messages before they are decoded.
+        // Sets no limit here: the request body (`intake`) refuses large messages before they are decoded.
         let message_bytes_max = usize::MAX;
         let dunlin = DunlinServer::new(DunlinService(Arc::clone(connection)));
         let kv = KvServer::new(KvService(Arc::clone(connection)));
@@ -84,7 +84,7 @@ impl CallRouter {
         }
     }
 
-    /// Routes the call after a login.
+    /// Logs the caller in, and then routes the call.
     fn admit(&self, access: Arc<Access>, request: Request<Incoming>) -> CallFuture {
         let connection = Arc::clone(&self.connection);
         let authorization = request.headers().get(AUTHORIZATION).cloned();
@@ -194,7 +194,7 @@ impl hyper::service::Service<Request<Incoming>> for CallRouter {
     }
 }
 
-/// Whether the call reveals nothing: health, and reflection.
+/// Whether the call needs no login because it reveals nothing: health and reflection.
 fn is_open(path: &str) -> bool {
     path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.")
 }
@@ -232,7 +232,7 @@ fn streaming(body: Body) -> Response<Body> {
     response
 }
 
-/// The message of a call with one message.
+/// Reads the message of a call that has exactly one message.
 async fn one_message<M: Message + Default + Send + 'static>(
     request: Request<BoundedRequestBody>,
 ) -> Result<M, Status> {

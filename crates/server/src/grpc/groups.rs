@@ -1,7 +1,7 @@
 //! Memberships in groups: a stream of the member's requests, and a stream of its records.
 //!
-//! Records are taken for the member when the connection has room: in `share` groups up to `share_in_flight_max`
-//! unconfirmed ones, in `work` groups as many as the member wants.
+//! When the connection has room, records are taken for the member. In share groups, the member has at most
+//! `share_in_flight_max` unconfirmed records. In work groups, it receives as many records as it requested.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ use super::translate;
 use crate::access::SubscriptionAccess;
 use crate::shared::STOP;
 
-/// The waiter token of new records for the member.
+/// Token with which new records for the member notify its waiter.
 const NEWS: u32 = 1;
 /// Maximum number of records in one message; a message also has at most about [`RECORD_BYTES_MAX`] bytes.
 const RECORDS_MAX: usize = 256;
@@ -39,9 +39,10 @@ pub(super) struct GroupMembership {
     requests: Streaming<v1::JoinGroupRequest>,
     group_member: Option<GroupMember>,
     waiter: Arc<Waiter>,
-    /// Responses that are sent first.
+    /// Responses to the member's requests. They are sent before records.
     answers: VecDeque<MemberResponse>,
-    /// Numbers of records that the member has requested and received; in `work` groups only.
+    /// Number of records that the member has requested. Used only in work groups, like `given`, the number of records
+    /// that it has received.
     wanted: u64,
     given: u64,
     validity: Option<SubscriptionAccess>,
@@ -153,7 +154,7 @@ impl GroupMember {
         }
     }
 
-    /// The next record, if one is wanted, or the next notice.
+    /// The next record, if the member wants one, or the next notice.
     fn next(&mut self, wants: bool) -> Result<Option<MemberEvent>, SubscribeError> {
         match self {
             GroupMember::Share(share) => {
@@ -231,7 +232,7 @@ impl GroupMembership {
                 }
                 Ok(Some(MemberEvent::Notice(notice))) => self.answers.extend(told(&notice)),
                 Ok(None) => break,
-                // The earlier records are sent first; the next call returns the error again.
+                // Sends the records that were taken before the error. The next call returns the error again.
                 Err(_) if !deliveries.is_empty() => break,
                 Err(ended) => return Err(ended),
             }
@@ -261,7 +262,7 @@ impl GroupMembership {
                     Err(refused) => return self.end(&refused),
                 },
                 Poll::Ready(Some(Err(broken))) => {
-                    // After a broken connection, the member's claims go to other members.
+                    // The connection broke: the member is dropped, so that its claims go to other members.
                     self.group_member = None;
                     return Poll::Ready(Some(Err(broken)));
                 }
@@ -284,7 +285,7 @@ impl GroupMembership {
         }
     }
 
-    /// Leaves the group in order, and ends the stream.
+    /// Leaves the group, and ends the stream with the reason.
     fn end(&mut self, refused: &Refused) -> Poll<Option<Result<MemberResponse, Status>>> {
         self.group_member.take().into_iter().for_each(GroupMember::leave);
         Poll::Ready(Some(Err(status(refused))))
@@ -310,7 +311,7 @@ fn settle(request: u32, tokens: &[u64], mut settle: impl FnMut(u64) -> bool) -> 
     MemberResponse::Settled(v1::Settled { request, settled, stale })
 }
 
-/// Converts a notice for a member: gaps and deletion; `None` for all others.
+/// Converts a notice to a message for the member. Only gaps and deletions have a message; `None` for other notices.
 fn told(notice: &Notice) -> Option<MemberResponse> {
     match notice {
         Notice::Gap(gap) => Some(MemberResponse::Gap(translate::gap(gap))),

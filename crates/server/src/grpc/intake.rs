@@ -1,7 +1,7 @@
 //! The request body of a call, with limits on the size and time of each message.
 //!
-//! A large incomplete message is charged to the node's memory budget. An incomplete message that takes too long ends
-//! the call.
+//! A large message is charged to the node's memory budget while it is incomplete. An incomplete message that takes too
+//! long ends the call.
 //!
 //! Limits: `grpc.message_bytes_max`, `grpc.message_ms_max`.
 
@@ -23,10 +23,11 @@ use super::status::status;
 use crate::shared::SharedServer;
 use dunlin::topic::Charge;
 
-/// Smaller messages are not charged, because every connection may have that many bytes in flight.
+/// Size from which an incomplete message is charged to the memory budget. Every connection may have this many bytes in
+/// flight without a charge.
 const CHARGED_FROM_BYTES: usize = 64 << 10;
 
-/// A limited request body.
+/// A request body whose messages are limited in size and time.
 #[derive(Debug)]
 pub(super) struct BoundedRequestBody {
     body: Incoming,
@@ -34,7 +35,7 @@ pub(super) struct BoundedRequestBody {
     /// The header of an incomplete message.
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
-    /// Missing bytes of the current message.
+    /// Number of bytes that the current message still lacks.
     missing: usize,
     charge: Option<Charge>,
     patience: Option<Pin<Box<Sleep>>>,
@@ -54,7 +55,7 @@ impl BoundedRequestBody {
         }
     }
 
-    /// Follows the messages in bytes that arrived.
+    /// Updates the state of the current message with bytes that arrived.
     fn follow(&mut self, mut bytes: &[u8]) -> Result<(), Refused> {
         let began_whole = self.is_between_messages();
         let mut begun = false;
@@ -109,7 +110,7 @@ impl BoundedRequestBody {
         self.missing == 0 && self.head_bytes == 0
     }
 
-    /// Fails when an incomplete message takes too long.
+    /// Fails when the current message stays incomplete for too long.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         let is_over = self.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(cx).is_ready());
         if !is_over {

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A command is proposed once. An unknown outcome is reported as unknown.
-//! - A call that waits for a lock, and a stream, ends when the server stops or the user loses access.
+//! - A stream, or a call that waits for a lock, ends when the server stops or the user loses access.
 
 mod call_lifetime;
 mod changes;
@@ -25,7 +25,7 @@ use super::status::status;
 use crate::access::slow_down;
 pub(super) use changes::watch;
 
-/// The calls of one connection.
+/// Handles the calls of one connection to this service.
 #[derive(Debug)]
 pub(super) struct KvService(pub(super) Arc<GrpcConnection>);
 
@@ -39,7 +39,7 @@ fn unexpected_reply() -> Refused {
     )
 }
 
-/// Lets the cluster execute a command, if the user may send it.
+/// Executes a command in the cluster, if the user has the permission.
 async fn command(
     connection: &GrpcConnection,
     command: &ControlCommand<'_>,
@@ -66,7 +66,7 @@ impl KvService {
         command(&self.0, asked, bytes).await
     }
 
-    /// Executes a write. Returns its revision and how many keys changed.
+    /// Executes a write. Returns its revision and the number of changed keys.
     async fn write(&self, asked: &ControlCommand<'_>, bytes: usize) -> Result<(u64, u64), Refused> {
         match self.command(asked, bytes).await? {
             ControlReply::Changed { revision, keys } => Ok((revision, keys)),

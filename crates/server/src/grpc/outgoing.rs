@@ -13,16 +13,16 @@ use prost::Message;
 
 /// Bytes of a message's header.
 pub(super) const HEAD_BYTES: usize = 5;
-/// Most bytes before an inner message: the tag of a field below 16, and the longest varint of a length.
+/// Maximum number of bytes before an inner message: the tag of a field below 16, and the longest varint of a length.
 const FIELD_HEAD_BYTES_MAX: usize = 6;
 
-/// Messages to send next.
+/// Encoded messages that will be sent next.
 #[derive(Debug, Default)]
 pub(super) struct OutgoingMessages {
     bytes: Vec<u8>,
-    /// Bytes to allocate with the first message.
+    /// Size of the buffer that is allocated for the first message, bytes.
     room: usize,
-    /// Unused bytes at the start.
+    /// Number of unused bytes at the start of the buffer.
     skip: usize,
 }
 
@@ -48,8 +48,8 @@ impl OutgoingMessages {
         message.encode_raw(&mut self.bytes);
     }
 
-    /// Starts a message with a single field, which holds an inner message of unknown length. Bytes appended until
-    /// [`close`](OutgoingMessages::close) are the inner message.
+    /// Starts a message with a single field that contains an inner message of unknown length. All bytes that are
+    /// appended before [`close`](OutgoingMessages::close) belong to the inner message.
     pub(super) fn open(&mut self) -> OpenMessage {
         self.bytes.reserve(std::mem::take(&mut self.room));
         let start = self.bytes.len();
@@ -57,12 +57,12 @@ impl OutgoingMessages {
         OpenMessage { start }
     }
 
-    /// The buffer, to append to.
+    /// The buffer, to which the caller may append.
     pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Ends the message, whose field has this tag.
+    /// Ends the message; `tag` is the tag of its field.
     pub(super) fn close(&mut self, open: OpenMessage, tag: u8) {
         let content = open.start + HEAD_BYTES + FIELD_HEAD_BYTES_MAX;
         let content_bytes = self.bytes.len() - content;
@@ -80,7 +80,7 @@ impl OutgoingMessages {
         }
     }
 
-    /// The bytes to send.
+    /// Takes the bytes to send.
     pub(super) fn finish(self) -> Bytes {
         let mut bytes = Bytes::from(self.bytes);
         bytes.advance(self.skip);
@@ -88,7 +88,7 @@ impl OutgoingMessages {
     }
 }
 
-/// A message that was started.
+/// A message that was started and not yet ended.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct OpenMessage {
@@ -110,9 +110,10 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// How many bytes [`put_varint`] appends.
+/// Number of bytes that [`put_varint`] appends.
 #[inline(always)]
 pub(super) fn varint_bytes(number: u64) -> usize {
-    // A byte holds seven bits of the number. Computes the number's bits / 7, rounded up, without a division.
+    // A byte holds seven bits of the number. This computes the number of bits divided by 7, rounded up, without a
+    // division.
     ((u64::BITS - (number | 1).leading_zeros()) as usize * 9 + 64) / 64
 }

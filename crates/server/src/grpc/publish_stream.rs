@@ -1,5 +1,5 @@
-//! Streams of records with cumulative responses: records that have arrived are appended, stored if the topic requires
-//! it, and answered by one message.
+//! Streams of published records. All records that have arrived are appended, and stored if the topic requires it; then
+//! one response acknowledges them together.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,48 +23,48 @@ use crate::append::with_epoch_change;
 use crate::shared::STOP;
 use v1::publish_stream_response::Refused as RefusedRecord;
 
-/// Maximum number of messages that one response answers.
+/// Maximum number of messages that one response acknowledges.
 const TOGETHER: usize = 64;
 
-/// The state of one stream of records.
+/// The state of a client's stream of published records.
 struct PublishStreamState {
     connection: Arc<GrpcConnection>,
     messages: Streaming<v1::PublishStreamRequest>,
     waiter: Arc<Waiter>,
-    /// The topic, or the reason why publishing to it is impossible; `None` before the first subject.
+    /// The topic, or the reason why the stream cannot publish to it; `None` before the first subject.
     target: Option<Result<PublishTarget, Refused>>,
-    /// The subject of the topic.
+    /// The subject by which the topic was found.
     subject: String,
     admission: Option<Admission>,
     /// Whether permissions may have changed since the topic was found.
     is_stale: bool,
-    /// The mark of the next record.
+    /// The producer mark of the next record.
     mark: Option<ProducerMark>,
-    /// The publisher's last record of this subject and partition: first the client's value, then the last
-    /// acknowledged one.
+    /// The publisher's last record of this subject and partition: first the position that the client stated, later the
+    /// last acknowledged one.
     after: Option<Position>,
-    /// Records so far.
+    /// Number of records received so far.
     count: u64,
     is_over: bool,
-    /// The error that ends the stream after the responses.
+    /// The error that ends the stream after the pending responses.
     failed: Option<Status>,
     _place: StreamRegistration,
 }
 
-/// The outcome of messages that are answered together.
+/// The outcome of the messages that one response acknowledges.
 #[derive(Default)]
 struct BatchOutcome {
     last: Option<(Arc<Topic>, Receipt)>,
-    /// The newest stored record, if the last record was not stored.
+    /// The newest stored record, with its topic. Used when the last record was not stored.
     confirmed: Option<(Arc<Topic>, Receipt)>,
-    /// Records that have to be stored before the response.
+    /// Records that must be stored before the response is sent.
     unstored: Vec<UnstoredRecords>,
     refused: Vec<RefusedRecord>,
-    /// The pause of a user that exceeds its publish rate.
+    /// How long the stream pauses because the user exceeds its publish rate.
     pause: Option<Duration>,
 }
 
-/// Records of one log that have to be stored, or one record that was forwarded to the log's owner.
+/// Records of one log that must be stored before the response, or one record that was forwarded to the log's owner.
 struct UnstoredRecords {
     topic: Arc<Topic>,
     /// The receipt of the last record.
@@ -110,7 +110,7 @@ impl PublishStreamState {
         Some((answer, self))
     }
 
-    /// Handles the messages that have arrived.
+    /// Handles the messages that have arrived, and returns the response.
     async fn answer(&mut self, first: v1::PublishStreamRequest) -> Result<v1::PublishStreamResponse, Status> {
         let mut came = BatchOutcome::default();
         let mut message = first;
@@ -138,7 +138,7 @@ impl PublishStreamState {
                 Ok(receipt) if is_last => came.last = Some((Arc::clone(topic), receipt)),
                 Ok(receipt) => came.confirmed = Some((Arc::clone(topic), receipt)),
                 Err(refused) => {
-                    // Each record has its own refusal, and the stream continues.
+                    // Each of these records is refused on its own, and the stream continues.
                     came.refused.extend(indexes.iter().map(|&index| refused_record(index, &refused)));
                     if is_last {
                         came.last = None;
@@ -245,7 +245,7 @@ impl BatchOutcome {
         if receipt.acknowledged != AckLevel::Memory {
             let of_log = |unstored: &&mut UnstoredRecords| {
                 let last = &unstored.receipt;
-                // Each forwarded record has an outcome of its own.
+                // A forwarded record has an outcome of its own, and cannot be combined with others.
                 receipt.acknowledged != AckLevel::ByOwner
                     && Arc::ptr_eq(&unstored.topic, topic)
                     && (last.partition, last.acknowledged) == (receipt.partition, receipt.acknowledged)

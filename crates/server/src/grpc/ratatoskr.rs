@@ -1,7 +1,8 @@
 //! Ratatoskr's `MessageBroker`: its nine calls, with its names, limits and error texts.
 //!
-//! A message's id is its position, `topic/partition/epoch-seq`, for publishers and subscribers alike. The contract
-//! has no message for a gap: a stream that lost messages ends with `DATA_LOSS` and their number.
+//! A message's id is its position, `topic/partition/epoch-seq`; publishers and subscribers receive the same id.
+//! Ratatoskr's interface has no message for a gap. A stream that lost messages therefore ends with `DATA_LOSS` and
+//! their number.
 
 mod messages;
 mod subscriptions;
@@ -24,12 +25,12 @@ use crate::figures::TopicFigures;
 use messages::{MessageWriter, message_id};
 pub(super) use subscriptions::MessageSubscriptions;
 
-/// The metadata with the reference that ends a subscription.
+/// The metadata key of the reference by which a client ends its subscription.
 pub(super) const REFERENCE: &str = "subscription-ref";
 const NAME_BYTES_MAX: usize = 255;
 const BATCH_BYTES: usize = 32 << 10;
 
-/// The calls of one connection.
+/// Handles the calls of one connection to this service.
 #[derive(Debug)]
 pub(super) struct Ratatoskr(pub(super) Arc<GrpcConnection>);
 
@@ -110,7 +111,7 @@ impl MessageBroker for Ratatoskr {
         loop {
             let page = node.topics(None, &after, usize::MAX);
             let of_page = page.topics.iter().map(|topic| topic.name());
-            // Other topics have no valid name in this service.
+            // Leaves out the other topics, whose names are not valid in this service.
             names.extend(of_page.filter(|name| check_name(name).is_ok()).map(str::to_owned));
             match page.topics.last() {
                 Some(last) if page.more => after = last.name().to_owned(),
@@ -244,7 +245,7 @@ pub(super) async fn subscribe(
 
 const TOPIC_NOT_FOUND: &str = "topic_not_found";
 
-/// Checks a name by the contract's rules.
+/// Checks that a topic's name follows Ratatoskr's rules.
 fn check_name(name: &str) -> Result<(), String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if name.is_empty() {
@@ -258,7 +259,7 @@ fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// The name that Ratatoskr's contract has for a refusal.
+/// The name of a refusal in Ratatoskr's interface.
 fn atom(refused: &Refused) -> String {
     match refused.code {
         ErrorCode::NoTopic | ErrorCode::Closed => TOPIC_NOT_FOUND.to_owned(),

@@ -1,7 +1,8 @@
 //! One subscription: its positions in the logs, and the records to send.
 //!
-//! Logs with records are queued and take turns; the others sleep. The subscription reads records only when the client
-//! can receive them. A stream whose client does not read keeps its positions, and reports its gap when it continues.
+//! Logs with records are queued, and are read in rotation. A log without records is not read until its waiter is
+//! notified. The subscription reads records only when the client can receive them. A stream whose client does not read
+//! keeps its positions, and reports its gap when it continues.
 //!
 //! Invariant: between two calls, the subscription holds no segment of a log.
 //!
@@ -30,21 +31,22 @@ use crate::access::SubscriptionAccess;
 use crate::departures::DepartureKind;
 use crate::shared::STOP;
 
-/// The number of subscriptions to which a woken one passes the notification, as in Dunlin's own protocol.
+/// Maximum number of subscriptions to which a woken subscription passes the notification of new records, as in Dunlin's
+/// own protocol.
 const WAKES: usize = 16;
-/// The waiter token of an unsubscription.
+/// Token with which the waiter is notified that the client has unsubscribed.
 pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
-/// Maximum number of logs in one message of start positions.
+/// Maximum number of logs whose start positions are in one message.
 const BEGAN_LOGS_MAX: usize = 512;
-/// Bytes of a state in one message.
+/// Maximum number of bytes of a state in one message.
 const STATE_PART_BYTES: usize = 32 << 10;
-/// How soon a subscriber receives the notice that records were skipped.
+/// Interval at which a subscriber is notified that records were skipped.
 const ADVANCE_AFTER: Duration = Duration::from_secs(1);
 
-/// Positions by topic and partition.
+/// The positions at which a resumed subscription continues, by topic and partition.
 pub(super) type ResumePositions = HashMap<(String, u16), Position>;
 
-/// The parameters of a new subscription.
+/// The parameters from which a subscription is started.
 #[derive(Debug)]
 pub(super) struct ReaderSetup {
     pub(super) options: SubscribeOptions,
@@ -58,13 +60,13 @@ pub(super) struct ReaderSetup {
     pub(super) batch_bytes_max: usize,
 }
 
-/// A subscription's state.
+/// A subscription: its channels, and the records that are ready to send.
 #[derive(Debug)]
 pub(super) struct SubscriptionReader {
     options: SubscribeOptions,
-    /// The channels, by the tokens that wake them.
+    /// The channels. The index of a channel is the token with which its log notifies the waiter.
     channels: Vec<Option<Box<Channel>>>,
-    /// Channels that wait for their start position from another node.
+    /// Channels whose start positions are still to be found, perhaps by another node.
     opening: Vec<CursorFuture>,
     live: usize,
     line: VecDeque<u32>,
@@ -75,28 +77,28 @@ pub(super) struct SubscriptionReader {
     batch_bytes_max: usize,
     /// Number of channels whose start positions were sent; `None` when all were sent.
     began: Option<usize>,
-    /// Timer for the positions of channels that skipped records.
+    /// Timer after which the positions of channels that skipped records are sent.
     advance: Option<Pin<Box<tokio::time::Sleep>>>,
     skipped: Vec<u32>,
     validity: Option<SubscriptionAccess>,
     place: StreamRegistration,
 }
 
-/// One log of a subscription.
+/// A subscription's state in one of its logs.
 #[derive(Debug)]
 struct Channel {
     cursor: Cursor,
-    /// The client's position when it has read everything that was sent.
+    /// The client's position after it has read everything that was sent.
     reported: Position,
-    /// The state that is being sent, and the number of its bytes already sent.
+    /// The state that is being sent, and the number of its bytes that were sent.
     sending: Option<(Snapshot, usize)>,
-    /// The channel is listed in `skipped`.
+    /// Whether the channel is listed in `skipped`.
     skipped: bool,
-    /// The memory charge.
+    /// Memory that is charged for the channel.
     _charge: Charge,
 }
 
-/// How a turn ended.
+/// The result of reading a channel once.
 enum TurnOutcome {
     More,
     Sleeps,
@@ -143,14 +145,14 @@ impl SubscriptionReader {
         Ok(reader)
     }
 
-    /// Records why the subscription ended, unless the end is ordinary.
+    /// Records for operators why the subscription ended, unless it ended in the ordinary course.
     pub(super) fn ended(&self, status: &Status) {
         if !matches!(status.code(), Code::Ok | Code::Unavailable | Code::Aborted) {
             self.place.record_departure(DepartureKind::CutOff, &self.options.name, status.message());
         }
     }
 
-    /// The start position in a log that existed at the beginning.
+    /// The start position in a log that existed when the subscription began.
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         match &mut self.resumed {
@@ -166,7 +168,7 @@ impl SubscriptionReader {
         if self.live + self.opening.len() >= self.channels_max {
             return Err(Refused::limit("channels_max", self.channels_max as u64));
         }
-        // Logs that join later, and all logs of a resumed subscription, get the options of a newcomer.
+        // Logs that are added later, and all logs of a resumed subscription, use the options for new logs.
         let late = (self.began.is_none() || self.resumed.is_some()).then(|| self.options.of_newcomer(&log).0);
         let options = late.as_ref().unwrap_or(&self.options);
         let node = &self.place.shared().node;
@@ -206,8 +208,8 @@ impl SubscriptionReader {
         &self.waiter
     }
 
-    /// Adds about a batch of messages to `out`. Pending when there is nothing to send; fails when the subscription
-    /// has ended.
+    /// Adds about one batch of messages to `out`. Returns `Pending` when there is nothing to send, and an error when
+    /// the subscription has ended.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -303,7 +305,7 @@ impl SubscriptionReader {
                 if !channel.cursor.arm(&self.waiter, number) {
                     self.line.push_back(number);
                 }
-                // Skipped records do not wake the subscription. A timer therefore checks its position.
+                // Records that are skipped do not wake the subscription, so a timer checks its positions.
                 let skips =
                     channel.cursor.is_armed_narrow() || channel.cursor.read_through() != channel.reported;
                 if skips && !std::mem::replace(&mut channel.skipped, true) {
@@ -323,7 +325,7 @@ impl SubscriptionReader {
         Ok(())
     }
 
-    /// Sends positions of channels that skipped records, at intervals.
+    /// Sends the positions of channels that skipped records, at most once per interval.
     fn advance_skipped(
         &mut self,
         cx: &mut Context<'_>,
@@ -387,7 +389,7 @@ impl Channel {
         Ok(TurnOutcome::More)
     }
 
-    /// Writes one span of records.
+    /// Encodes one span of records.
     fn give(&mut self, out: &mut OutgoingMessages, writer: &mut impl EventWriter, batch_bytes_max: usize) {
         let span_bytes_max = batch_bytes_max.saturating_sub(out.len()).max(1);
         let Some(span) = self.cursor.spans(span_bytes_max).next() else { return };

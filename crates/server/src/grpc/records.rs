@@ -1,7 +1,7 @@
-//! Records in protobuf, encoded directly from their segments.
+//! Encodes records as protobuf directly from their segments.
 //!
-//! prost's messages own their contents. With them, each payload would be allocated and copied before
-//! encoding.
+//! prost's messages own their contents. With them, each payload would have to be allocated and copied before it is
+//! encoded.
 //!
 //! Invariant: the bytes equal what prost encodes for the same [`SubscribeResponse`](v1::SubscribeResponse).
 
@@ -12,16 +12,16 @@ use super::outgoing::{OutgoingMessages, put_varint, varint_bytes};
 #[cfg(doc)]
 use super::proto::dunlin as v1;
 
-/// `SubscribeResponse.records`.
+/// Tag of the field `SubscribeResponse.records`.
 const RECORDS_TAG: u8 = 2 << 3 | LEN;
 const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
 const LEN: u8 = 2;
-/// Most bytes before the payload of a record that has only a payload: the record's tag and length, and its other
-/// fields.
+/// Maximum number of bytes before the payload of a record that has only a payload: the record's tag and length, and its
+/// other fields.
 const PLAIN_HEAD_BYTES_MAX: usize = 1 + 5 + 1 + 10 + 1 + 10 + 1 + 5;
 
-/// Consecutive records of one log.
+/// Consecutive records of one log that are sent together.
 pub(super) struct RecordBatch<'a> {
     pub(super) log: &'a LogName,
     pub(super) first: Position,
@@ -51,7 +51,7 @@ impl<'a> RecordBatch<'a> {
     }
 }
 
-/// Adds a `SubscribeResponse` with these records.
+/// Appends a `SubscribeResponse` with these records.
 pub(super) fn say_records(out: &mut OutgoingMessages, run: &RecordBatch<'_>) {
     let mut frames = run.frames().peekable();
     let Some(first) = frames.peek() else { return };
@@ -72,7 +72,7 @@ pub(super) fn say_records(out: &mut OutgoingMessages, run: &RecordBatch<'_>) {
     out.close(open, RECORDS_TAG);
 }
 
-/// `Records.records`.
+/// Appends the record as an element of the field `Records.records`.
 #[inline(always)]
 fn put_record(out: &mut Vec<u8>, prefix: &str, seq: u64, skipped: u64, frame: &Frame<'_>) {
     if frame.flags() == 0 && frame.append_time_ns() != 0 && !frame.payload().is_empty() {
@@ -82,7 +82,7 @@ fn put_record(out: &mut Vec<u8>, prefix: &str, seq: u64, skipped: u64, frame: &F
     }
 }
 
-/// Writes a record that has only a payload. This takes two writes in addition to the payload's.
+/// Appends a record that has only a payload: two writes, followed by the payload.
 #[inline(always)]
 fn put_plain(out: &mut Vec<u8>, seq: u64, skipped: u64, frame: &Frame<'_>) {
     let payload = frame.payload();
@@ -100,7 +100,7 @@ fn put_plain(out: &mut Vec<u8>, seq: u64, skipped: u64, frame: &Frame<'_>) {
     put_time(out, 5, frame.append_time_ns());
 }
 
-/// The start of a record, on the stack.
+/// The encoded start of a record, built on the stack.
 struct RecordHead {
     bytes: [u8; PLAIN_HEAD_BYTES_MAX],
     len: usize,
@@ -171,7 +171,7 @@ fn number_bytes(number: u64) -> usize {
     if number == 0 { 0 } else { 1 + varint_bytes(number) }
 }
 
-/// Number of bytes of a field that is left out if it is empty.
+/// Number of bytes of an encoded text field; an empty field is left out and takes none.
 fn text_bytes(len: usize) -> usize {
     if len == 0 { 0 } else { len_bytes(len) }
 }

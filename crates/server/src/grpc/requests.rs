@@ -1,8 +1,7 @@
-//! Requesting: publishes records whose reply subjects are in an inbox of the connection, and waits for the first reply
-//! to each.
+//! Publishes requests, and waits for the first reply to each. The reply subjects are in an inbox of the connection.
 //!
-//! The inbox is created with the connection's first request. A responder of the node takes the replies. The
-//! thread that publishes a reply thus wakes the requester.
+//! The inbox is created with the connection's first request. A responder inside the node receives the replies, so that
+//! the thread that publishes a reply wakes the requester directly.
 //!
 //! Limits: the connection's concurrent calls; a late reply is dropped.
 
@@ -20,20 +19,20 @@ use super::connection::GrpcConnection;
 use super::proto::dunlin as v1;
 use super::translate;
 
-/// How long to wait for a reply by default.
+/// How long a request waits for a reply by default.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The requests of one connection.
+/// The pending requests of one connection.
 #[derive(Debug)]
 pub(super) struct PendingRequests {
-    /// Dropped before the inbox.
+    /// Receives the replies. This field precedes the inbox, so that it is dropped first.
     _replies: Responder,
     inbox: Inbox,
     waiting: Arc<ReplyWaiters>,
     asked: u64,
 }
 
-/// Requesters, by the number at the end of the reply subject.
+/// The senders that pass replies to waiting requesters, by the number at the end of the reply subject.
 #[derive(Debug, Default)]
 struct ReplyWaiters(Mutex<HashMap<u64, oneshot::Sender<v1::Record>>>);
 
@@ -45,7 +44,7 @@ struct ExpectedReply {
     waiting: Arc<ReplyWaiters>,
 }
 
-/// Publishes a request, and waits for the first reply.
+/// Publishes a request, and returns the first reply.
 pub(super) async fn request(
     connection: &GrpcConnection,
     request: v1::RequestRequest,
@@ -62,7 +61,7 @@ pub(super) async fn request(
     let parsed = Subject::parse(&subject);
     let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
     node.may_publish(parsed).map_err(|error| Refused::from(&error))?;
-    // A node that cannot query assumes a subscriber.
+    // If the node cannot find out, a subscriber is assumed to exist.
     if !node.is_heard_async(&Pattern::from(parsed)).await.unwrap_or(true) {
         return Err(Refused::new(ErrorCode::NoResponder, subject));
     }
@@ -125,12 +124,12 @@ impl PendingRequests {
 }
 
 impl ReplyWaiters {
-    /// Passes a reply to its requester, if the requester still waits.
+    /// Passes a reply to its requester if it still waits.
     fn deliver(&self, reply: &Request<'_, '_>) {
         let record = reply.record();
         let number = record.frame.subject_tail().parse().ok();
         if let Some(asker) = number.and_then(|number: u64| self.lock().remove(&number)) {
-            // The requester may have just ended.
+            // The requester may have ended just before; then the reply is dropped.
             let _ = asker.send(translate::record(record));
         }
     }

@@ -1,4 +1,4 @@
-//! The calls of `dunlin.v1.Dunlin`, without subscribing.
+//! The calls of `dunlin.v1.Dunlin`, except for subscribing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::append::with_epoch_change;
 /// The response of a bidirectional stream.
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// The calls of one connection.
+/// Handles the calls of one connection to this service.
 #[derive(Debug)]
 pub(super) struct DunlinService(pub(super) Arc<GrpcConnection>);
 

@@ -21,7 +21,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// The health service of a node that is ready or not, as `/readyz` says.
+    /// The health service. It reports whether the node is ready, like `/readyz`.
     pub(super) async fn health(&self, is_ready: bool) -> HealthServer<HealthService> {
         let reporter = self.health.get_or_init(HealthReporter::new).clone();
         self.report_health(is_ready).await;
@@ -44,7 +44,7 @@ impl Services {
         for service in ["", DUNLIN, KV, TASKS, RATATOSKR] {
             reporter.set_service_status(service, status).await;
         }
-        // Set last: if the caller is cancelled before, the next report sets the remaining services.
+        // Sets this last. If the caller is cancelled earlier, the next report sets the remaining services.
         *is_serving = Some(is_ready);
     }
 }

@@ -1,4 +1,4 @@
-//! Converts refusals to gRPC: a status code, with the refusal's row of the table of errors in the details.
+//! Converts refusals to gRPC statuses: a status code, and the error's entry in the table of errors as details.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) fn status(refused: &Refused) -> Status {
     Status::with_error_details(code(refused.code), refused.as_wire().to_string(), details)
 }
 
-/// The refusal as one of several outcomes.
+/// Converts a refusal to a message, for a response that has several outcomes.
 pub(super) fn refusal(refused: &Refused) -> v1::Refusal {
     let retry = match refused.code.row().map(|row| row.retry) {
         Some(Retry::Later) => v1::Retry::Later,
@@ -50,7 +50,7 @@ pub(super) fn refusal(refused: &Refused) -> v1::Refusal {
     }
 }
 
-/// The gRPC code of an error, by the table.
+/// The gRPC code of an error, according to the table of errors.
 fn code(code: ErrorCode) -> Code {
     code.row().map_or(Code::Unknown, |row| Code::from_i32(row.grpc.number()))
 }

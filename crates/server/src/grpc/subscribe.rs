@@ -1,4 +1,4 @@
-//! Converts a request to a subscription.
+//! Converts a client's request to a subscription.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::reader::{ReaderSetup, ResumePositions, SubscriptionReader};
 use super::translate::on_gap;
 use crate::access::SubscriptionAccess;
 
-/// Bytes of a batch by default.
+/// Default size of a batch, bytes.
 const BATCH_BYTES_DEFAULT: usize = 32 << 10;
 /// The smallest batch, bytes.
 const BATCH_BYTES_MIN: usize = 256;
@@ -113,7 +113,7 @@ fn start_of(request: &v1::SubscribeRequest) -> Result<(Start, Option<ResumePosit
     })
 }
 
-/// The start position in logs that are not among the positions.
+/// The start position in logs for which the request states no position.
 fn resumed_start(request: &v1::SubscribeRequest) -> Start {
     let follows = request.conflate || request.on_gap() == v1::OnGap::Snapshot;
     if follows { Start::Snapshot } else { Start::Earliest }

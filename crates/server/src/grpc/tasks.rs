@@ -19,7 +19,7 @@ use super::status::status;
 use crate::access::slow_down;
 use crate::submitting::{Submitted, submit, unexpected_reply};
 
-/// The calls of one connection.
+/// Handles the calls of one connection to this service.
 #[derive(Debug)]
 pub(super) struct TasksService(pub(super) Arc<GrpcConnection>);
 
@@ -50,7 +50,7 @@ impl TasksService {
         let node = &self.0.node;
         let tasks = node.tasks_async().await.map_err(|error| Refused::from(&error))?;
         if !stale {
-            // The node knows a task's tenant only after it has caught up.
+            // The node knows the tenants of all tasks only after it has applied the latest changes.
             tasks.catch_up().await.map_err(|error| Refused::from(&error))?;
         }
         node.may_ask_of_tasks(query).map_err(|error| Refused::from(&error))?;

@@ -1,4 +1,4 @@
-//! Topics as `dunlin.v1` describes them.
+//! Converts topics to messages of `dunlin.v1`.
 
 use dunlin::topic::{LogInfo, Pattern, SubscriberInfo, Topic};
 use dunlin::wire::ErrorCode;

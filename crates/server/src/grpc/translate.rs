@@ -1,4 +1,4 @@
-//! Conversions between `dunlin.v1` and the types of topics.
+//! Conversions between messages of `dunlin.v1` and the types of topics.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn level(acknowledged: AckLevel) -> v1::Level {
         AckLevel::Written => v1::Level::Written,
         AckLevel::Synced => v1::Level::Synced,
         AckLevel::Quorum => v1::Level::Quorum,
-        // The lowest level, also for levels without a code in this protocol.
+        // Levels that this protocol has no code for are reported as the lowest level.
         _ => v1::Level::Memory,
     }
 }
@@ -66,7 +66,7 @@ pub(super) fn on_gap(on_gap: v1::OnGap) -> OnGap {
     }
 }
 
-/// Missing fields get the node's defaults.
+/// Converts a topic's configuration. Missing fields get the node's defaults.
 pub(super) fn config_from(config: &v1::TopicConfig, defaults: &TopicConfig) -> Result<TopicConfig, Refused> {
     let mut made = defaults.clone();
     made.pattern = (!config.pattern.is_empty()).then(|| config.pattern.clone());
@@ -99,7 +99,7 @@ fn reliable_from(reliable: v1::Reliable) -> Reliable {
     Reliable {
         subscribers_max: match reliable.subscribers_max {
             0 => defaults.subscribers_max,
-            // The topic refuses a number over its limit.
+            // The topic's check refuses a number over its limit.
             subscribers_max => u16::try_from(subscribers_max).unwrap_or(u16::MAX),
         },
         wait_max: match reliable.wait_ms_max {
@@ -156,7 +156,7 @@ pub(super) fn config_of(topic: &Topic) -> v1::TopicConfig {
     }
 }
 
-/// A single record.
+/// Converts one record.
 pub(super) fn record(record: &Record<'_>) -> v1::Record {
     let frame = &record.frame;
     v1::Record {

@@ -1,4 +1,4 @@
-//! A stream made of a state and an async step.
+//! A stream that is made of a state and an async step.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,14 +7,14 @@ use tokio_stream::Stream;
 
 type Step<S, T> = Pin<Box<dyn Future<Output = Option<(T, S)>> + Send>>;
 
-/// Yields what the step returns, until it returns `None`.
+/// A stream that yields the items of an async step until the step returns `None`.
 pub(super) struct Unfold<S, T, F> {
     state: Option<S>,
     step: F,
     running: Option<Step<S, T>>,
 }
 
-/// A stream of items: each call of `step` receives the state, and returns an item with the next state.
+/// Creates a stream. Each call of `step` receives the state, and returns an item and the next state.
 pub(super) fn unfold<S, T, F, Fut>(
     state: S,
     step: F,

@@ -1,4 +1,4 @@
-//! Writing a subscription's events as messages of one service.
+//! Encodes a subscription's events as messages of one gRPC service.
 
 use dunlin::topic::{LogName, Notice, Position, Snapshot};
 use tonic::Status;
@@ -9,9 +9,9 @@ use super::records::{RecordBatch, say_records};
 use super::translate::position;
 use v1::subscribe_response::Event;
 
-/// Writes a subscription's events as messages.
+/// Encodes a subscription's events as messages; each gRPC service has its own implementation.
 pub(super) trait EventWriter: Send + Unpin + 'static {
-    /// Writes the start positions.
+    /// Writes the start positions of the subscription's logs.
     fn began(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], more: bool);
 
     /// Writes records.
@@ -20,7 +20,7 @@ pub(super) trait EventWriter: Send + Unpin + 'static {
     /// Writes a notice. An error ends the stream.
     fn notice(&mut self, out: &mut OutgoingMessages, notice: &Notice) -> Result<(), Status>;
 
-    /// Writes about `bytes_max` bytes of a state from `offset` on. Returns the number of bytes.
+    /// Writes about `bytes_max` bytes of a state, beginning at `offset`. Returns the number of bytes that were written.
     fn state(
         &mut self,
         out: &mut OutgoingMessages,
@@ -30,7 +30,7 @@ pub(super) trait EventWriter: Send + Unpin + 'static {
     ) -> usize;
 }
 
-/// Writes `dunlin.v1` messages.
+/// Encodes events as messages of `dunlin.v1`.
 #[derive(Debug)]
 pub(super) struct DunlinWriter;
 
@@ -77,7 +77,8 @@ impl EventWriter for DunlinWriter {
     }
 }
 
-/// Returns `None` for notices without a message in this version, and for states, which are sent in parts.
+/// Converts a notice. Returns `None` for notices without a message in this version, and for states, which are sent in
+/// parts.
 fn event(notice: &Notice) -> Option<Event> {
     Some(match notice {
         Notice::Gap(gap) => Event::Gap(super::translate::gap(gap)),

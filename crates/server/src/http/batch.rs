@@ -1,4 +1,4 @@
-//! `POST /v1/topics/{subject}/batch`: many records in one request, one on each line.
+//! `POST /v1/topics/{subject}/batch` publishes many records, one on each line of the body.
 //!
 //! Records of one partition are appended together, all or none. If keys select several partitions, each has its own
 //! outcome.
@@ -24,11 +24,11 @@ use super::query::{time_ns, whole_number};
 use super::routes::PathName;
 use crate::append::{AppendRequest, append};
 
-/// A line of `application/x-ndjson`, with the field names of `dunlin sub --json`.
+/// A line of `application/x-ndjson`. The names of the fields are those of `dunlin sub --json`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BatchLine<'a> {
-    /// A string, whose text is the payload; or other JSON, whose source text is the payload.
+    /// The payload: the text of a JSON string, or the source text of any other JSON value.
     #[serde(borrow)]
     payload: Option<&'a RawValue>,
     payload_base64: Option<String>,
@@ -51,7 +51,7 @@ struct Header {
     value_base64: Option<String>,
 }
 
-/// Frames for one partition.
+/// The frames that are appended to one partition.
 #[derive(Debug, Default)]
 struct PartitionFrames {
     frames: Vec<u8>,
@@ -128,7 +128,7 @@ async fn append_all(
     }
 }
 
-/// Encodes the frames of all lines, by partition.
+/// Encodes the frames of all lines, grouped by partition.
 fn of_lines(
     target: &PublishTarget,
     content: &[u8],
@@ -164,7 +164,7 @@ fn encode_json(
     }
     let number = 1 + parts.values().map(|part| part.count).sum::<u32>();
     let wrong = |what: String| Problem::bad_request(format!("record {number} of the batch: {what}"));
-    // Refuses a list, which serde would accept with its values in the order of the fields.
+    // Refuses a JSON list. serde would accept it, with its values in the order of the fields.
     if !line.trim_ascii_start().starts_with(b"{") {
         return Err(wrong("expected an object".to_owned()));
     }
@@ -208,7 +208,7 @@ impl BatchLine<'_> {
     }
 }
 
-/// A field that may be given as text or as base64.
+/// Returns a field's bytes; the request may state the field as text or as base64.
 fn bytes_of(name: &str, plain: Option<String>, base64: Option<String>) -> Result<Option<Vec<u8>>, String> {
     match (plain, base64) {
         (None, None) => Ok(None),

@@ -1,4 +1,4 @@
-//! Reading a request's body, with limits on size and time, charged to the node's budget.
+//! Reads a request's body with limits on size and time. Its memory is charged to the node's budget.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use http_body_util::BodyExt;
 use super::context::Context;
 use super::problem::Problem;
 
-/// A body whose bytes are charged until it is dropped.
+/// A body that was read; its bytes are charged to the memory budget until it is dropped.
 #[derive(Debug)]
 pub(super) struct ChargedBody {
     pub(super) bytes: Bytes,
     _charge: Charge,
 }
 
-/// Creates the refusal of a body of this many bytes over this limit.
+/// A function that creates the refusal of a body that has more bytes than the limit: (bytes, limit).
 type TooLarge = fn(u64, usize) -> Problem;
 
 /// Reads the whole body.
@@ -28,12 +28,12 @@ pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Res
     read_or(context, body, bytes_max, of_record).await
 }
 
-/// Reads a body with keys.
+/// Reads the whole body of a request for keys.
 pub(super) async fn read_of_keys(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
     read_or(context, body, context.limits().run_bytes_max as usize, of_keys).await
 }
 
-/// Reads a body with tasks.
+/// Reads the whole body of a request for tasks.
 pub(super) async fn read_of_tasks(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
     read_or(context, body, context.limits().run_bytes_max as usize, of_tasks).await
 }
@@ -69,7 +69,7 @@ async fn read_on(
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Problem::bad_request(format!("the body ended early: {error}")))?;
-        // Trailers are ignored.
+        // Ignores trailers.
         let Ok(data) = frame.into_data() else { continue };
         let bytes = first.as_ref().map_or(all.len(), Bytes::len) + data.len();
         if bytes > bytes_max {
@@ -102,7 +102,7 @@ fn of_tasks(bytes: u64, bytes_max: usize) -> Problem {
     Problem::from(Refused { numbers, ..Refused::new(ErrorCode::TaskTooLarge, "run_bytes_max") })
 }
 
-/// The media type without parameters; empty if the header is missing.
+/// The media type in the header `content-type`, without parameters; empty if the header is missing.
 pub(super) fn media_type(headers: &HeaderMap) -> &str {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     value.split(';').next().unwrap_or("").trim()

@@ -1,4 +1,4 @@
-//! One connection: HTTP/1.1 by hyper, with limits on every wait and buffer.
+//! Serves one HTTP/1.1 connection with hyper, with limits on every wait and buffer.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -60,12 +60,12 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, passage: Op
     if let Some(upgrade) = context.take_upgrade() {
         drop(place);
         let _passage = passage.moves_to(Protocol::Ws);
-        // Boxed, so that the futures of other requests do not grow.
+        // The future is boxed, so that the futures of other requests do not grow.
         Box::pin(socket::serve(context, upgrade)).await;
     }
 }
 
-/// The reason of a connection's end that operators should know, if there is one.
+/// The reason why a connection ended, if operators should see it.
 fn complaint(error: &hyper::Error, limits: &ServerLimits) -> Option<(DepartureKind, String)> {
     if error.is_parse() {
         return Some((DepartureKind::Refused, format!("not HTTP/1.1: {error}")));
@@ -76,7 +76,7 @@ fn complaint(error: &hyper::Error, limits: &ServerLimits) -> Option<(DepartureKi
     })
 }
 
-/// Whether the server stops. If not, the task is woken when the server stops.
+/// Whether the server is stopping. If it is not, the waiter wakes this task when it does.
 fn stops(shared: &SharedServer, waiter: &Waiter, cx: &TaskContext<'_>) -> bool {
     while !shared.is_stopping() {
         if waiter.set_waker(cx.waker()) {
@@ -94,13 +94,13 @@ fn builder(limits: &ServerLimits) -> Builder {
         // This also limits the time between two requests.
         .header_read_timeout(Duration::from_millis(limits.http.header_ms_max.into()))
         .max_headers(limits.http.headers_max as usize)
-        // The limit covers unparsed input and unsent output.
+        // The limit applies to unparsed input and to unsent output.
         .max_buf_size(limits.http.header_bytes_max as usize)
         .half_close(false);
     builder
 }
 
-/// Finds clients that vanished, by TCP keep-alive and by unacknowledged bytes.
+/// Detects clients that vanished: enables TCP keep-alive and limits the time for which sent bytes stay unacknowledged.
 fn enable_keep_alive(stream: &TcpStream, limits: &ServerLimits) {
     let socket = SockRef::from(stream);
     let gone = Duration::from_millis(limits.http.stalled_ms_max.into());
@@ -114,7 +114,7 @@ fn enable_keep_alive(stream: &TcpStream, limits: &ServerLimits) {
     }
 }
 
-/// Refuses a connection over the limit, without reading a request.
+/// Refuses a connection over the limit without reading a request.
 async fn refuse_connection(shared: &SharedServer, mut stream: Stream) {
     let refused = shared.no_place();
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
@@ -131,7 +131,7 @@ async fn refuse_connection(shared: &SharedServer, mut stream: Stream) {
     .await;
 }
 
-/// The whole response to a client whose request the server does not read.
+/// The complete response for a client whose request the server does not read.
 pub(crate) fn refusal(refused: Refused) -> String {
     Problem::from(refused).as_last_words()
 }

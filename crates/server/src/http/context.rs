@@ -26,12 +26,12 @@ struct ConnectionContext {
     peer: Option<SocketAddr>,
     is_local: bool,
     remembered: RequestLoginCache,
-    /// The WebSocket that replaces HTTP on the connection after the response.
+    /// The WebSocket that the connection becomes after the response.
     upgrade: Mutex<Option<Upgrade>>,
     publishes: PublishedTopics,
 }
 
-/// The user of a request.
+/// The user of a request, with its login and permissions.
 #[derive(Debug, Clone)]
 struct User {
     login: Arc<Login>,
@@ -55,12 +55,12 @@ impl Context {
         &self.of_connection.shared
     }
 
-    /// The node with the user's permissions.
+    /// The node, restricted to the user's permissions.
     pub(super) fn node(&self) -> &Node {
         self.user.as_ref().map_or(&self.of_connection.shared.node, |user| &user.node)
     }
 
-    /// Logs the user in, on a node with users.
+    /// Logs the user in if the node has users.
     pub(super) async fn log_in(&self, authorization: Option<&[u8]>) -> Result<Context, Refused> {
         let shared = self.shared();
         let Some(access) = &shared.access else { return Ok(self.clone()) };
@@ -75,7 +75,7 @@ impl Context {
         self.user.as_ref().map(|user| &user.login)
     }
 
-    /// Awaits the work while the user is logged in.
+    /// Waits for `work`; fails when the user loses access.
     pub(super) async fn while_let_in<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
@@ -86,23 +86,23 @@ impl Context {
         }
     }
 
-    /// Checks the user's publish rate. A refusal is delayed.
+    /// Checks the user's publish rate. A refusal is returned after a delay.
     pub(super) async fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
         let Some(login) = self.login() else { return Ok(()) };
         slow_down(login.account().admit_publish(records.into(), bytes as u64)).await
     }
 
-    /// Notes that the connection has published to a topic.
+    /// Records that the connection has published to a topic.
     pub(super) fn has_published_to(&self, topic: &Arc<Topic>) {
         self.of_connection.publishes.to(topic);
     }
 
-    /// Whether the user may see figures of the node and subscriptions.
+    /// Checks that the user may see figures of the node and of subscriptions.
     pub(super) fn may_survey(&self) -> Result<(), Refused> {
         self.node().may_survey()
     }
 
-    /// The bounds of the user's tenant; `None` without bounds.
+    /// The subjects to which the user's tenant is restricted; `None` if it is not restricted.
     pub(super) fn bounds(&self) -> Option<Rule> {
         let tenant = dunlin::User::permissions(&**self.login()?.account()).tenant.clone();
         (!tenant.is_everything()).then_some(tenant)
@@ -112,12 +112,12 @@ impl Context {
         &self.of_connection.shared.limits
     }
 
-    /// Sets the protocol of the connection after the response.
+    /// Sets the WebSocket that the connection becomes after the response.
     pub(super) fn will_go_on_as(&self, upgrade: Upgrade) {
         *self.of_connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     }
 
-    /// Takes the protocol of the connection after the response.
+    /// Takes the WebSocket that the connection becomes after the response.
     pub(super) fn take_upgrade(&self) -> Option<Upgrade> {
         self.of_connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -131,7 +131,7 @@ impl Context {
         self.of_connection.peer
     }
 
-    /// The client's address, for people.
+    /// The client's address as text, for logs and operators.
     pub(super) fn peer(&self) -> String {
         self.of_connection.peer.map_or_else(|| "?".to_owned(), |peer| peer.to_string())
     }

@@ -1,13 +1,13 @@
 //! A response of server-sent events, read from its source when the connection can take more.
 //!
 //! Invariants:
-//! - Records that the client does not read stay in the log: the response holds one chunk, and no segment of a
+//! - Records that the client does not read stay in the log. The response holds one chunk in memory, but no segment of a
 //!   log.
 //! - When the user loses access or the node stops, the last event, `end`, gives the reason.
-//! - A reading client receives something in each heartbeat interval.
+//! - A client that reads receives at least one message in each heartbeat interval.
 //!
-//! Limits: a chunk ends after `http.event_bytes`, or one larger record. A chunk of more than twice that is charged to
-//! the node's budget until it is sent.
+//! Limits: a chunk ends after `http.event_bytes`, or one larger record. A chunk of more than twice this size is charged
+//! to the node's budget until it is sent.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -35,13 +35,13 @@ pub(super) trait EventSource {
     /// The subscriber that wakes the stream.
     fn subscriber(&mut self) -> &mut Subscriber;
 
-    /// Writes about `bytes_max` bytes of events to `out`. Fails when no event will follow.
+    /// Writes about `bytes_max` bytes of events to `out`. Fails when no more events will follow.
     fn fill(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem>;
 
-    /// Writes a heartbeat, with the position if records were skipped.
+    /// Writes a heartbeat, and the position if records were skipped.
     fn write_heartbeat(&mut self, out: &mut String);
 
-    /// Called when the stream ends.
+    /// Called when the stream ends, with the reason.
     fn ends(&mut self, _why: &Problem) {}
 }
 
@@ -50,7 +50,7 @@ pub(super) trait EventSource {
 pub(super) struct EventStream<S> {
     shared: Arc<SharedServer>,
     source: S,
-    /// Text that is sent before the first event.
+    /// Text that is sent before the first event; `None` after it was sent.
     beginning: Option<String>,
     heartbeat: Pin<Box<Sleep>>,
     has_ended: bool,
@@ -58,7 +58,7 @@ pub(super) struct EventStream<S> {
 }
 
 impl<S: EventSource + Send + Unpin + 'static> EventStream<S> {
-    /// The response; `beginning` is sent first.
+    /// Creates the response; `beginning` is sent before the first event.
     pub(super) fn respond(
         context: &Context,
         validity: Option<SubscriptionAccess>,
@@ -78,7 +78,7 @@ impl<S: EventSource + Send + Unpin + 'static> EventStream<S> {
 fn describe(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Some proxies would collect events before they pass them on.
+    // Asks proxies such as nginx to pass events on at once instead of collecting them.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }
 
@@ -99,7 +99,7 @@ impl<S: EventSource> EventStream<S> {
         self.source.ends(why);
     }
 
-    /// Sends a chunk; a large one is charged until it is sent.
+    /// Sends a chunk; a large chunk is charged to the memory budget until it is sent.
     fn send(&mut self, mut out: String) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.heartbeat.as_mut().reset(Instant::now() + heartbeat_of(&self.shared));
         if out.len() <= 2 * self.shared.limits.http.event_bytes as usize {
@@ -108,7 +108,7 @@ impl<S: EventSource> EventStream<S> {
         let bytes = match Charge::of(self.shared.node.budget(), out.len()) {
             Ok(charge) => Bytes::from_owner(ChargedText { out, _charge: charge }),
             Err(spent) => {
-                // Drops the chunk: a client that resumes receives its records again.
+                // Drops the chunk. The records in it are not lost: a client that resumes receives them again.
                 out.clear();
                 self.end(&Problem::from(PublishError::from(spent)), &mut out);
                 out.into()
@@ -132,7 +132,7 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
         }
         let mut out = this.beginning.take().unwrap_or_default();
         loop {
-            // A change of the users file wakes the connection too.
+            // A change of the users file also wakes the connection, which then checks its access.
             if let Some(Err(refused)) = this.validity.as_mut().map(SubscriptionAccess::check) {
                 this.end(&Problem::from(refused), &mut out);
                 return this.send(out);
@@ -170,7 +170,7 @@ fn heartbeat_of(shared: &SharedServer) -> Duration {
     Duration::from_millis(shared.limits.http.heartbeat_ms.into())
 }
 
-/// Text that is charged until it is sent.
+/// A chunk whose bytes are charged to the memory budget until it is sent.
 struct ChargedText {
     out: String,
     _charge: Charge,

@@ -1,14 +1,13 @@
 //! Checks of a request before its body is read.
 //!
-//! A browser lets any page send requests to this machine. The page's origin is in `Origin`, and a host name that
-//! points here is in `Host`; the page can forge neither.
-//! - An `Origin` other than the listener's own is refused, unless it is in the configuration or belongs to
-//!   another node of the cluster. With TLS only an `https` origin is the listener's own, because no third
-//!   party can have forged the page. Without TLS both schemes are accepted, because a proxy may end TLS in
-//!   front of the node.
-//! - At a loopback address, a `Host` that is neither an IP address nor `localhost` is refused, unless it is that of a
-//!   configured origin.
-//! - A request with contradictory or repeated headers of this kind is refused, because a proxy might read them
+//! A browser lets any web page send requests to this machine. The header `Origin` has the page's origin, and `Host` has
+//! the host name that the page used. The page can forge neither header.
+//! - An `Origin` other than the listener's own is refused, unless it is in the configuration or belongs to another node
+//!   of the cluster. With TLS only an `https` origin counts as the listener's own, because no third party can have
+//!   forged such a page. Without TLS both schemes are accepted, because a proxy may end TLS in front of the node.
+//! - At a loopback address, a `Host` that is neither an IP address nor `localhost` is refused, unless it is the host of
+//!   a configured origin.
+//! - A request in which `Origin` or `Host` is repeated or contradictory is refused, because a proxy might read it
 //!   differently.
 //!
 //! `routes` checks the user afterwards.
@@ -62,7 +61,7 @@ fn forbidden(text: &str) -> Problem {
     Problem::of(StatusCode::FORBIDDEN, ErrorCode::Forbidden, text)
 }
 
-/// The parser accepts headers up to its buffer, which may exceed the limit.
+/// Checks the size of a request's head. hyper accepts heads up to the size of its buffer, which may exceed the limit.
 fn check_head<B>(context: &Context, request: &Request<B>) -> Result<(), Problem> {
     const AROUND_BYTES: usize = ": \r\n".len();
     let of_headers =
@@ -77,7 +76,7 @@ fn check_head<B>(context: &Context, request: &Request<B>) -> Result<(), Problem>
     Err(Problem::from(refused).with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE))
 }
 
-/// The host that the request names; `None` if an old client names none.
+/// The host that the request names; `None` if it names none, as old clients do.
 fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     let mut named = request.headers().get_all(header::HOST).iter();
     let first = named.next();
@@ -98,7 +97,7 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     }
 }
 
-/// Whether no other party can point this name to this machine.
+/// Whether the name always means this machine: an IP address, or a name that no other party can resolve.
 fn is_own_name(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.parse::<std::net::IpAddr>().is_ok()
@@ -111,14 +110,14 @@ fn is_named(origins: &[String], host: &Authority) -> bool {
     origins.iter().filter_map(of).any(|named| named.eq_ignore_ascii_case(host.as_str()))
 }
 
-/// Whether the page came from the same listener of another node.
+/// Whether the page came from the HTTP listener of another node of the cluster.
 fn is_of_cluster(context: &Context, origin: &HeaderValue) -> bool {
     let place = place_of(origin, context.shared().tls.is_some());
     let (Some(place), Some(seat)) = (place, context.shared().cluster.get()) else { return false };
     seat.is_origin(|address| is_same_place(place, address))
 }
 
-/// Whether both have the same host and port. All names of this machine count as equal.
+/// Whether both texts have the same host and port. All loopback names count as one host.
 fn is_same_place(one: &str, other: &str) -> bool {
     let parts = |place: &str| {
         let (host, port) = place.rsplit_once(':')?;
@@ -136,7 +135,7 @@ fn is_own(origin: &HeaderValue, host: Option<&Authority>, is_tls: bool) -> bool 
     place.zip(host).is_some_and(|(place, host)| place.eq_ignore_ascii_case(host.as_str()))
 }
 
-/// The host and port of the page, if it may come from a listener of a node.
+/// The host and port of the page, if its scheme is one that a node's listener may have.
 fn place_of(origin: &HeaderValue, is_tls: bool) -> Option<&str> {
     let (scheme, place) = origin.to_str().ok()?.split_once("://")?;
     (scheme == "https" || scheme == "http" && !is_tls).then_some(place)
@@ -160,7 +159,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Lets the browser show the response to the page.
+/// Adds the headers that allow the browser to show the response to the page.
 pub(super) fn admit_page<B>(origin: Option<HeaderValue>, response: &mut Response<B>) {
     let Some(origin) = origin else { return };
     let headers = response.headers_mut();
@@ -169,7 +168,7 @@ pub(super) fn admit_page<B>(origin: Option<HeaderValue>, response: &mut Response
     headers.append(header::VARY, HeaderValue::from_static("origin"));
 }
 
-/// The response to a browser's preflight request.
+/// The response to a browser's preflight request; `None` for any other request.
 pub(super) fn preflight<B>(request: &Request<B>) -> Option<Response<axum::body::Body>> {
     let asks = request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
     if request.method() != Method::OPTIONS || !asks {

@@ -1,6 +1,6 @@
 //! Probes: whether the node is alive, ready, and started.
 //!
-//! No probe queries another node, a client or a topic; the state of the cluster is known from the last messages of its
+//! No probe queries another node, a client or a topic. The state of the cluster follows from the last messages of its
 //! nodes.
 
 use std::time::Duration;
@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 use super::context::Context;
 use crate::shared::SharedServer;
 
-/// A listener thread that needs longer than this to run a task is not alive.
+/// Time within which each listener thread must run a task for the node to count as alive.
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
-/// Housekeeping runs every second; without a run for this long, the node is not ready.
+/// Time without housekeeping after which the node is not ready. Housekeeping runs every second.
 const HOUSEKEEPING_WITHIN: Duration = Duration::from_secs(30);
 
-/// Alive: every thread of the listeners runs tasks.
+/// Returns success if the node is alive: every listener thread runs tasks.
 pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
     let mut missing = Vec::new();
-    // All threads are probed at once, so that the response takes no longer than one of them.
+    // Probes all threads at the same time, so that the response takes no longer than the slowest of them.
     let asked: Vec<_> = context.shared().cores().iter().map(|core| core.handle.spawn(async {})).collect();
     let deadline = tokio::time::Instant::now() + ALIVE_WITHIN;
     for (number, answer) in asked.into_iter().enumerate() {
@@ -32,8 +32,8 @@ pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCo
     verdict("alive", missing)
 }
 
-/// Ready: the node accepts connections, housekeeping runs, the disk works and has room, and in a cluster there is a
-/// leader and the node has caught up.
+/// Returns success if the node is ready: it accepts connections, housekeeping runs, and the disk works and has room. In
+/// a cluster, there must also be a leader, and the node must have caught up.
 pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
     verdict("ready", missing(context.shared()))
 }
@@ -55,7 +55,7 @@ pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     let in_cluster = cluster.and_then(|cluster| cluster.missing());
     missing.extend(shared.node.lacks_room().filter(|why| in_cluster.as_ref() != Some(why)));
     missing.extend(in_cluster);
-    // In a cluster, the cluster's reason includes failed keys and tasks.
+    // In a cluster, the cluster's own reason also covers failed keys and tasks.
     if cluster.is_none() {
         missing.extend(shared.node.failed_parts());
     }
@@ -63,8 +63,7 @@ pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     missing
 }
 
-/// Topics that could not be opened because of their files, or whose disk failed. A node with users does not show their
-/// names.
+/// The topics that could not be opened, and the topics whose disk failed. A node with users does not show their names.
 fn damaged_topics(shared: &SharedServer) -> Vec<String> {
     let mut refused = shared.node.refused_topics();
     refused.retain(RefusedTopic::is_damaged);
@@ -91,7 +90,8 @@ fn damaged_topics(shared: &SharedServer) -> Vec<String> {
     missing
 }
 
-/// Started: listeners open after durable topics were recovered, so that any response means yes.
+/// Returns success. The listeners open only after the durable topics were recovered, so that any response means that
+/// the node has started.
 pub(super) async fn startupz() -> (StatusCode, Json<Value>) {
     verdict("started", Vec::new())
 }

@@ -26,12 +26,12 @@ pub(super) use leases::{acquire, grant, holder, keep_alive, lease, release, revo
 pub(super) use txn::transact;
 pub(super) use watch::watch;
 
-/// The default page of a range.
+/// Default number of keys in one response to a range request.
 const LISTED: usize = 1_000;
-/// The largest page; the cluster has its own limit.
+/// Maximum number of keys that a request may ask for. The cluster has a limit of its own.
 const LISTED_MAX: usize = 1_000_000;
 
-/// Lets the cluster execute a command, if the user may send it.
+/// Executes a command in the cluster, if the user has the permission.
 async fn command(
     context: &Context,
     command: &ControlCommand<'_>,
@@ -98,7 +98,7 @@ pub(super) async fn get(
     Ok(response)
 }
 
-/// The revision that must have written the key last, if the request requires one; 0 for a key that must not exist.
+/// The revision of the key that the request requires, if it requires one; 0 means that the key must not exist.
 fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let text =
         |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("").trim().to_owned());
@@ -171,7 +171,7 @@ pub(super) async fn range(
     let asked = ControlQuery::Range { start: &start, end: &end, limit };
     context.node().may_query(&asked)?;
     let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
-    // Reads epoch and entries together: a watch continues at this revision.
+    // Reads the epoch and the entries together, because a watch continues at this revision.
     let look = |state: &ControlState| (state.epoch(), context.node().find_in(state, &asked));
     let (epoch, answer) = context.node().control_async().await?.read(consistency, look).await?;
     match answer? {

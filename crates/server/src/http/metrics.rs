@@ -1,7 +1,7 @@
 //! `GET /metrics`: the node's figures in the text format of Prometheus.
 //!
-//! A scrape reads the logs' counters; nothing is counted for each record. Only the busiest topics and the slowest
-//! subscriptions have series.
+//! A scrape reads counters that the logs keep anyway; publishing a record costs nothing more. Only the busiest topics
+//! and the slowest subscriptions have series.
 
 mod exposition;
 mod of_control;

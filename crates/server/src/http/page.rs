@@ -1,8 +1,8 @@
-//! The dashboard (`docs/dashboard.md`): files built into the program, for anyone. The files hold no data; the
-//! page's requests are checked like any others.
+//! The dashboard (`docs/dashboard.md`): files that are built into the program and need no login. The files contain no
+//! data; the requests of the page are checked like all others.
 //!
-//! Invariants, by the content security policy: only these files' scripts and styles run, nothing may embed the page,
-//! and no displayed text can become a script.
+//! The content security policy guarantees these invariants: only the scripts and styles of these files run, no other
+//! page may embed the dashboard, and no displayed text can become a script.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -17,14 +17,15 @@ struct File {
     gzip: &'static [u8],
 }
 
-/// Empty if the dashboard was not built before this program.
+/// The dashboard's files. Empty if the dashboard was not built before this program.
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
 const START: &str = "/index.html";
-/// Names below this path contain a hash of the file.
+/// Path of files whose names contain a hash of their content, so that browsers may cache them forever.
 const NEVER_CHANGES: &str = "/assets/";
 
-/// The page connects to other nodes of the cluster too. Those nodes check their own requests.
+/// The content security policy. The page may connect to other nodes of the cluster, which check their requests
+/// themselves.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; \
                       connect-src *; worker-src 'self'; manifest-src 'self'; frame-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
@@ -34,7 +35,7 @@ pub(crate) fn is_built_in() -> bool {
     find(START).is_some()
 }
 
-/// `/`: the dashboard for browsers, a short text for other clients.
+/// The response at `/`: the dashboard for browsers, a short text for other clients.
 pub(super) fn index(headers: &HeaderMap) -> Response<Body> {
     let is_browser = headers
         .get_all(header::ACCEPT)
@@ -51,7 +52,7 @@ pub(super) fn is_file(path: &str) -> bool {
     find(path).is_some()
 }
 
-/// The file at that path, if there is one.
+/// The file at this path, if there is one.
 pub(super) fn answer(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
     let file = find(path)?;
     let is_read = [Method::GET, Method::HEAD].contains(method);
@@ -100,7 +101,7 @@ fn kind_of(path: &str) -> &'static str {
     }
 }
 
-/// Clients without `accept-encoding`, or with `gzip;q=0`, get the plain file.
+/// Whether the client accepts gzip. Without `accept-encoding`, or with `gzip;q=0`, it does not.
 fn takes_gzip(headers: &HeaderMap) -> bool {
     let mut codings = headers
         .get_all(header::ACCEPT_ENCODING)

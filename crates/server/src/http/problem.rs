@@ -1,4 +1,5 @@
-//! Refusals as `application/problem+json` (RFC 9457), from the code's row in the table of errors.
+//! Refusals as `application/problem+json` (RFC 9457). Their contents come from the error's entry in the table of
+//! errors.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,7 +9,7 @@ use dunlin::wire::{ErrorCode, Retry};
 use dunlin::{Refused, TopicError};
 use serde_json::{Map, Value, json};
 
-/// The `Retry-After` of refusals that name no time, seconds.
+/// `Retry-After` of refusals that state no time themselves, seconds.
 const RETRY_AFTER_S: &str = "1";
 
 /// The advice for an invalid request.
@@ -17,7 +18,7 @@ const MEND_IT: &str = "Change the request as `detail` says.";
 /// The advice for a key that does not exist.
 const LOOK_FOR_IT: &str = "The key was never written, or was deleted. GET /v1/kv?prefix= lists all keys.";
 
-/// The ways to log in, for a client with missing or wrong credentials.
+/// The value of `www-authenticate` for missing or wrong credentials: the supported methods to log in.
 const CHALLENGE: &str = "Bearer realm=\"dunlin\", Basic realm=\"dunlin\", charset=\"UTF-8\"";
 
 /// A refusal with its HTTP status.
@@ -25,12 +26,12 @@ const CHALLENGE: &str = "Bearer realm=\"dunlin\", Basic realm=\"dunlin\", charse
 pub(super) struct Problem {
     status: StatusCode,
     refused: Refused,
-    /// An additional header that helps the client.
+    /// An additional header of the response that helps the client.
     header: Option<(header::HeaderName, &'static str)>,
 }
 
 impl Problem {
-    /// A refusal with a status that differs from the table's.
+    /// A refusal whose status differs from the status in the table of errors.
     pub(super) fn of(status: StatusCode, code: ErrorCode, text: impl Into<String>) -> Problem {
         Problem { status, ..Problem::from(Refused::new(code, text)) }
     }
@@ -79,7 +80,7 @@ impl Problem {
         }
         if let Some(row) = code.row() {
             put("retry", row.retry.to_string().into());
-            // People often write HTTP requests by hand. The advice is therefore about the request.
+            // People often write HTTP requests by hand, so the advice explains how to change the request.
             let advice = match (*code, self.status) {
                 (ErrorCode::Protocol, _) => MEND_IT,
                 (ErrorCode::BadKey, StatusCode::NOT_FOUND) => LOOK_FOR_IT,
@@ -90,7 +91,7 @@ impl Problem {
         body
     }
 
-    /// The whole response, for a client whose request the server does not read.
+    /// The complete response, for a client whose request the server does not read.
     pub(super) fn as_last_words(&self) -> String {
         let body = self.json().to_string();
         let status = self.status;
@@ -102,11 +103,11 @@ impl Problem {
     }
 }
 
-/// The refusal's numbers by their names in the table of errors.
+/// The refusal's numbers, with their names in the table of errors.
 fn named_numbers(code: ErrorCode, numbers: &[u64; 3]) -> Map<String, Value> {
     let carries = code.row().map_or("", |row| row.carries);
     let before_text = carries.split("text:").next().unwrap_or("").trim_end_matches([';', ' ']);
-    // A text in brackets explains the name.
+    // Drops the explanation in brackets that a name in the table may have.
     let plain = |name: &'static str| name.split_once('(').map_or(name, |(name, _)| name).trim();
     let names = before_text.split(',').map(plain).filter(|name| !name.is_empty());
     names
@@ -124,7 +125,7 @@ fn said(named: &Map<String, Value>) -> String {
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Problem {
         let status = refused.code.row().and_then(|row| StatusCode::from_u16(row.http).ok());
-        // A refusal never has a status of success.
+        // A refusal never has a success status.
         let status =
             status.filter(|status| !status.is_success()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Problem { status, refused, header: None }

@@ -1,4 +1,4 @@
-//! `POST /v1/topics/{subject}`: one record, with the payload as body and the rest in headers.
+//! `POST /v1/topics/{subject}` publishes one record: the body is the payload, and headers state the rest.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
@@ -15,9 +15,9 @@ use super::query::time_ns;
 use super::routes::PathName;
 use crate::append::{AppendRequest, append};
 
-/// The prefix of request headers that become headers of the record.
+/// Prefix of the request headers that become headers of the record.
 const RECORD_HEADER: &str = "dunlin-header-";
-/// The default media type of `curl -d`, which does not describe the record.
+/// The media type that `curl -d` sends by default. It does not describe the record and is ignored.
 const OF_NO_MEANING: &str = "application/x-www-form-urlencoded";
 
 /// Options of a request that apply to all its records.
@@ -25,11 +25,12 @@ const OF_NO_MEANING: &str = "application/x-www-form-urlencoded";
 pub(super) struct PublishOptions {
     pub(super) mark: Option<ProducerMark>,
     pub(super) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record of the partition.
+    /// The publisher's last acknowledged record of the partition, if the request states one.
     pub(super) after: Option<Position>,
 }
 
-/// The topic of a subject. A topic that was created for a record is removed again unless a record is accepted.
+/// The topic of a subject. If the topic was created for a record, and no record is accepted, the topic is removed
+/// again.
 #[derive(Debug)]
 pub(super) struct PublishTarget {
     pub(super) topic: OwningTopic,
@@ -80,8 +81,9 @@ pub(super) async fn publish_record(
 }
 
 impl PublishTarget {
-    /// Finds the topic that owns the subject. The node may create the topic for a record of this payload size,
-    /// unless the publisher names its last record, because a new topic would not have that record.
+    /// Finds the topic that owns the subject. If there is none, the node may create it for a record of this payload
+    /// size. A publisher that states its last record gets an error instead, because a new topic would not have that
+    /// record.
     pub(super) async fn find(
         context: &Context,
         subject: &str,
@@ -139,7 +141,7 @@ pub(super) fn encode(meta: &Meta<'_>, payload: &[u8], frames: &mut Vec<u8>) -> R
     Ok(())
 }
 
-/// The response to a publisher.
+/// The JSON response to a publisher.
 pub(super) fn receipt_json(topic: &Topic, receipt: &Receipt) -> Value {
     let Receipt { partition, position, duplicate, acknowledged, new_epoch } = receipt;
     json!({
@@ -154,7 +156,7 @@ pub(super) fn receipt_json(topic: &Topic, receipt: &Receipt) -> Value {
     })
 }
 
-/// The announced length of the body; 0 if it is unknown.
+/// The body's length according to `content-length`; 0 if the header is missing.
 fn content_length(headers: &HeaderMap) -> usize {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     length.and_then(|length| length.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! The query of a URL: each parameter at most once, and unknown ones are refused.
+//! The query parameters of a URL. A repeated or unknown parameter is refused.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::problem::Problem;
 
-/// The parameters of a query.
+/// The query parameters of a request.
 #[derive(Debug)]
 pub(super) struct QueryParameters(Vec<(String, String)>);
 
@@ -35,7 +35,7 @@ impl QueryParameters {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// A number from 1 to `max`.
+    /// The parameter as a number from 1 to `max`; `default` if it is missing.
     pub(super) fn count(&self, name: &str, default: usize, max: usize) -> Result<usize, Problem> {
         let Some(text) = self.get(name) else { return Ok(default) };
         let number = text.parse().ok().filter(|number| (1..=max).contains(number));
@@ -43,7 +43,7 @@ impl QueryParameters {
             .ok_or_else(|| Problem::bad_request(format!("{name}={text}: expected a number from 1 to {max}")))
     }
 
-    /// `true` or `false`; a parameter without a value is true.
+    /// The parameter as `true` or `false`; a parameter without a value counts as true.
     pub(super) fn switch(&self, name: &str) -> Result<bool, Problem> {
         match self.get(name) {
             None | Some("false") => Ok(false),
@@ -53,7 +53,7 @@ impl QueryParameters {
     }
 }
 
-/// Parses a time in nanoseconds since the Unix epoch, or by RFC 3339.
+/// Parses a time: nanoseconds since the Unix epoch, or RFC 3339.
 pub(super) fn time_ns(text: &str) -> Option<u64> {
     if let Ok(ns) = text.parse() {
         return Some(ns);
@@ -66,13 +66,13 @@ pub(super) fn unix_ns(time: SystemTime) -> Option<u64> {
     time.duration_since(UNIX_EPOCH).ok()?.as_nanos().try_into().ok()
 }
 
-/// A time by RFC 3339, for people.
+/// Formats a time as RFC 3339, for display.
 pub(super) fn shown_time(ns: u64) -> String {
     let time = UNIX_EPOCH + std::time::Duration::from_nanos(ns);
     humantime::format_rfc3339_millis(time).to_string()
 }
 
-/// Reads a 64-bit number from JSON: from text, which every program writes exactly, or from a number.
+/// Reads a 64-bit number from JSON, as text or as a number. Text is exact in every program.
 pub(super) fn whole_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a whole number, or its digits as text")]

@@ -1,4 +1,4 @@
-//! `GET /report`: a file made by `dunlin report`, which the dashboard shows.
+//! `GET /report` returns a file that `dunlin report` made; the dashboard shows it.
 //!
 //! Every user of the node may read it. The file is read for each request; its content security policy forbids
 //! scripts.
@@ -50,7 +50,7 @@ fn read(path: &PathBuf, bytes_max: u64) -> Result<Vec<u8>, Problem> {
 
 fn failed(path: &Path, error: &std::io::Error) -> Problem {
     tracing::warn!(path = %path.display(), %error, "the report cannot be read");
-    // The client does not learn the file's path.
+    // The response does not contain the file's path.
     missing(match error.kind() {
         ErrorKind::NotFound => "the file does not exist",
         _ => "the file cannot be read; the node's log says why",

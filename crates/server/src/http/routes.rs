@@ -1,4 +1,4 @@
-//! The routes: a handler for each path.
+//! The routes of the listener: a handler for each path.
 
 use std::convert::Infallible;
 use std::sync::LazyLock;
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::spans::{self, TracedBody};
 
-/// The text at `/`, for people.
+/// The text at `/` for clients that are not browsers.
 pub(super) const INDEX: &str = "\
 Dunlin's HTTP listener. In a browser, this address shows the dashboard. Try:
   curl -N HERE/v1/topics/ticks/events                  read from now on
@@ -36,7 +36,7 @@ Dunlin's HTTP listener. In a browser, this address shows the dashboard. Try:
   curl HERE/healthz HERE/readyz HERE/startupz          health probes
 ";
 
-/// Paths without a login. A WebSocket client logs in with its first message.
+/// Paths that need no login. On the WebSocket path, the client logs in with its first message.
 const OPEN: [&str; 5] = [paths::INDEX, paths::HEALTHZ, paths::READYZ, paths::STARTUPZ, paths::WS];
 
 static ROUTES: LazyLock<Router> = LazyLock::new(|| {
@@ -99,7 +99,7 @@ pub(super) async fn answer(
     Ok(response.map(|body| Body::new(TracedBody::of_request(body, span))))
 }
 
-/// Handles the request after a login. Probes need no login, and reveal nothing.
+/// Logs the user in and handles the request. Probes need no login, and reveal nothing.
 async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> {
     if OPEN.contains(&request.uri().path()) || page::is_file(request.uri().path()) {
         return route(context.clone(), request).await;
@@ -107,7 +107,8 @@ async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> 
     let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
     let authorization = given.next().cloned();
     if given.next().is_some() {
-        // Refuses two headers, because a proxy in front of the node might check the other one.
+        // Refuses a repeated `authorization` header, because a proxy in front of the node might check another one than
+        // the node.
         return Problem::from(Refused::new(
             ErrorCode::Unauthenticated,
             "the request has more than one Authorization header",
@@ -126,7 +127,7 @@ async fn route(context: Context, request: Request<Incoming>) -> Response<Body> {
     ROUTES.clone().call(request).await.into_response()
 }
 
-/// The node's number, which a restart changes.
+/// The number of this run of the node. It changes with each restart.
 fn node_number(context: &Context) -> axum::http::HeaderValue {
     let text = format!("{:016x}", context.node().id());
     axum::http::HeaderValue::try_from(text).expect("hexadecimal digits are valid in a header's value")
@@ -152,7 +153,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Problem {
     Problem::of(StatusCode::METHOD_NOT_ALLOWED, ErrorCode::Protocol, text)
 }
 
-/// The name, subject or pattern in a request's path.
+/// The name, subject or pattern in the path of a request.
 #[derive(Debug)]
 pub(super) struct PathName(pub(super) String);
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::problem::Problem;
 
-/// The configuration of a new topic; missing fields get the node's defaults.
+/// The configuration of a new topic, as a request states it. Missing fields get the node's defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
@@ -28,7 +28,7 @@ pub(super) struct Settings {
 struct Retention {
     bytes: Option<u64>,
     records: Option<u64>,
-    /// A duration such as `10m`.
+    /// Maximum age of records, as a duration such as `10m`.
     age: Option<String>,
 }
 
@@ -37,14 +37,14 @@ struct Retention {
 struct ReliableSettings {
     subscribers_max: Option<u16>,
     wait_ms_max: Option<u64>,
-    /// `refuse` or `evict`.
+    /// Behaviour of a full topic: `refuse` or `evict`.
     when_full: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct DurableSettings {
-    /// `memory`, `written` or `synced`.
+    /// The acknowledgement level: `memory`, `written` or `synced`.
     acknowledge: Option<String>,
     memory_bytes: Option<u64>,
 }
@@ -58,9 +58,9 @@ struct Reducer {
 }
 
 impl Settings {
-    /// Parses a body; an empty one has no settings.
+    /// Parses a request's body. An empty body has no settings.
     pub(super) fn parse(body: &[u8]) -> Result<Settings, Problem> {
-        // Refuses a list, which serde would accept with its values in the order of the fields.
+        // Refuses a JSON list. serde would accept it, with its values in the order of the fields.
         match body.trim_ascii() {
             [] => return Ok(Settings::default()),
             [b'{', ..] => {}
@@ -69,7 +69,7 @@ impl Settings {
         serde_json::from_slice(body).map_err(|error| unsound(error.to_string()))
     }
 
-    /// Applies the settings to the node's defaults.
+    /// The node's default configuration with these settings applied.
     pub(super) fn over(self, defaults: &TopicConfig) -> Result<TopicConfig, Problem> {
         let mut config = TopicConfig { pattern: self.pattern, ..defaults.clone() };
         config.partitions = self.partitions.unwrap_or(config.partitions);
@@ -129,7 +129,8 @@ fn unsound(text: String) -> Problem {
     Problem::from(dunlin::Refused::new(ErrorCode::TopicConfig, text))
 }
 
-/// The configuration of an existing topic, in the form that creates an equal one.
+/// The configuration of an existing topic as JSON. A request with this JSON creates a topic with an equal
+/// configuration.
 pub(super) fn settings_json(pattern: &str, config: &TopicConfig) -> Value {
     let reliable = config.reliable.map(|reliable| {
         json!({

@@ -2,12 +2,12 @@
 //!
 //! With the sub-protocol `dunlin.v1`, it is a session of Dunlin's own protocol in binary messages. At `/` without a
 //! sub-protocol, it speaks the NATS client protocol in binary messages. With `dunlin.v1.json`, each message is a JSON
-//! object (`texts`). Clients log in with the first message: an address has no place for credentials, and a page
+//! object (`texts`). Clients log in with their first message, because a URL has no place for credentials and a web page
 //! cannot set headers.
 //!
 //! Limits: [`WsLimits`](crate::WsLimits), and those of the TCP listener.
 //!
-//! Frames are in [`WebSocketStream`]; `gate` checks a page's origin before.
+//! Frames are in [`WebSocketStream`]; `gate` checks the origin of a web page before the handshake.
 
 mod client_message;
 mod handshake;
@@ -30,14 +30,14 @@ use crate::stream::{Stream, WebSocketStream};
 use crate::{nats, tcp};
 use handshake::SubProtocol;
 
-/// A connection that becomes a WebSocket.
+/// A connection that becomes a WebSocket after the response.
 #[derive(Debug)]
 pub(super) struct Upgrade {
     on: OnUpgrade,
     sub_protocol: SubProtocol,
 }
 
-/// Answers the handshake; [`serve`] continues after the response.
+/// Responds to the handshake. After the response, [`serve`] serves the WebSocket.
 pub(super) async fn upgrade(
     Extension(context): Extension<Context>,
     request: Request<Body>,
@@ -45,7 +45,7 @@ pub(super) async fn upgrade(
     begin(&context, request, None)
 }
 
-/// Like [`upgrade`], but at `/` and for NATS clients. Any other request gets the dashboard.
+/// Like [`upgrade`], but for NATS clients at `/`. A request that asks for no WebSocket gets the dashboard.
 pub(super) async fn upgrade_or_index(
     Extension(context): Extension<Context>,
     request: Request<Body>,
@@ -72,7 +72,7 @@ fn begin(
 /// Serves the WebSocket to its end.
 pub(super) async fn serve(context: Context, upgrade: Upgrade) {
     let Upgrade { on, sub_protocol } = upgrade;
-    // If the upgrade fails, there is no client to respond to.
+    // If the upgrade failed, there is no client to which an error could be sent.
     let Ok(upgraded) = on.await else { return };
     let Ok(parts) = upgraded.downcast::<TokioIo<Stream>>() else { return };
     let (stream, given) = (parts.io.into_inner(), parts.read_buf.to_vec());

@@ -1,4 +1,4 @@
-//! `GET /v1/subscriptions`: subscriptions, their lag, and its reason.
+//! `GET /v1/subscriptions` lists subscriptions, their lag, and its reason.
 
 use axum::extract::RawQuery;
 use axum::{Extension, Json};
@@ -14,7 +14,7 @@ use super::topics::subscriber_json;
 use crate::departures::ClientDeparture;
 use crate::figures::{ClusterFigures, FiguresRequest};
 
-/// The default page.
+/// Default number of listed subscriptions.
 const LISTED: usize = 20;
 
 pub(super) async fn subscriptions(
@@ -31,7 +31,7 @@ pub(super) async fn subscriptions(
     let (subscriptions, total, silent) = subscriptions_at_all_nodes(&context, limit).await;
     let mut answer = json!({"subscriptions": subscriptions, "total": total, "silent_nodes": silent});
     if query.switch("recent")? {
-        // Departures contain names of other tenants' clients.
+        // Refuses `recent` to users of a restricted tenant, because departures have names of other tenants' clients.
         if context.bounds().is_some() {
             let text = "recent: the user's tenant may not use all subjects; leave out `recent`";
             return Err(Refused::new(ErrorCode::Forbidden, text).into());
@@ -42,7 +42,8 @@ pub(super) async fn subscriptions(
     Ok(Json(answer))
 }
 
-/// The slowest subscriptions of all nodes, their total number, and the nodes that did not respond.
+/// Returns the slowest subscriptions of all nodes, the total number of subscriptions, and the nodes that did not
+/// respond.
 async fn subscriptions_at_all_nodes(
     context: &Context,
     limit: usize,
@@ -77,7 +78,7 @@ async fn subscriptions_at_all_nodes(
     (shown, silent.is_empty().then_some(total), silent)
 }
 
-/// A client that was refused or cut off.
+/// Converts a client that was refused or disconnected to JSON.
 pub(crate) fn departure_json(departure: &ClientDeparture) -> Value {
     let ClientDeparture { protocol, fate, name, peer, why, lag, times, first_ns, last_ns } = departure;
     json!({
@@ -93,7 +94,7 @@ pub(crate) fn departure_json(departure: &ClientDeparture) -> Value {
     })
 }
 
-/// A subscription, with its node in a cluster.
+/// Converts a subscription to JSON, with its node's number in a cluster.
 pub(crate) fn subscription_json(node: Option<u64>, subscription: &SubscriptionInfo) -> Value {
     let mut object = subscriber_json(node, &subscription.subscriber);
     object["topic"] = subscription.topic.name().into();
@@ -101,7 +102,7 @@ pub(crate) fn subscription_json(node: Option<u64>, subscription: &SubscriptionIn
     object
 }
 
-/// The subscription's state in a sentence.
+/// A sentence that explains the subscription's lag.
 fn why(subscription: &SubscriptionInfo) -> String {
     let subscriber = &subscription.subscriber;
     let now = match subscriber.lag {

@@ -1,8 +1,8 @@
 //! Surveys of the node, made on a thread of their own and shared by concurrent requests.
 //!
 //! Limits: one survey at a time, which is valid for [`FRESH`]. A survey holds `http.topics_shown` topics and
-//! `http.subscriptions_shown` subscriptions. A user within a tenant's bounds gets a survey of that tenant;
-//! the server makes one of those at a time, too.
+//! `http.subscriptions_shown` subscriptions. A user whose tenant is restricted gets a survey of that tenant only; the
+//! server also makes one such survey at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,17 +23,16 @@ pub(crate) struct Surveys(Mutex<LastSurvey>);
 #[derive(Debug, Default)]
 struct LastSurvey {
     survey: Option<(Instant, Arc<Survey>)>,
-    /// The highest totals so far, because the deletion of a topic during a survey must not decrease a
-    /// counter.
+    /// The highest totals so far. A counter must never decrease, even if a topic is deleted during a survey.
     totals: TopicTotals,
 }
 
 impl Surveys {
-    /// A survey of what the user may see.
+    /// Returns a survey that contains what the user may see.
     pub(super) async fn of(context: &Context) -> Arc<Survey> {
         let shared = context.shared();
         let Some(bounds) = context.bounds() else { return Surveys::take(shared).await };
-        // Makes one survey at a time, so that a tenant occupies at most one thread.
+        // Waits for its turn: the server makes one survey at a time, so that a tenant occupies at most one thread.
         let _last = shared.surveys.0.lock().await;
         let (node, limits) = (shared.node.clone(), shared.limits);
         let (topics_max, subscriptions_max) = (limits.http.topics_shown, limits.http.subscriptions_shown);
@@ -51,7 +50,7 @@ impl Surveys {
         let (node, limits) = (shared.node.clone(), shared.limits);
         let survey =
             move || node.survey(limits.http.topics_shown as usize, limits.http.subscriptions_shown as usize);
-        // If the survey panics, its thread logs that, and the result is empty.
+        // If the survey panics, its thread logs the panic, and the result is empty.
         let mut survey = tokio::task::spawn_blocking(survey).await.unwrap_or_default();
         last.totals = highest(last.totals, survey.totals);
         survey.totals = last.totals;

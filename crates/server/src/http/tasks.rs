@@ -1,7 +1,7 @@
 //! `/v1/tasks`: listing, describing, submitting and cancelling tasks.
 //!
-//! Limits: a page of the scheduler (`PAGE_MAX`). Lists leave payloads and results out; a single task shows
-//! [`PAYLOAD_SHOWN`] bytes of its payload.
+//! Limits: a page of the scheduler (`PAGE_MAX`). Lists omit payloads and results. The description of a single task
+//! shows [`PAYLOAD_SHOWN`] bytes of its payload.
 
 mod draft;
 
@@ -25,7 +25,7 @@ use super::routes::PathName;
 use crate::submitting::{self, Submitted};
 use draft::JsonTask;
 
-/// The default page.
+/// Default number of listed tasks.
 const LISTED: usize = 100;
 const LISTED_MAX: usize = 1_000;
 const PAYLOAD_SHOWN: usize = 64 << 10;
@@ -90,7 +90,7 @@ pub(super) async fn describe(
     Ok(Json(object))
 }
 
-/// Submits one task (an object) or several (a list).
+/// Submits one task (a JSON object) or several (a JSON list).
 pub(super) async fn submit(
     Extension(context): Extension<Context>,
     RawQuery(query): RawQuery,
@@ -136,10 +136,10 @@ pub(super) async fn cancel(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Runs a query; `None` if no task was ever submitted.
+/// Runs a query on the tasks; `None` if no task was ever submitted.
 async fn ask(context: &Context, question: &Question<'_>) -> Result<Option<TaskQueryResult>, Problem> {
     let tasks = context.node().tasks_if_begun().await.map_err(|error| refused(&error))?;
-    // Permissions are checked after the tasks are known.
+    // Checks permissions only after the node has applied the latest tasks.
     context.node().may_ask_of_tasks(question)?;
     let Some(tasks) = tasks else { return Ok(None) };
     tasks.answer(question).map(Some).map_err(|error| refused(&error))
@@ -162,7 +162,7 @@ fn word(stage: TaskStage) -> String {
     format!("{stage:?}").to_lowercase()
 }
 
-/// The requested stage, by either parameter.
+/// The stage that the query asks for, by either of two parameters.
 fn stage_of(query: &QueryParameters) -> Result<Option<TaskStage>, Problem> {
     let (name, text) = match (query.get("stage"), query.get("state")) {
         (Some(_), Some(_)) => {
@@ -183,7 +183,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A task with Unix times, because times of the cluster's own clock have no meaning outside the cluster.
+/// Converts a task to JSON. Times are Unix times, because the cluster's own clock has no meaning outside the cluster.
 fn task_json(task: &TaskView, now_ms: u64) -> Value {
     let now_unix_ms = dunlin::now_ns() / 1_000_000;
     let when = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);
@@ -226,7 +226,7 @@ fn task_json(task: &TaskView, now_ms: u64) -> Value {
     })
 }
 
-/// A retry policy as in a submitted task.
+/// Converts a retry policy to JSON, in the format of submitted tasks.
 fn retry_json(retry: &RetryPolicy) -> Value {
     let retries = retry.retries;
     match retry.backoff {

@@ -1,7 +1,7 @@
 //! The filter of a list of topics: a pattern, a part of the name, and a kind of state.
 //!
-//! Limits: one request examines [`LOOKED_AT_MAX`] topics, in pages between which other tasks run. If the
-//! request stops before the last topic, it returns the name after which to continue.
+//! Limits: one request examines [`LOOKED_AT_MAX`] topics, in pages between which other tasks run. If a request reaches
+//! this limit before the last topic, it returns the name after which the next request must continue.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use super::query::QueryParameters;
 
 /// Maximum number of topics that one request examines.
 const LOOKED_AT_MAX: usize = 200_000;
-/// Matches all kinds of states.
+/// The value of `state` that matches all kinds of states.
 const ANY_STATE: &str = "any";
 
 /// The filter of a list of topics.
 pub(super) struct TopicFilter {
     pattern: Option<Pattern>,
-    /// Part of the name, in lower case.
+    /// A part that the name must contain, in lower case.
     contains: Option<String>,
     state: Option<String>,
 }
 
-/// Topics in the order of their names.
+/// One page of topics, in the order of their names.
 pub(super) struct TopicPage {
     pub(super) topics: Vec<Arc<Topic>>,
-    /// There may be more after `next`.
+    /// Whether there may be more topics after `next`.
     pub(super) more: bool,
     pub(super) next: Option<String>,
 }
 
 impl TopicFilter {
-    /// The filter of a query's `pattern`, `contains` and `state`.
+    /// Parses the filter from the query parameters `pattern`, `contains` and `state`.
     pub(super) fn of(query: &QueryParameters) -> Result<TopicFilter, Problem> {
         Ok(TopicFilter {
             pattern: query.get("pattern").map(Pattern::parse).transpose()?,
@@ -48,7 +48,7 @@ impl TopicFilter {
         self.pattern.is_none() && self.contains.is_none() && self.state.is_none()
     }
 
-    /// At most `limit` topics after the name `after`.
+    /// Returns at most `limit` matching topics whose names come after `after`.
     pub(super) async fn page(&self, context: &Context, after: &str, limit: usize) -> TopicPage {
         let (mut topics, mut looked_at) = (Vec::new(), 0);
         let mut next = after.to_owned();
@@ -75,7 +75,7 @@ impl TopicFilter {
         }
     }
 
-    /// The page size: the maximum if the filter may reject most topics, otherwise the requested number.
+    /// The number of topics to examine at once: the maximum if the filter may reject most topics, otherwise `limit`.
     fn page_topics(&self, context: &Context, limit: usize) -> usize {
         let most = context.node().config().limits.page_topics_max;
         if self.contains.is_none() && self.state.is_none() { limit } else { most }
@@ -99,7 +99,7 @@ fn kind(text: &str) -> Result<String, Problem> {
     Err(Problem::bad_request(format!("state={text}: expected one of {ANY_STATE}, {names}")))
 }
 
-/// The kind of a topic's state.
+/// The kind of a topic's state; `None` for a plain topic.
 pub(super) fn state_of(topic: &Topic) -> Option<&str> {
     topic.config().reducer.as_ref().map(|reducer| reducer.kind.as_str())
 }

@@ -22,7 +22,7 @@ use super::settings::{Settings, settings_json};
 use super::topic_filter::{TopicFilter, state_of};
 use crate::figures::{ClusterFigures, OwnerFigures, SUBSCRIBERS_SHOWN, TopicFigures};
 
-/// The default page.
+/// Default number of listed topics.
 const LISTED: usize = 100;
 
 pub(super) async fn list(
@@ -37,14 +37,14 @@ pub(super) async fn list(
     let answers = context.shared().figures_of(&page.topics).await;
     let mut topics: Vec<_> = page.topics.iter().map(|topic| line(&context, topic, &answers)).collect();
     if !page.more && topic_filter.is_all() {
-        // Durable topics that could not be opened come last.
+        // Lists the durable topics that could not be opened last.
         let refused = context.node().refused_topics();
         topics.extend(refused.iter().map(|topic| json!({"name": topic.name, "refused": topic.why})));
     }
     Ok(Json(json!({"topics": topics, "more": page.more, "next": page.next})))
 }
 
-/// Figures of a node that does not respond are null.
+/// Describes a topic in one entry of the list. Figures of a node that does not respond are null.
 fn line(context: &Context, topic: &Arc<Topic>, answers: &ClusterFigures) -> Value {
     let TopicFigures { held, users } = answers.of(context.shared(), topic);
     let config = topic.config();
@@ -102,7 +102,7 @@ fn log_json(partition: u16, info: LogInfo) -> Value {
     })
 }
 
-/// A subscriber's position, lag and losses.
+/// Converts a subscriber to JSON: its position, lag and losses.
 pub(super) fn subscriber_json(node: Option<u64>, subscriber: &SubscriberInfo) -> Value {
     let when = |ns: u64| (ns > 0).then(|| shown_time(ns));
     json!({
@@ -132,7 +132,7 @@ fn group_json(group: &dunlin::GroupInfo) -> Value {
     })
 }
 
-/// Creates a topic. Repeating the request is safe: an equal topic is accepted.
+/// Creates a topic. Repeating the request is safe: it succeeds if an equal topic exists.
 pub(super) async fn create(
     Extension(context): Extension<Context>,
     PathName(name): PathName,
@@ -148,7 +148,7 @@ pub(super) async fn create(
     Ok((status, Json(body)))
 }
 
-/// The new owner of a topic.
+/// A request to move a topic: the number of the new owner.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MoveRequest {

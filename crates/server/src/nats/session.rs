@@ -1,15 +1,16 @@
 //! One connection of a NATS client: an async task that reads operations, performs them, and writes what is due.
 //!
-//! The session works like a session of Dunlin's own protocol: whenever it is woken, it reads and writes in
-//! turns until neither makes progress. Records are encoded as text, from their segments into the write buffer
-//! that the thread's sessions share.
+//! The session works like a session of Dunlin's own protocol. Whenever it is woken, it alternately reads and writes
+//! until neither makes progress. Records are encoded as text, from their segments into the write buffer that the
+//! thread's sessions share.
 //!
 //! Invariants:
-//! - No messages are queued: a subscription is a set of cursors, which move by the bytes that the socket
-//!   took. A session keeps the rest of at most one message.
+//! - No messages are queued: a subscription is a set of cursors, which move by the bytes that the socket took. A
+//!   session buffers the unsent rest of at most one message.
 //! - Between two polls, a session holds no segment of a log.
 //! - Operations take effect in order: records that were read are appended before any later operation.
-//! - Output besides records is at most [`CONTROL_BYTES_MAX`] and one response. Above that, the session stops reading.
+//! - Unsent output other than records is at most [`CONTROL_BYTES_MAX`] and one response. When there is more, the
+//!   session stops reading from the client.
 //!
 //! Limits: those of [`ServerLimits`](crate::ServerLimits).
 
@@ -70,14 +71,14 @@ use subscriber_queries::SubscriberQueries;
 use subscription::{Channel, PendingChannel, Subscription};
 use targets::{PublishTargets, TargetSearch};
 
-/// Sessions to which a woken session passes the notification on.
+/// Maximum number of sessions to which a woken session passes on the notification of new records.
 const WAKES: usize = 16;
-/// Maximum bytes of unsent output that is not records. Above it, the session stops reading.
+/// Maximum number of bytes of unsent output other than records. Above it, the session stops reading from the client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
-/// Subscriptions that a connection ends in one turn when it is over.
+/// Number of subscriptions that a closed connection ends in one turn, before other sessions run.
 const TURN_ENDS: usize = 64;
 
-/// One connection.
+/// A session: one connection of a NATS client.
 pub(crate) struct Session {
     shared: Arc<SharedServer>,
     stream: Stream,
@@ -87,35 +88,37 @@ pub(crate) struct Session {
     connect: Connect,
     timer: Timer,
     spin: Spin,
-    /// `PING`s without a response.
+    /// Number of `PING`s to the client that have no response yet.
     pings: u32,
     /// The start of an incomplete operation, or operations that wait for room in a topic.
     unread: Vec<u8>,
-    /// The memory charge of operations larger than the read buffer.
+    /// Memory that is charged for operations larger than the read buffer.
     unread_charge: Charge,
-    /// Bytes that the operation needs before it can be parsed.
+    /// Number of bytes that must be in `unread` before the next operation can be parsed.
     unread_needs: usize,
-    /// Number of operations that the last read completed, and number of consecutive small reads that completed none.
+    /// Number of operations that the last read completed. The next field counts consecutive small reads that completed
+    /// none.
     operations: usize,
     trickles: u32,
     /// Whether reading pauses until the timer fires.
     is_held: bool,
     /// Whether the last read was large, so that other sessions of the thread run first.
     read_much: bool,
-    /// Work done in this turn, in units of one operation. Records are not counted: the bytes of a read limit them.
+    /// Work that was done in this turn, in units of one operation. Records are not counted, because the number of bytes
+    /// in a read limits them.
     work: usize,
     /// Whether complete operations wait in `unread` for the session's next turn.
     is_cut: bool,
-    /// Bytes to read at once, by the size of recent operations.
+    /// Number of bytes to read at once. It follows the size of recent operations.
     read_bytes: usize,
-    /// Time since which an operation is incomplete; 0 while none is. `unread_is_watched`: whether the timer checks this
+    /// Time since which an operation is incomplete, ns; 0 if none is. The next field says whether the timer checks this
     /// time.
     unread_since_ns: u64,
     unread_is_watched: bool,
     pressure: SubscriberPressure,
     /// A publish that waits for room, or for the user's rate.
     blocked: Option<BlockedPublish>,
-    /// The pending search for a publish's topic; nothing more is read before it ends.
+    /// The pending search for the topic of a publish. The session reads nothing more until the search ends.
     finding: Option<TargetSearch>,
     subscriber_queries: SubscriberQueries,
     replies: ReplySubjectSet,
@@ -128,54 +131,54 @@ pub(crate) struct Session {
     own: OwnRecords,
     pongs: PendingPongs,
     subscriptions: HashMap<u32, Subscription>,
-    /// Subscriptions that end when their channels and members have ended.
+    /// Subscriptions that end as soon as their channels and members have ended.
     ending: HashSet<u32>,
-    /// Subscriptions for which logs of new topics have arrived.
+    /// Arrivals of logs of new topics, with the subscriptions that must read them.
     new_logs: Arc<NewLogArrivals>,
-    /// Subscriptions by the names that the client gave them.
+    /// Subscriptions by the names (`sid`) that the client chose for them.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
-    /// Channels that wait for their start position from another node, by number.
+    /// Channels whose start position another node has still to return, by channel number.
     opening: BTreeMap<u32, PendingChannel>,
-    /// Whether the client's permissions have changed since these channels were requested.
+    /// Whether the client's permissions have changed since the channels in `opening` were requested.
     opening_is_stale: bool,
-    /// The number of channels that have been opened or refused.
+    /// Number of channels that have been opened or refused since the session began.
     opened: u64,
     /// If the next publish waits for one of the client's own channels: the value of `opened` when the wait began.
     waits_for_opening: Option<u64>,
     /// Memberships in queue groups.
     members: HashMap<u32, Box<QueueMember>>,
-    /// Members that may have something to send.
+    /// Queue of the queue group members that may have something to send.
     member_line: VecDeque<u32>,
-    /// The last number given to a subscription, channel or member.
+    /// The last number that was assigned to a subscription, channel or member.
     number_last: u32,
-    /// Channels that may have something to send.
+    /// Queue of the channels that may have something to send.
     line: VecDeque<u32>,
-    /// Channels that wait for the thread's next write interval.
+    /// Channels that are paused until the thread's next write interval.
     resting: PausedChannels,
     session_trace: SessionTrace,
     /// The node with the permissions of the client's user.
     node: Node,
     entrance: LoginState,
-    /// Whether the connection is over, so that only its subscriptions remain to be ended.
+    /// Whether the connection is over, so that only ending its subscriptions remains.
     is_over: bool,
     _place: Option<SessionGuard>,
 }
 
-/// Buffers of a thread's sessions, besides the read buffer.
+/// The write and append buffers that all sessions of a thread share.
 #[derive(Debug, Default)]
 pub(crate) struct NatsScratch {
-    /// Bytes to write, without large payloads.
+    /// The bytes of the next write, except for large payloads.
     gathered: Vec<u8>,
-    /// Channels that share the next write.
+    /// The channels whose records are in the next write.
     turn: Vec<u32>,
-    /// How each message of the write moves its channel's cursor.
+    /// For each message of the next write, how it moves its channel's cursor.
     moves: Vec<encode::CursorMove>,
-    /// Records that are appended together.
+    /// The records that will be appended together.
     run: PublishedBatch<'static>,
 }
 
-/// The connection's state.
+/// The state of the connection.
 #[derive(Debug)]
 enum Phase {
     /// The client has sent nothing yet.
@@ -185,8 +188,8 @@ enum Phase {
 }
 
 impl Session {
-    /// Starts a session. At the node's limit of connections, the session refuses the client. `told` is the
-    /// session's number if the client received INFO before TLS began.
+    /// Starts a session. At the node's limit of connections, the session refuses the client. `told` is the session's
+    /// number if the client has already received INFO, before TLS began.
     pub(crate) fn begin(shared: Arc<SharedServer>, stream: Stream, told: Option<u64>) -> Session {
         let (id, waiter) = (told.unwrap_or_else(|| shared.node.next_session()), Waiter::new());
         let place = shared.admit(id, &waiter);
@@ -258,7 +261,7 @@ impl Session {
         session
     }
 
-    /// Reads and writes in turns. Pending while it sleeps or lets other sessions run.
+    /// Reads and writes alternately. Returns `Pending` while the session sleeps or lets other sessions run.
     fn poll_turns(
         &mut self,
         cx: &mut Context<'_>,
@@ -290,7 +293,7 @@ impl Session {
         Ok(Poll::Pending)
     }
 
-    /// Takes notifications: the channels that may have records, and other events.
+    /// Handles notifications of the session's waiter: channels that may have records, and other events.
     fn take_woken(&mut self) {
         let (mut newcomers, mut stop, mut users, mut answered, mut nodes) =
             (false, false, false, false, false);
@@ -331,7 +334,7 @@ impl Session {
         }
     }
 
-    /// Whether the session has no work until its task is woken.
+    /// Registers the task to be woken. Returns whether the session has no work until then.
     fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
         if self.timer.poll_due(cx) {
             self.on_timer();
@@ -344,7 +347,7 @@ impl Session {
         self.waiter.set_waker(cx.waker())
     }
 
-    /// Whether a publish waits for anything but room.
+    /// Whether a publish waits for something other than room in its topic.
     fn is_waiting(&self) -> bool {
         self.finding.is_some() || self.subscriber_queries.is_waiting() || self.waits_for_opening.is_some()
     }
@@ -353,7 +356,7 @@ impl Session {
         matches!(self.phase, Phase::Closing(_))
     }
 
-    /// Ends some subscriptions of a connection that is over. Returns whether none is left.
+    /// Ends some of the subscriptions of a connection that is over. Returns whether all have ended.
     fn end_some(&mut self) -> bool {
         let some: Vec<u32> = self.subscriptions.keys().take(TURN_ENDS).copied().collect();
         some.into_iter().for_each(|number| self.end_subscription(number));
@@ -376,7 +379,7 @@ impl Future for Session {
         if session.end_some() {
             return Poll::Ready(());
         }
-        // Other sessions of the thread run between the parts.
+        // Lets the other sessions of the thread run before the next part.
         cx.waker().wake_by_ref();
         Poll::Pending
     }

@@ -1,4 +1,4 @@
-//! Report `cluster`: the cluster as this node sees it, and recent events of leaders, nodes and owners.
+//! Report `cluster`: the cluster as this node sees it, and recent changes of leaders, nodes and owners.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::{EVENTS_KEPT, lock};
 use crate::cluster::NodeStatus;
 use crate::shared::SharedServer;
 
-/// Number of topics whose owners are observed.
+/// Maximum number of topics whose owners are compared between two checks.
 const OWNED_LOOKED_AT: usize = 1_000;
 
-/// Recent events, and the state at the last check.
+/// Recent events, and the cluster's state at the last check.
 #[derive(Debug, Default)]
 pub(super) struct ClusterEvents {
     events: VecDeque<Value>,

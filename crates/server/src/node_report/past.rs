@@ -1,13 +1,13 @@
-//! Earlier samples of counters, for rates per second.
+//! Keeps earlier samples of counters, from which rates per second are computed.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Shortest time between two samples.
+/// Minimum time between two samples.
 const APART: Duration = Duration::from_millis(900);
-/// Number of samples that are kept.
+/// Maximum number of samples that are kept.
 const KEPT: usize = 6;
-/// Age from which a sample is not used.
+/// Age from which a sample is not used for rates.
 const OLD: Duration = Duration::from_secs(20);
 
 /// Timed samples of a counter.
@@ -20,20 +20,20 @@ impl<T> Default for CounterSamples<T> {
     }
 }
 
-/// The earlier values of all counters in the reports.
+/// Earlier samples of all counters that the reports show as rates.
 #[derive(Debug, Default)]
 pub(super) struct RateHistory {
-    /// Records, bytes, gaps, warnings, requests.
+    /// The node's totals: records, bytes, gaps, warnings and requests.
     pub(super) totals: CounterSamples<[u64; 5]>,
-    /// Processor time, seconds.
+    /// Processor time of the process, seconds.
     pub(super) cpu: CounterSamples<f64>,
-    /// Records and bytes of each topic.
+    /// Number of records and bytes of each topic.
     pub(super) topics: CounterSamples<HashMap<String, [u64; 2]>>,
     /// Task counters of each tenant.
     pub(super) tasks: CounterSamples<HashMap<Vec<u8>, TenantTaskTotals>>,
 }
 
-/// Task counters of a tenant.
+/// The task counters of one tenant.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TenantTaskTotals {
     pub(super) submitted: u64,
@@ -57,13 +57,13 @@ impl<T> CounterSamples<T> {
         self.0.push_back((now, sample));
     }
 
-    /// The newest sample that is old enough, and its age in seconds.
+    /// The newest sample that is old enough for a rate, and its age in seconds.
     pub(super) fn last(&self, now: Instant) -> Option<(f64, &T)> {
         let found = self.0.iter().rev().find(|(at, _)| now - *at >= APART)?;
         CounterSamples::aged(now, found)
     }
 
-    /// The oldest sample that is recent enough, and its age in seconds.
+    /// The oldest sample that is not too old, and its age in seconds.
     pub(super) fn first(&self, now: Instant) -> Option<(f64, &T)> {
         let found = self.0.iter().find(|(at, _)| now - *at >= APART && now - *at < OLD)?;
         CounterSamples::aged(now, found)
@@ -75,7 +75,7 @@ impl<T> CounterSamples<T> {
     }
 }
 
-/// The rate per second, rounded.
+/// The rate per second between two counter values, rounded.
 pub(super) fn per_s(now: u64, before: u64, seconds: f64) -> u64 {
     (now.saturating_sub(before) as f64 / seconds).round() as u64
 }

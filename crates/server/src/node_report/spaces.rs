@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::shared::SharedServer;
 
 const SPACES: &[u8] = b"space/";
-/// Maximum number of keys that are read.
+/// Maximum number of keys that are read for one report.
 const KEYS_MAX: u32 = 10_000;
 
 /// The keys of one world.

@@ -12,9 +12,9 @@ use crate::http::{ProcessFigures, Surveys, departure_json, missing, subscription
 use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 
-/// Number of the slowest subscribers in the report.
+/// Number of subscribers in the report; the slowest are shown.
 const SLOWEST_SHOWN: usize = 20;
-/// Number of departures that the report shows, the newest ones.
+/// Number of departures in the report; the newest are shown.
 const DEPARTED_SHOWN: usize = 10;
 
 pub(super) async fn say(shared: &Arc<SharedServer>) -> Value {
@@ -100,7 +100,7 @@ fn cpu_percent(shared: &SharedServer, process: &ProcessFigures) -> Value {
     said.into()
 }
 
-/// Each protocol with its address and connections.
+/// Each listener's protocol, address and number of connections.
 fn listeners(shared: &SharedServer) -> Vec<Value> {
     let addresses = shared.addresses();
     let of = |(protocol, open, accepted): (Protocol, u64, u64)| {

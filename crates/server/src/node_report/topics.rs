@@ -14,7 +14,7 @@ use crate::figures::{ClusterFigures, FiguresRequest, OwnerFigures, TopicFigures}
 use crate::http::Surveys;
 use crate::shared::SharedServer;
 
-/// Records and bytes per second.
+/// A topic's records per second and bytes per second.
 type Rates = [u64; 2];
 
 pub(super) async fn say(shared: &Arc<SharedServer>) -> Value {
@@ -50,7 +50,7 @@ pub(super) async fn say(shared: &Arc<SharedServer>) -> Value {
     json!({"total": survey.topics, "topics": topics})
 }
 
-/// Adds the publish rates since the last sample.
+/// Adds the publish rates since the last sample to each topic.
 fn with_rates<'s>(
     shared: &SharedServer,
     seen: &'s [(Arc<Topic>, TopicFigures)],

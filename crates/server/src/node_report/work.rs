@@ -17,7 +17,7 @@ use super::{ROWS_SHOWN, lock};
 use crate::shared::SharedServer;
 use crate::workers::WorkersView;
 
-/// Tenants, queues and workers at one moment.
+/// The tenants, queues and workers of all shards at one moment.
 struct TaskSurvey {
     tenants: Vec<TenantView>,
     queues: Vec<QueueView>,
@@ -104,9 +104,9 @@ fn rates(
     })
 }
 
-/// Jain's fairness index of each tenant's received amount ÷ due amount; 1 is fair. The due amount is the
-/// smaller of demand and weighted share. Demand is the received amount plus the tasks that could start now.
-/// `None` with fewer than two busy tenants.
+/// Jain's fairness index over all tenants; 1 is fair. Its input for each tenant is the received amount divided by the
+/// due amount. The due amount is the smaller of the tenant's demand and its weighted share. Demand is the received
+/// amount plus the tasks that could start now. `None` if fewer than two tenants are busy.
 fn jain(
     tenants: &[TenantView],
     queues: &[QueueView],
@@ -114,7 +114,7 @@ fn jain(
 ) -> Option<f64> {
     let mut waiting_us: HashMap<&[u8], u64> = HashMap::new();
     for queue in queues {
-        // A queue without a measured cost still counts as demand.
+        // A queue whose cost was not measured yet still counts as demand.
         *waiting_us.entry(&queue.tenant).or_default() += queue.ready * queue.cost_us.max(1);
     }
     let asked_of = |tenant: &TenantView| {
@@ -125,7 +125,7 @@ fn jain(
     fairness(&tenants.iter().filter_map(asked_of).collect::<Vec<_>>())
 }
 
-/// Takes received amount, demand and weight of each tenant.
+/// Computes the fairness index from each tenant's received amount, demand and weight.
 fn fairness(busy: &[(f64, f64, f64)]) -> Option<f64> {
     let of = |pick: fn(&(f64, f64, f64)) -> f64| busy.iter().map(pick).collect::<Vec<_>>();
     let (got, asked, weights) = (of(|one| one.0), of(|one| one.1), of(|one| one.2));
@@ -148,14 +148,14 @@ fn tenant_json(tenant: &TenantView, weights: u64, before: Option<(f64, TenantTas
         "submitted": account.submitted, "completed": account.completed, "failed": account.failed,
         "lost": account.lost, "cancelled": account.cancelled,
         "cpu_ms": account.cpu_us / 1_000, "run_ms": account.run_us / 1_000,
-        // Processor seconds per second: the number of busy processors.
+        // Processor seconds per second, which is the number of busy processors.
         "cpu_per_s": lately(account.cpu_us, |done| done.cpu_us).map(|us| us / 1e6),
         "completed_per_s": lately(account.completed, |done| done.completed),
         "submitted_per_s": lately(account.submitted, |done| done.submitted),
     })
 }
 
-/// The hard limit, at which no further task starts; `None` without one.
+/// The tenant's hard limit of running tasks; `None` without a limit.
 fn hard(quota: &Quota) -> Option<u64> {
     (quota.hard > 0).then_some(quota.hard)
 }
@@ -178,7 +178,7 @@ fn worker_json(worker: &WorkerView) -> Value {
     })
 }
 
-/// The labels as `key=value`; a key may repeat.
+/// The labels as `key=value`. The same key may occur several times.
 fn pairs(labels: &[StoredLabel]) -> Vec<String> {
     labels.iter().map(|label| format!("{}={}", text(&label.key), text(&label.value))).collect()
 }
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(fairness(&[(3.0, 3.0, 1.0)]), None);
         assert_eq!(fairness(&[(0.0, 1.0, 1.0), (0.0, 1.0, 1.0)]), None);
         assert_eq!(fairness(&[(3.0, 9.0, 1.0), (3.0, 9.0, 1.0)]), Some(1.0));
-        // One tenant received three times as much, and no other waits.
+        // One tenant received three times as much as the other, but the other has no waiting tasks.
         assert_eq!(fairness(&[(9.0, 9.0, 1.0), (3.0, 3.0, 1.0)]), Some(1.0));
         assert_eq!(fairness(&[(9.0, 90.0, 3.0), (3.0, 90.0, 1.0)]), Some(1.0));
         let starved = fairness(&[(9.0, 90.0, 1.0), (0.0, 90.0, 1.0)]).unwrap();

@@ -1,4 +1,4 @@
-//! The feed of one mirror from its topic's owner.
+//! Feeds one mirror with the records that its topic's owner sends.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use dunlin::topic::{Event, LogName, Position, Subscribe};
 use dunlin::{FeedOutcome, FeedStart, MirrorFeed};
 use dunlin_client::{Client, Subscriber};
 
-/// Maximum number of events of one feed that are handled before the next feed's turn.
+/// Maximum number of events of one feed that are handled before the next feed is served.
 const TURN_EVENTS: usize = 1_024;
 
-/// A running feed.
+/// A running feed of a mirror over the connection to the topic's owner.
 pub(super) struct MirrorFeedLink {
     feed: Arc<MirrorFeed>,
     subscriber: Subscriber,
     stands: bool,
-    /// Whether the last turn ended with events left.
+    /// Whether events remained when the feed was last served.
     is_behind: bool,
     frame: Vec<u8>,
-    /// If the record in `frame` waits for the subscriber of a private mirror: its log, its position and the number
-    /// before it.
+    /// Set while the record in `frame` waits for the subscriber of a private mirror: the record's log, its position,
+    /// and the sequence number before it.
     stuck: Option<(Arc<LogName>, Position, u64)>,
 }
 
@@ -36,7 +36,7 @@ impl MirrorFeedLink {
         MirrorFeedLink { feed, subscriber, stands: false, is_behind: false, frame: Vec::new(), stuck: None }
     }
 
-    /// Handles the received events; returns whether the feed continues.
+    /// Handles the received events. Returns whether the feed continues.
     pub(super) fn go_on(&mut self) -> bool {
         if !self.feed.is_wanted() {
             self.feed.ended("the mirror has no subscribers");
@@ -56,7 +56,7 @@ impl MirrorFeedLink {
         }
     }
 
-    /// Handles the events received before the connection ended.
+    /// Handles the events that were received before the connection ended.
     pub(super) fn end(mut self, why: &str) {
         self.is_behind = true;
         while self.is_behind && self.feed.is_wanted() && matches!(self.take_some(), Ok(true)) {}

@@ -1,4 +1,4 @@
-//! Interest queries: whether another node has subscribers of a subject, encoded as settings.
+//! Interest queries ask another node whether it has subscribers to a subject. They are encoded as settings.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use dunlin_client::Client;
 use super::link::NodeLink;
 use super::lock;
 
-/// Prefix of the subject or pattern in DESCRIBE_SETTINGS (`docs/protocol.md`).
+/// Prefix of the subject or pattern in a DESCRIBE_SETTINGS message (`docs/protocol.md`).
 pub(crate) const INTEREST: &str = "$DUNLIN.interest.";
 
 const SUBSCRIBED: &str = "subscribed";
@@ -40,13 +40,13 @@ fn interest_of(settings: &[(String, String)]) -> Interest {
 pub(super) struct InterestQueries {
     /// Queries that wait for a connection.
     pub(super) wanted: Vec<InterestQuery>,
-    /// Queries that were sent.
+    /// Queries that were sent and have no response yet.
     sent: Vec<Arc<InterestQuery>>,
 }
 
 impl InterestQueries {
-    /// Fails the waiting queries, because there is no connection. A node that was never connected has just started,
-    /// and its queries wait until their own deadline.
+    /// Fails the waiting queries because there is no connection. If the node was never connected, it may be starting,
+    /// and the queries wait until their own deadline.
     pub(super) fn fail_wanted(&mut self, was_up: bool) {
         self.wanted.retain(|query| !was_up && !query.is_over());
     }

@@ -1,4 +1,4 @@
-//! A group membership at the topic's owner, for a client of this node.
+//! A membership that a client of this node has in a group at the topic's owner.
 
 use std::sync::Arc;
 
@@ -6,20 +6,20 @@ use dunlin::RemoteMembership;
 use dunlin::topic::{LogName, SubscribeError};
 use dunlin_client::{Client, Group, GroupEvent, GroupKind, GroupOptions, Member};
 
-/// A running membership.
+/// A running membership at the topic's owner.
 pub(super) struct RemoteJoin {
     membership: Arc<RemoteMembership>,
     member: Member,
-    /// The logs of the received records.
+    /// The logs of which records were received.
     logs: Vec<Arc<LogName>>,
     /// Whether the owner was asked to stop delivering.
     is_ending: bool,
-    /// Whether the last record was delivered. The owner then waits for the consumed positions.
+    /// Whether the last record was delivered. The owner then waits for the positions up to which records were consumed.
     is_over: bool,
 }
 
 impl RemoteJoin {
-    /// Requests the membership at once, before anything that this node sends later.
+    /// Requests the membership at once, before this node sends anything else.
     pub(super) fn begin(client: &Client, membership: Arc<RemoteMembership>) -> Option<RemoteJoin> {
         let wanted = &membership.options;
         let group = Group { topic: &membership.topic, name: &wanted.group };
@@ -52,7 +52,7 @@ impl RemoteJoin {
         }
         self.say_consumed();
         if !is_wanted {
-            // The second UNSUBSCRIBE returns unconsumed records to the owner.
+            // Sends UNSUBSCRIBE a second time, which returns the unconsumed records to the owner.
             return None;
         }
         if self.is_over {

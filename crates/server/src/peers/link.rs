@@ -1,4 +1,4 @@
-//! The connection to one node, and its thread.
+//! The connection to one other node, and its thread.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,25 +18,25 @@ use super::{PAUSE, lock};
 
 /// How long the thread waits for the socket before it checks its feeds again.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long records of a node that has left the cluster are still read.
+/// How long this node still reads records from a node that has left the cluster.
 const READ_ON_MAX: Duration = Duration::from_secs(10);
 const LOST: &str = "the connection was lost";
-/// Maximum number of relays of the connection; beyond it, idle ones are dropped.
+/// Maximum number of relays of the connection; above it, idle relays are dropped.
 const RELAYS_MAX: usize = 16_384;
 
-/// The connection to one node.
+/// The connection to one other node, with its queues of requests.
 pub(super) struct NodeLink {
-    /// The id of the other node.
+    /// The number of the other node.
     to: u64,
     up: Mutex<Option<LiveConnection>>,
-    /// Feeds that the thread has not started.
+    /// Feeds that the thread has still to start.
     feeds: Mutex<Vec<Arc<MirrorFeed>>>,
-    /// Memberships that the thread has not started. If there is a connection, they are requested already.
+    /// Memberships that the thread has still to start. If there is a connection, they are already requested.
     joins: Mutex<PendingJoins>,
     pub(super) queries: Mutex<InterestQueries>,
-    /// Presences that the thread has not announced.
+    /// Presences of publishers that the thread has still to announce.
     presences: Mutex<Vec<Arc<PublisherPresence>>>,
-    /// Whether the connection is given up: no response will come, even if the kernel reports data.
+    /// Whether the connection is given up. No response is accepted from then on, even if the kernel has received one.
     is_cut: AtomicBool,
     /// Whether the node is back in the cluster, so that the thread may connect again.
     is_back: AtomicBool,
@@ -49,10 +49,10 @@ struct PendingJoins {
     asked: Vec<RemoteJoin>,
 }
 
-/// A topic and its producer with its epoch, if it has one.
+/// The key of a relay: a topic, and the producer with its epoch if the batches have one.
 type RelayKey = (Arc<str>, Option<(u64, u32)>);
 
-/// An established connection.
+/// A connection that is established.
 struct LiveConnection {
     client: Client,
     relays: HashMap<RelayKey, TopicRelay>,
@@ -61,12 +61,12 @@ struct LiveConnection {
     after_flight: u64,
 }
 
-/// The relay of one topic's batches.
+/// The relay that forwards one topic's batches.
 struct TopicRelay {
     relay: Relay,
-    /// The last flight of which a batch was not accepted; 0 if there is none. The owner refuses the later batches of
-    /// that flight, too. Batches of a later flight need another relay. They also need another relay if the topic was
-    /// deleted, because a new topic may have its name.
+    /// The last flight of which a batch was refused; 0 if there is none. The owner also refuses all later batches of
+    /// that flight. Batches of a later flight need another relay. A deleted topic also needs another relay, because a
+    /// new topic may have its name.
     refused_in: Arc<AtomicU64>,
 }
 
@@ -115,8 +115,8 @@ impl NodeLink {
         *lock(&self.up) = None;
     }
 
-    /// Gives the connection up: requests without a response are reported as lost now. Feeds read on until the thread
-    /// connects again.
+    /// Gives up the connection: requests without a response are reported as lost at once. Feeds continue to read until
+    /// the thread connects again.
     pub(super) fn cut(&self) {
         self.is_back.store(false, Ordering::Release);
         self.is_cut.store(true, Ordering::Release);
@@ -125,7 +125,7 @@ impl NodeLink {
         lock(&self.queries).fail_wanted(true);
     }
 
-    /// Allows a new connection, because the node is back in the cluster.
+    /// Allows the thread to connect again, because the node is back in the cluster.
     pub(super) fn renew(&self) {
         self.is_back.store(true, Ordering::Release);
     }
@@ -138,7 +138,7 @@ impl NodeLink {
         lock(&self.presences).push(presence);
     }
 
-    /// Requests a membership at once: the new member shares batches that are forwarded later.
+    /// Requests a membership at once, so that the new member shares the batches that are forwarded later.
     pub(super) fn join(&self, membership: Arc<RemoteMembership>) {
         let up = lock(&self.up);
         match up.as_ref() {
@@ -150,7 +150,7 @@ impl NodeLink {
         }
     }
 
-    /// Sends a query now, or as soon as there is a connection.
+    /// Sends a query at once, or as soon as there is a connection.
     pub(super) fn query_interest(&self, query: InterestQuery) {
         let up = lock(&self.up);
         match up.as_ref() {
@@ -159,7 +159,7 @@ impl NodeLink {
         }
     }
 
-    /// Sends a batch now, behind earlier ones.
+    /// Sends a batch at once, behind earlier batches.
     pub(super) fn forward_batch(&self, run: InFlightBatch) {
         let after = match run.last_acknowledged() {
             Ok(after) => after,

@@ -8,10 +8,10 @@ use dunlin::topic::ProducerMark;
 use dunlin::wire::{NO_PRODUCER, PRESENT};
 use dunlin_client::{Client, Relay};
 
-/// The largest delay until an owner learns that the last publisher has left.
+/// Maximum delay until an owner is informed that the last publisher has left.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The presences of one connection.
+/// The publisher presences that were announced over one connection.
 #[derive(Default)]
 pub(super) struct Presences {
     announced: Vec<(Arc<PublisherPresence>, Relay)>,
@@ -19,7 +19,7 @@ pub(super) struct Presences {
 }
 
 impl Presences {
-    /// Announces new presences, and withdraws presences that have ended.
+    /// Announces new presences, and withdraws those that have ended.
     pub(super) fn go_on(&mut self, client: &Client, new: Vec<Arc<PublisherPresence>>) {
         let mark = Some(ProducerMark { producer: NO_PRODUCER, producer_epoch: PRESENT, producer_seq: 0 });
         self.announced.extend(new.into_iter().map(|presence| {
@@ -30,7 +30,7 @@ impl Presences {
             return;
         }
         self.looked = Some(Instant::now());
-        // A refused presence is announced again: the owner may not know the topic yet.
+        // Announces a refused presence again, because the owner may not know the topic yet.
         let is_over = |(presence, relay): &mut (Arc<PublisherPresence>, Relay)| {
             !presence.is_wanted() || relay.is_refused()
         };

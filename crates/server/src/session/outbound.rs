@@ -1,4 +1,4 @@
-//! Output that a session has not sent yet.
+//! The output that a session has still to send.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,26 +6,27 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin::topic::{Budget, BudgetSpent, Charge};
 
-/// Maximum number of bytes that each session may hold without a charge: the rest of one batch of the usual size.
+/// Maximum number of unsent bytes that a session may hold without a memory charge: the rest of one batch of the usual
+/// size.
 pub(crate) const KEPT_BYTES_MAX: usize = (16 << 10) + 64;
 
-/// Output besides the records that are in logs.
+/// A session's unsent output, except for records that are still in logs.
 #[derive(Debug, Default)]
 pub(crate) struct OutboundBuffer {
-    /// Unsent parts of a message, which are sent first.
+    /// Unsent parts of a message of which a part was sent. They are sent before anything else.
     pub(crate) rest: VecDeque<UnsentPart>,
-    /// Whole messages, without the first `control_sent` bytes.
+    /// Complete messages. The first `control_sent` bytes were already sent.
     pub(crate) control: Vec<u8>,
     pub(crate) control_sent: usize,
-    /// Whether the socket's buffer is full.
+    /// Whether the socket's send buffer is full.
     pub(crate) full: bool,
 }
 
-/// Unsent part of a message.
+/// An unsent part of a message.
 #[derive(Debug)]
 pub(crate) enum UnsentPart {
     Copied(Vec<u8>),
-    /// A part of more than [`KEPT_BYTES_MAX`].
+    /// A part of more than [`KEPT_BYTES_MAX`] bytes, charged to the memory budget.
     Charged {
         bytes: Vec<u8>,
         _charge: Charge,
@@ -41,7 +42,7 @@ impl UnsentPart {
         }
     }
 
-    /// Copies the bytes. More than [`KEPT_BYTES_MAX`] are charged to the budget.
+    /// Copies the bytes. More than [`KEPT_BYTES_MAX`] bytes are charged to the memory budget.
     pub(crate) fn copy(bytes: &[u8], budget: &Arc<Budget>) -> Result<UnsentPart, BudgetSpent> {
         if bytes.len() <= KEPT_BYTES_MAX {
             return Ok(UnsentPart::Copied(bytes.to_vec()));
@@ -67,7 +68,7 @@ impl OutboundBuffer {
         self.rest.is_empty() && self.control.is_empty()
     }
 
-    /// Removes bytes that the socket took, and returns how many of them belong to records.
+    /// Removes the bytes that the socket took. Returns how many of them belong to records.
     pub(crate) fn sent(&mut self, mut bytes: usize) -> usize {
         while let Some(first) = self.rest.front_mut() {
             let len = first.bytes().len();
@@ -81,7 +82,7 @@ impl OutboundBuffer {
         let control = bytes.min(self.control().len());
         self.control_sent += control;
         if self.control_sent == self.control.len() {
-            // An idle session holds no memory for output.
+            // Frees the memory, because an idle session must hold none for output.
             self.control = Vec::new();
             self.control_sent = 0;
         }

@@ -1,4 +1,4 @@
-//! Write pacing: a thread that is busy with small writes wakes its sessions together, at intervals.
+//! Write pacing: a thread that is busy with small writes wakes its sessions together at intervals.
 //!
 //! Without pacing, each of a thousand sessions would wake for every few records, and small writes would take
 //! the processor time that clients need to read.
@@ -8,14 +8,14 @@
 //! the thread's time. The pacing uses the thread's own processor time, because other programs must not make the
 //! interval longer.
 //!
-//! Rejected alternatives were measured with 1,000 subscribers at 1,000 records a second beside other programs (p99 of
-//! 17 ms with the chosen design). Twice the wall-clock time gives 20 ms. Fixed intervals of 3 to 5 ms are as good for
-//! 1,000 subscribers and too short for more. Shorter intervals and late TCP acknowledgements (`TCP_QUICKACK` off)
-//! change nothing.
+//! Rejected alternatives were measured with 1,000 subscribers at 1,000 records a second, while other programs ran. The
+//! chosen design has a p99 latency of 17 ms. Intervals of twice the wall-clock time give 20 ms. Fixed intervals of 3 to
+//! 5 ms are as good for 1,000 subscribers, but too short for more. Shorter intervals, and late TCP acknowledgements
+//! (`TCP_QUICKACK` off), change nothing.
 //!
 //! Invariants:
 //! - A paused session is woken at the end of the interval.
-//! - A session that finds no record after a pause waits on its log again, so that a rare record is sent at
+//! - A session that finds no record after a pause waits on its log again. An infrequent record is therefore sent at
 //!   once.
 //!
 //! Limits: the intervals below; at most all sessions of the thread are paused.
@@ -29,34 +29,35 @@ use tokio::time::Instant;
 
 use super::scratch;
 
-/// A thread is busy if this many sessions write within [`BUSY_FOR`], or this many are paused.
+/// Number of sessions from which a thread counts as busy: if so many have written within [`BUSY_FOR`], or so many are
+/// paused.
 const BUSY_SESSIONS: usize = 100;
 const BUSY_FOR: Duration = Duration::from_millis(2);
-/// The shortest and the longest interval.
+/// Minimum interval; the next constant is the maximum.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(8);
 
-/// A thread's count of writes, and its paused sessions.
+/// A thread's count of sessions that write, and its paused sessions.
 #[derive(Debug)]
 pub(crate) struct WritePacer {
-    /// The present count: the number of sessions that have written since `since`. `counts` is the count's own number.
+    /// Number of sessions that have written since `since`. `counts` is the number of this counting period.
     wrote: usize,
     since: Instant,
     counts: u64,
     busy: bool,
     beats: u64,
     resting: Vec<Waker>,
-    /// Wakes the pacing task when a session pauses.
+    /// The waker of the pacing task, which is woken when a session pauses.
     idle: Option<Waker>,
 }
 
-/// A session's paused channels.
+/// The channels of a session that are paused.
 #[derive(Debug, Default)]
 pub(crate) struct PausedChannels {
     channels: Vec<u32>,
-    /// The last count that includes this session.
+    /// Number of the last counting period in which this session was counted.
     counted: u64,
-    /// `WritePacer::beats` when the session asked to be woken; `None` if it has not asked.
+    /// Value of `WritePacer::beats` when the session asked to be woken; `None` if it has not asked.
     since: Option<u64>,
 }
 
@@ -93,8 +94,8 @@ impl WritePacer {
 }
 
 impl PausedChannels {
-    /// Counts a session that wrote records, once in each count, because one busy session does not make a
-    /// thread busy.
+    /// Counts a session that has written records, at most once per counting period, because one busy session does not
+    /// make a thread busy.
     pub(crate) fn wrote(&mut self, pace: &mut WritePacer) {
         if self.counted == pace.counts {
             return;
@@ -114,7 +115,7 @@ impl PausedChannels {
         self.channels.push(channel);
     }
 
-    /// Wakes the session at the end of the interval, if a channel is paused.
+    /// Registers the session to be woken at the end of the interval, if any of its channels is paused.
     pub(crate) fn ask(&mut self, pace: &mut WritePacer, waker: &Waker) {
         if self.since.is_none() && !self.channels.is_empty() {
             self.since = Some(pace.beats);
@@ -123,7 +124,7 @@ impl PausedChannels {
         }
     }
 
-    /// The channels whose pause is over.
+    /// Takes the channels whose pause has ended.
     pub(crate) fn over(&mut self, pace: &WritePacer) -> impl Iterator<Item = u32> {
         let over = self.since.is_some_and(|since| since != pace.beats);
         if over {
@@ -142,16 +143,16 @@ pub(crate) async fn wake_paused() {
         tokio::time::sleep(pause).await;
         let before = worked();
         scratch::with(|scratch| scratch.pace.wake_paused()).into_iter().for_each(Waker::wake);
-        // Runs again after all paused sessions.
+        // Lets all woken sessions run first.
         tokio::task::yield_now().await;
         pause = worked().saturating_sub(before).clamp(PAUSE_MIN, PAUSE_MAX);
     }
 }
 
-/// The thread's processor time.
+/// The processor time that the thread has used.
 fn worked() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    // Both values are at least 0.
+    // Neither value is negative.
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
@@ -169,7 +170,7 @@ mod tests {
         let mut one = PausedChannels::default();
         (0..10_000).for_each(|_| one.wrote(&mut pace));
         assert!(!pace.is_busy());
-        // Counts all writes as recent, so that their times do not matter.
+        // Makes all writes count as recent, so that the test does not depend on their times.
         pace.since = Instant::now() + Duration::from_secs(3_600);
         let mut sessions: Vec<PausedChannels> =
             (0..BUSY_SESSIONS).map(|_| PausedChannels::default()).collect();

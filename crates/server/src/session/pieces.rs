@@ -1,4 +1,4 @@
-//! The pieces of one write: small pieces are copied together, larger ones are borrowed from their buffers.
+//! The pieces of one write. Small pieces are copied into one buffer; larger ones are borrowed from their own buffers.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -13,10 +13,11 @@ use super::outbound::{OutboundBuffer, UnsentPart};
 const PIECES_MAX: usize = 64;
 /// Maximum size of one write, bytes; the last piece may exceed it.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
-/// Pieces below this size are copied: an extra piece costs about as much as copying this many bytes.
+/// Size from which a piece is borrowed instead of copied, bytes. An additional piece costs about as much as copying
+/// this many bytes.
 pub(crate) const LENT_BYTES_MIN: usize = 1 << 10;
 
-/// The pieces of one write.
+/// The pieces of one write, in order.
 pub(crate) struct Pieces<'a, 's> {
     gathered: &'s mut Vec<u8>,
     pieces: [Piece<'a>; PIECES_MAX],
@@ -36,7 +37,7 @@ impl Piece<'_> {
 }
 
 impl<'a, 's> Pieces<'a, 's> {
-    /// Starts with the output besides records.
+    /// Starts a write with the pending output other than records.
     pub(crate) fn new(gathered: &'s mut Vec<u8>, outbound: &'a OutboundBuffer) -> Pieces<'a, 's> {
         gathered.clear();
         let mut pieces = Pieces { gathered, pieces: [Piece::NONE; PIECES_MAX], count: 0, bytes: 0 };
@@ -51,12 +52,12 @@ impl<'a, 's> Pieces<'a, 's> {
         self.bytes
     }
 
-    /// Whether a message of up to three pieces fits.
+    /// Whether the write has room for a message of up to three pieces.
     pub(crate) fn has_room(&self) -> bool {
         self.bytes < WRITE_BYTES_MAX && self.count + 3 <= PIECES_MAX
     }
 
-    /// Adds bytes that are borrowed until the write.
+    /// Adds bytes that stay borrowed until the write.
     pub(crate) fn put(&mut self, bytes: &'a [u8]) {
         if bytes.len() < LENT_BYTES_MIN {
             self.gather(bytes)
@@ -65,7 +66,7 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// Like [`put`](Pieces::put), but for shared bytes: an unsent rest is kept without a copy.
+    /// Like [`put`](Pieces::put), but for reference-counted bytes. Their unsent rest is kept without a copy.
     pub(crate) fn put_shared(&mut self, bytes: &'a Bytes) {
         if bytes.len() < LENT_BYTES_MIN {
             self.gather(bytes)
@@ -74,7 +75,7 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// Adds a copy.
+    /// Adds a copy of the bytes.
     pub(crate) fn gather(&mut self, bytes: &[u8]) {
         self.write_in(|out| out.extend_from_slice(bytes));
     }
@@ -96,7 +97,7 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// The last `back` bytes that were copied, to be changed.
+    /// The last `back` bytes that were copied; the caller may change them.
     pub(crate) fn last_gathered(&mut self, back: usize) -> &mut [u8] {
         let from = self.gathered.len() - back;
         &mut self.gathered[from..]
@@ -108,7 +109,7 @@ impl<'a, 's> Pieces<'a, 's> {
         self.bytes += bytes;
     }
 
-    /// Hands the pieces to `write`.
+    /// Calls `write` with the pieces.
     pub(crate) fn write<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         let mut slices = [IoSlice::new(&[]); PIECES_MAX];
         for (slice, piece) in slices.iter_mut().zip(&self.pieces[..self.count]) {
@@ -125,7 +126,7 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// Keeps this range of the write's bytes.
+    /// Returns this range of the write's bytes in a form that can be kept and sent later.
     pub(crate) fn rest(
         &self,
         wanted: Range<usize>,

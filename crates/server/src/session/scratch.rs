@@ -1,4 +1,4 @@
-//! Buffers that all sessions of a thread share, and the thread's write pacing.
+//! Buffers and write pacing that all sessions of a thread share.
 
 use std::cell::Cell;
 
@@ -6,10 +6,10 @@ use super::pace::WritePacer;
 use crate::nats::NatsScratch;
 use crate::tcp::WriteScratch;
 
-/// Bytes read at once.
+/// Maximum number of bytes that are read at once.
 pub(crate) const READ_BYTES: usize = 256 << 10;
 
-/// The buffers of one thread.
+/// The buffers that the sessions of one thread share.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pub(crate) read: Box<[u8]>,
@@ -33,7 +33,7 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// Lends the thread's buffers to `f`.
+/// Calls `f` with the thread's buffers.
 pub(crate) fn with<T>(f: impl FnOnce(&mut Scratch) -> T) -> T {
     let mut scratch = SCRATCH.take().unwrap_or_else(|| Box::new(Scratch::new()));
     let result = f(&mut scratch);

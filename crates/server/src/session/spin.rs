@@ -1,16 +1,17 @@
 //! Busy polling: on threads that never park, a session tries to read from its socket instead of waiting for
 //! readiness.
 //!
-//! A read attempt costs less than a wait, but a system call each time. A session that stays quiet therefore
-//! waits for readiness, as on other threads.
+//! An attempt to read costs less than waiting, but it costs a system call each time. A session without traffic
+//! therefore waits for readiness, as on other threads.
 
-/// Failed attempts after which a session waits for readiness: some tens of milliseconds.
+/// Number of consecutive failed attempts after which a session waits for readiness. They take some tens of
+/// milliseconds.
 const VAIN_MAX: u32 = 100_000;
 
-/// Turns that a session takes before others of the thread.
+/// Number of turns that a session takes before other sessions of the thread run.
 const TURNS: usize = 8;
 
-/// Whether a session may poll, and how many attempts failed in a row.
+/// Whether a session may poll its socket, and the number of consecutive failed attempts.
 #[derive(Debug)]
 pub(crate) struct Spin {
     allowed: bool,
@@ -26,17 +27,17 @@ impl Spin {
         self.allowed && self.vain < VAIN_MAX
     }
 
-    /// Number of turns to take at once. A polling session takes one, because it soon gets its next turn.
+    /// Number of turns to take at once. A polling session takes one, because its next turn comes soon.
     pub(crate) fn turns(&self) -> usize {
         if self.is_on() { 1 } else { TURNS }
     }
 
-    /// Records that something was read or written.
+    /// Records that an attempt succeeded.
     pub(crate) fn not_in_vain(&mut self) {
         self.vain = 0;
     }
 
-    /// Counts a failed attempt, and returns whether to poll again.
+    /// Counts a failed attempt. Returns whether to try again.
     pub(crate) fn again(&mut self) -> bool {
         self.vain = self.vain.saturating_add(1);
         self.is_on()

@@ -1,4 +1,4 @@
-//! A session's one timer.
+//! The one timer that a session has.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ impl Timer {
         self.0.as_mut().reset(Instant::now() + Duration::from_millis(ms.into()));
     }
 
-    /// Whether the time is over; true once for each time it is set.
+    /// Whether the set time has passed. Returns true once for each time that is set.
     pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
         match self.0.as_mut().poll(cx) {
             Poll::Ready(()) => true,

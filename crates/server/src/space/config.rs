@@ -12,23 +12,24 @@ use super::secret::Secret;
 pub struct SpaceConfig {
     /// The world's name; runners of other worlds are refused.
     pub world: String,
-    /// This process's number, unique in the world. The process with the higher number connects to the one with the
-    /// lower.
+    /// This process's number, which is unique in the world. Of two processes, the one with the higher number opens the
+    /// connection.
     pub process: u64,
-    /// Address for other processes; port 0 selects a free port. Must be a loopback address unless `insecure`.
+    /// Address at which other processes connect; port 0 selects a free port. Must be a loopback address unless
+    /// `insecure` is set.
     pub listen: SocketAddr,
     /// The other processes known at the start.
     pub peers: Vec<WorldPeer>,
-    /// The pace of the ticks.
+    /// The rate of the ticks.
     pub pace: TickPace,
-    /// Makes a tick wait until all processes have finished the last one, its handovers and its ghosts. The same
+    /// If set, each tick waits until all processes have finished the last tick, its handovers and its ghosts. The same
     /// inputs then give the same bytes on any number of processes.
     pub lockstep: bool,
-    /// Rebalances regions when their loads diverge; not with `lockstep`.
+    /// If set, regions move between processes when the loads diverge. Cannot be combined with `lockstep`.
     pub balance: Option<BalancePolicy>,
-    /// Allows an address that other machines can reach, without encryption.
+    /// If set, `listen` may be an address that other machines can reach, without encryption.
     pub insecure: bool,
-    /// The secret that admits processes. Processes that use a cluster's keys find it in a key.
+    /// The secret that a process must have to connect. Processes of a cluster read it from a key.
     pub secret: Secret,
     /// Limits of the runner.
     pub limits: SpaceLimits,
@@ -48,20 +49,20 @@ pub struct WorldPeer {
 pub struct SpaceLimits {
     /// Maximum number of connected processes.
     pub peers_max: usize,
-    /// Maximum number of connections whose process is not verified yet.
+    /// Maximum number of connections whose process has not proved its number yet.
     pub strangers_max: usize,
-    /// Maximum number of bytes that wait to be sent to one process. Beyond the limit, messages are dropped;
-    /// handovers and ghosts are sent again.
+    /// Maximum number of bytes that wait to be sent to one process. Above this limit, messages are dropped; dropped
+    /// handovers and ghosts are sent again later.
     pub queued_bytes_max: usize,
     /// Maximum size of a message, bytes; a whole region for a standby is the largest.
     pub frame_bytes_max: usize,
     /// Time limit for the handshake, ms.
     pub hello_ms_max: u64,
-    /// Ticks that may be late before some are skipped.
+    /// Number of ticks by which the runner may be late before it skips ticks.
     pub ticks_behind_max: u64,
-    /// Maximum number of orders that wait for the runner's thread.
+    /// Maximum number of orders in the queue of the runner's thread.
     pub orders_max: usize,
-    /// Maximum number of reports kept until they are taken. Further reports are only counted.
+    /// Maximum number of reports that are kept until the program takes them. Further reports are only counted.
     pub reports_max: usize,
 }
 

@@ -9,21 +9,21 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::frame::SpaceFrame;
 
-/// Approximate size of one read.
+/// Number of bytes that are read at once, approximately.
 const READ_BYTES: usize = 256 << 10;
-/// Largest capacity of an empty buffer that is kept.
+/// Largest capacity at which an empty buffer is kept for reuse, bytes.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// Size from which a body is sent without copying it.
+/// Size from which a message's body is sent without a copy, bytes.
 const SHARED_BYTES_MIN: usize = 16 << 10;
-/// Maximum number of parts in one write.
+/// Maximum number of parts of one write.
 const SLICES_MAX: usize = 16;
 
-/// Received bytes that are not read yet. Its memory is zeroed once and reused.
+/// Received bytes that were not handled yet. The buffer's memory is zeroed once and reused.
 #[derive(Debug, Default)]
 pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
-    /// Range of the unread bytes.
+    /// Start of the range of unhandled bytes; the next field is its end.
     from: usize,
     end: usize,
 }
@@ -33,12 +33,12 @@ impl ReadBuffer {
         &self.bytes[self.from..self.end]
     }
 
-    /// Marks bytes as read.
+    /// Marks `count` bytes as handled.
     pub(super) fn pass(&mut self, count: usize) {
         self.from = self.end.min(self.from + count);
     }
 
-    /// Free space to read into.
+    /// The free space into which bytes can be read.
     fn room(&mut self) -> &mut [u8] {
         if self.bytes.len() - self.end < READ_BYTES {
             self.bytes.resize(self.end + READ_BYTES, 0);
@@ -46,7 +46,7 @@ impl ReadBuffer {
         &mut self.bytes[self.end..]
     }
 
-    /// Frees the space of read bytes.
+    /// Frees the space of handled bytes.
     fn tidy(&mut self) {
         if self.from == self.end {
             (self.from, self.end) = (0, 0);
@@ -60,13 +60,13 @@ impl ReadBuffer {
     }
 }
 
-/// Bytes to be sent: finished parts, then a last part that grows.
+/// Bytes that will be sent: complete parts, and a last part to which bytes are still added.
 #[derive(Debug, Default)]
 struct WriteBuffer {
     parts: VecDeque<Bytes>,
     parts_bytes: usize,
     last: Vec<u8>,
-    /// Sent bytes of the last part, while it is the only one.
+    /// Number of bytes of the last part that were sent while it was the only part.
     sent: usize,
 }
 
@@ -75,7 +75,7 @@ impl WriteBuffer {
         self.parts_bytes + self.last.len() - self.sent
     }
 
-    /// Adds bytes, without a copy if they are many.
+    /// Adds bytes; many bytes are added without a copy.
     fn put(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARED_BYTES_MIN {
             return self.last.extend_from_slice(bytes);
@@ -128,7 +128,7 @@ impl WriteBuffer {
 #[derive(Debug)]
 pub(super) struct RunnerConnection {
     pub(super) stream: TcpStream,
-    /// Connecting is under way.
+    /// Whether the connection is still being established.
     pub(super) connecting: bool,
     came: ReadBuffer,
     out: WriteBuffer,
@@ -137,7 +137,7 @@ pub(super) struct RunnerConnection {
 }
 
 impl RunnerConnection {
-    /// A connection over an accepted socket.
+    /// Creates a connection from an accepted socket.
     pub(super) fn of(stream: TcpStream) -> io::Result<RunnerConnection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -145,7 +145,7 @@ impl RunnerConnection {
         Ok(RunnerConnection { stream, connecting: false, came, out, sent_bytes: 0, received_bytes: 0 })
     }
 
-    /// Starts connecting, without waiting for the result.
+    /// Starts to connect, without waiting for the result.
     pub(super) fn begin(address: SocketAddr) -> io::Result<RunnerConnection> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
@@ -159,24 +159,24 @@ impl RunnerConnection {
         Ok(connection)
     }
 
-    /// Takes the result of connecting.
+    /// Returns the result of connecting.
     pub(super) fn connected(&mut self) -> io::Result<()> {
         self.connecting = false;
         self.stream.take_error()?.map_or(Ok(()), Err)
     }
 
-    /// Queues a frame.
+    /// Adds a frame to the send queue.
     pub(super) fn put(&mut self, frame: &SpaceFrame<'_>) {
         frame.encode(&mut self.out.last);
     }
 
-    /// Queues a frame whose body is a separate argument. A large body is not copied.
+    /// Adds a frame whose body is a separate argument to the send queue. A large body is not copied.
     pub(super) fn put_with(&mut self, frame: &SpaceFrame<'_>, body: &Bytes) {
         frame.encode_before(body.len(), &mut self.out.last);
         self.out.put(body);
     }
 
-    /// Number of queued bytes.
+    /// Number of bytes in the send queue.
     pub(super) fn queued(&self) -> usize {
         self.out.len()
     }
@@ -196,7 +196,7 @@ impl RunnerConnection {
         Ok(())
     }
 
-    /// Reads once; `false` if the socket has nothing more for now.
+    /// Reads once. Returns `false` if the socket has no more bytes at present.
     pub(super) fn fill(&mut self) -> io::Result<bool> {
         let room = self.came.room();
         let asked = room.len();
@@ -213,12 +213,12 @@ impl RunnerConnection {
         }
     }
 
-    /// Takes the received bytes; [`RunnerConnection::put_back`] returns the unread ones.
+    /// Takes the buffer of received bytes. [`RunnerConnection::put_back`] returns it with the unhandled bytes.
     pub(super) fn take_read_buffer(&mut self) -> ReadBuffer {
         std::mem::take(&mut self.came)
     }
 
-    /// Returns the unread bytes.
+    /// Returns the buffer, with the bytes that were not handled.
     pub(super) fn put_back(&mut self, mut came: ReadBuffer) {
         came.tidy();
         self.came = came;
@@ -229,7 +229,7 @@ impl RunnerConnection {
 mod tests {
     use super::*;
 
-    /// Accepts a random part of each write, as a full socket does.
+    /// A writer that accepts a random part of each write, like a socket that is almost full.
     struct Narrow(Vec<u8>, u64);
 
     impl Write for Narrow {
@@ -287,7 +287,7 @@ mod tests {
                 written += 1;
             });
             came.end += count;
-            // Sometimes all bytes arrive at once, otherwise a part.
+            // Sometimes all bytes are handled, otherwise a part of them.
             let unread = came.unread();
             let taken =
                 if dice >> 61 == 0 { unread.len() } else { (dice >> 20) as usize % (unread.len() + 1) };

@@ -1,10 +1,10 @@
-//! A world's description, in a key of the cluster.
+//! A world's description, stored in a key of the cluster.
 //!
 //! ```text
 //!  space/WORLD/world   {"version": 2, "dimensions", "low", "high", "regions", "processes", "standby", "tick_us",
 //!                       "components": [{"name", "bytes"}], "recipe"}       "bytes" is null for a component that is one f32
 //! ```
-//! A world's processes write a missing description, so that every world can be found.
+//! A world's processes write the description if it is missing, so that every world can be found.
 
 use dunlin::space::{ComponentKind, RegionId, RegionSetup, Schema, WorldBox};
 use dunlin_client::{Kv, KvError};
@@ -17,7 +17,7 @@ const VERSION: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Component {
     name: String,
-    /// Size in bytes; `None` for a number.
+    /// Size in bytes; `None` for a component that is one f32.
     bytes: Option<u32>,
 }
 
@@ -33,14 +33,14 @@ pub struct WorldDescription {
     pub high: Vec<f32>,
     /// The numbers of all regions.
     pub regions: Vec<u32>,
-    /// Number of processes that the world waits for before its regions are distributed.
+    /// Number of processes that must be present before the world's regions are distributed.
     pub processes: usize,
-    /// Whether regions need a standby.
+    /// Whether each region needs a standby.
     pub standby: bool,
     /// Length of a tick, µs.
     pub tick_us: u64,
     components: Vec<Component>,
-    /// Data from which the world's program creates the world again; null if the program needs none.
+    /// Data from which the world's program can create the world again; null if the program needs no data.
     pub recipe: Value,
 }
 
@@ -51,9 +51,9 @@ pub enum WorldDescriptionError {
     /// There is no such world.
     #[error("there is no world {name:?} here: {} (`dunlin space run` begins one)", list(.known))]
     Unknown {
-        /// The requested name.
+        /// The name that was requested.
         name: String,
-        /// The existing worlds.
+        /// The names of the existing worlds.
         known: Vec<String>,
     },
     /// The description has another version.
@@ -61,7 +61,7 @@ pub enum WorldDescriptionError {
     Unreadable {
         /// The world's name.
         name: String,
-        /// The fault.
+        /// Why the description cannot be read.
         why: String,
     },
     /// The key cannot be read.
@@ -74,7 +74,7 @@ fn list(known: &[String]) -> String {
 }
 
 impl WorldDescription {
-    /// Describes a world.
+    /// Creates the description of a world.
     pub fn of<const D: usize>(
         setup: &RegionSetup<D>,
         regions: &[RegionId],
@@ -108,7 +108,7 @@ impl WorldDescription {
         format!("space/{world}/world").into_bytes()
     }
 
-    /// The key's value.
+    /// The value of the key, as bytes.
     pub fn bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
@@ -132,7 +132,7 @@ impl WorldDescription {
         }
     }
 
-    /// The world's box; `None` for another number of dimensions.
+    /// The world's box; `None` if the world has another number of dimensions.
     pub fn world<const D: usize>(&self) -> Option<WorldBox<D>> {
         let corner = |corner: &[f32]| <[f32; D]>::try_from(corner).ok();
         WorldBox::new(corner(&self.low)?, corner(&self.high)?).ok()
@@ -142,7 +142,7 @@ impl WorldDescription {
     pub fn schema(&self) -> Schema {
         let mut schema = Schema::default();
         for Component { name, bytes } in &self.components {
-            // Registering the same components again cannot fail.
+            // Registering the components of an existing schema cannot fail.
             let _ = schema.register(name, bytes.map_or(ComponentKind::F32, ComponentKind::Bytes));
         }
         schema

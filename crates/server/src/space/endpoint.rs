@@ -1,11 +1,11 @@
 //! The subjects at which a world's process serves clients: watching, commands and spawning.
 //!
-//! Each process responds at three subjects of its node, `space.WORLD.process.N.watch`, `.command` and `.spawn`, so
-//! that a node's permissions can allow them separately. `crates/space/src/interest/ask.rs` and `answer.rs` define the
-//! messages. A viewer is identified by its inbox, and ends with it.
+//! Each process responds at three subjects of its node: `space.WORLD.process.N.watch`, `.command` and `.spawn`. A
+//! node's permissions can therefore allow them separately. `crates/space/src/interest/ask.rs` and `answer.rs` define
+//! the messages. A viewer is identified by its inbox, and ends when the inbox ends.
 //!
-//! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, with the
-//! node's limits of records.
+//! Limits: `RegionLimits::viewers_max`, `SpaceLimits::orders_max`. One update of a viewer is one record, so the node's
+//! limits of records apply.
 
 use std::sync::Arc;
 
@@ -21,10 +21,11 @@ use super::handle::Space;
 use super::pace::monotonic_ns;
 use super::runner::{Runner, SpawnError};
 
-/// Retained bytes of a subject for requests. Small, because requests are handled at once and never read later.
+/// Retention of a subject for requests, bytes. It is small, because requests are handled at once and never read later.
 const HISTORY_BYTES: u64 = 1 << 20;
 
-/// Serves the clients of a world at one process: watches, commands and spawns. Dropping it ends the service.
+/// Serves the clients of a world at one process: watching, commands and spawning. The service ends when this is
+/// dropped.
 #[derive(Debug)]
 pub struct SpaceEndpoint {
     _watch: Responder,
@@ -88,7 +89,7 @@ fn respond(
     node.create_topic(subject, config, true).map_err(|why| failed(why.to_string()))?;
     let handler = move |mut request: Request<'_, '_>| {
         if let Err((why, text)) = hear(&request) {
-            // The client may have disconnected.
+            // If the client has disconnected, the reply is lost.
             let _ = request.reply(&bytes_of(&WorldResponse::Refused { why, text: &text })[..]);
         }
     };
@@ -165,7 +166,7 @@ fn hear_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     space.order(order).map_err(busy)
 }
 
-/// The publisher to the client's inbox; `None` if the client wants no response.
+/// A publisher to the client's inbox; `None` if the client wants no response.
 fn inbox(node: &Node, asked: &Request<'_, '_>) -> Result<Option<Publisher>, (Denial, String)> {
     asked.record().frame.reply().map(|inbox| node.publisher(inbox)).transpose().map_err(wrong)
 }
@@ -176,7 +177,7 @@ fn answer(to: Option<Publisher>, done: Result<(RegionId, u64), (Denial, String)>
         Err((why, text)) => WorldResponse::Refused { why: *why, text },
     };
     if let Some(mut to) = to {
-        // The client may have disconnected.
+        // If the client has disconnected, the response is lost.
         let _ = to.publish(&bytes_of(&answer)[..]);
     }
 }

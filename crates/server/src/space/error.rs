@@ -12,7 +12,7 @@ use super::owners::TTL_MIN;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceError {
-    /// The world's name is invalid.
+    /// A world's name is invalid.
     #[error(transparent)]
     Name(#[from] WorldNameError),
     /// The lease's time to live is too short to be renewed, or longer than a cluster allows.
@@ -26,7 +26,7 @@ pub enum SpaceError {
         /// The system's error.
         why: io::Error,
     },
-    /// The address can be reached from other machines, and connections between runners are not encrypted.
+    /// Other machines can reach the address, but connections between runners are not encrypted.
     #[error(
         "{0} can be reached from other machines, and connections between the processes of a world are not encrypted: \
          listen on a loopback address, or say that the network is trusted"
@@ -41,7 +41,7 @@ pub enum SpaceError {
     /// The process's number is 0.
     #[error("a process's number must be above 0")]
     NumberZero,
-    /// Too many processes.
+    /// More processes are configured than the limit allows.
     #[error("{count} other processes exceed the limit of {max}")]
     Peers {
         /// The number of other processes.
@@ -52,7 +52,7 @@ pub enum SpaceError {
     /// A region cannot be started.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The subjects for clients cannot be served.
+    /// The process cannot serve its subjects for clients.
     #[error("cannot answer clients at {subject}: {why}")]
     Endpoint {
         /// The subject.
@@ -66,7 +66,7 @@ pub enum SpaceError {
     /// The runner has ended.
     #[error("the thread that runs the regions has ended{}", .0.as_deref().map(|why| format!(": {why}")).unwrap_or_default())]
     Ended(Option<String>),
-    /// Too many orders wait for the runner.
+    /// The runner's queue of orders is full.
     #[error(
         "too many requests wait for the thread that runs the regions: the limit orders_max = {max} is reached; retry later"
     )]
@@ -76,7 +76,7 @@ pub enum SpaceError {
     },
 }
 
-/// The reason why two processes of a world do not connect.
+/// The reason why two processes of a world refuse to connect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunnerRefusal {
@@ -105,16 +105,16 @@ pub enum RunnerRefusal {
         /// This runner's world.
         ours: String,
     },
-    /// The peer's world has the same name and another setup.
+    /// The peer's world has the same name but another setup.
     #[error(
         "the peer has another setup of world {0:?}: extent, dimensions, components, tick, strip and \
              partition must be the same"
     )]
     Setup(String),
-    /// The peer has this process's number.
+    /// The peer states the number of this process.
     #[error("the peer has number {0}, which is this process's number")]
     Number(u64),
-    /// The peer claims a region of this process.
+    /// The peer claims a region that this process runs.
     #[error("the peer claims region {} in epoch {epoch}, but this process runs the region in epoch {ours}", .region.0)]
     Region {
         /// The region.
@@ -124,7 +124,7 @@ pub enum RunnerRefusal {
         /// This process's epoch.
         ours: u64,
     },
-    /// Too many connected processes.
+    /// The limit of connected processes is reached.
     #[error("{max} processes are connected already")]
     Full {
         /// The limit.

@@ -1,4 +1,4 @@
-//! The frames between runners.
+//! The frames that runners send each other.
 //!
 //! ```text
 //!  0         4      5
@@ -31,10 +31,10 @@ use dunlin::space::RegionId;
 
 use super::error::RunnerRefusal;
 
-/// Bytes of the length and the kind.
+/// Number of bytes of the fields `length` and `kind`.
 const HEAD: usize = 5;
 
-/// A frame.
+/// A frame that a runner sends to another.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SpaceFrame<'a> {
     Hello(&'a [u8]),
@@ -66,7 +66,7 @@ impl SpaceFrame<'_> {
         out.extend_from_slice(body);
     }
 
-    /// Appends the bytes before a body of `body_bytes` bytes that is sent separately.
+    /// Appends the bytes of the frame that precede its body. The body has `body_bytes` bytes and is sent separately.
     pub(super) fn encode_before(&self, body_bytes: usize, out: &mut Vec<u8>) {
         let (kind, head, body) = self.parts();
         debug_assert!(body.is_empty(), "it has a body of its own");
@@ -100,7 +100,7 @@ impl SpaceFrame<'_> {
         }
     }
 
-    /// Decodes the first frame; returns it with its length, or `None` while it is incomplete.
+    /// Decodes the first frame; returns the frame and its length, or `None` while it is incomplete.
     pub(super) fn decode(bytes: &[u8], max: usize) -> Result<Option<(SpaceFrame<'_>, usize)>, RunnerRefusal> {
         let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
@@ -135,7 +135,7 @@ impl SpaceFrame<'_> {
 
 const SHORT: RunnerRefusal = RunnerRefusal::Frame("a frame whose length does not match its content");
 
-/// The numbers before a body.
+/// The encoded numbers that precede a frame's body.
 #[derive(Default)]
 struct Head {
     bytes: [u8; 24],
@@ -162,7 +162,7 @@ impl Head {
     }
 }
 
-/// The bytes that are still to be read.
+/// Reads fields from bytes; contains the bytes that are still to be read.
 pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> FieldReader<'a> {

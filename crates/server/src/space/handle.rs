@@ -1,4 +1,4 @@
-//! The handle of a runner: sends orders to its thread.
+//! The handle of a runner, which sends orders to the runner's thread.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,18 +13,18 @@ use super::error::SpaceError;
 use super::poll::PollWaker;
 use super::runner::Runner;
 
-/// A function that the thread runs between ticks.
+/// A function that the runner's thread runs between two ticks.
 pub(super) type RunnerCall<const D: usize, B> = Box<dyn FnOnce(&mut Runner<D, B>) + Send>;
 
-/// The receiving side of the orders.
+/// The receiving end of the queue of orders.
 pub(super) struct RunnerCalls<const D: usize, B> {
     pub(super) orders: Receiver<RunnerCall<D, B>>,
     pub(super) waiting: Arc<AtomicUsize>,
-    /// The handle was dropped.
+    /// Whether the handle was dropped.
     pub(super) ended: Arc<AtomicBool>,
 }
 
-/// A handle to the thread that runs a process's regions of a world. Dropping it ends the thread.
+/// A handle to the thread that runs a process's regions of a world. The thread ends when this is dropped.
 pub struct Space<const D: usize, B> {
     orders: Sender<RunnerCall<D, B>>,
     waiting: Arc<AtomicUsize>,
@@ -86,14 +86,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
         order: impl FnOnce(&mut Runner<D, B>) -> T + Send + 'static,
     ) -> Result<T, SpaceError> {
         let (sender, answer) = channel();
-        // Sending cannot fail, because the caller waits for the result.
+        // Dropping the result of the send is correct: it fails only if the caller no longer waits for the result.
         self.order(move |runner| drop(sender.send(order(runner))))?;
         answer.recv().map_err(|_| self.why())
     }
 
-    /// Stops the thread; returns its error, if it failed.
+    /// Stops the thread. Returns the thread's error if it failed.
     pub fn stop(&self) -> Result<(), SpaceError> {
-        // The thread may have ended.
+        // The thread may already have ended.
         let _ = self.order(Runner::end);
         match self.join() {
             None | Some(Ok(())) => Ok(()),
@@ -116,7 +116,7 @@ impl<const D: usize, B> Drop for Space<D, B> {
         self.ended.store(true, Ordering::Relaxed);
         self.waker.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The thread ends after its present work.
+        // Waits until the thread has finished its present work.
         drop(thread.map(JoinHandle::join));
     }
 }

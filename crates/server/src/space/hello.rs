@@ -1,12 +1,12 @@
-//! The hello: the first message of each side of a connection between runners.
+//! The hello is the first message that each side of a connection between runners sends.
 //!
 //! ```text
 //!  magic "dunlinSP", version u16, process u64, setup u64, world: u16 length, UTF-8, regions: u16 count, (u32, epoch u64) each,
 //!  nonce 32 bytes
 //! ```
-//! The nonce is random and new for each connection. A peer is admitted when it has proved that it knows the world's
-//! secret (`secret`). The fields before `process` are the same in every version. A peer with another version, world
-//! or setup is refused with the reason.
+//! The nonce is random and new for each connection. A peer is admitted after it has proved that it knows the world's
+//! secret (`secret`). The fields before `process` are the same in every version. A peer with another version, world or
+//! setup is refused with the reason.
 
 use dunlin::space::{ComponentKind, Partition, RegionId, RegionSetup};
 
@@ -19,7 +19,7 @@ pub const VERSION: u16 = 4;
 const NONCE_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"dunlinSP";
 
-/// Identifies a world when two processes connect: its name, and a hash of its setup.
+/// Identifies a world when two processes connect: the world's name, and a hash of its setup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorldKey {
     /// The world's name.
@@ -49,7 +49,8 @@ impl WorldKey {
             hash.add(&[0, u8::from(component.kind == ComponentKind::F32)]);
             hash.add(&component.kind.size().to_le_bytes());
         }
-        // The partition may change at run time, when the processes are connected; its regions may not.
+        // Hashes only the regions. The partition may change at run time while processes are connected, but the set of
+        // regions may not.
         for (_, region) in partition.regions() {
             hash.add(&region.0.to_le_bytes());
         }
@@ -57,7 +58,7 @@ impl WorldKey {
     }
 }
 
-/// FNV-1a, 64 bits.
+/// The FNV-1a hash with 64 bits.
 struct Hash(u64);
 
 impl Hash {
@@ -68,7 +69,7 @@ impl Hash {
     }
 }
 
-/// The hello of one side.
+/// The hello message of one side of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunnerHello {
     pub(super) process: u64,
@@ -115,7 +116,7 @@ impl RunnerHello {
         Ok(RunnerHello { process, world: WorldKey { name, setup }, regions })
     }
 
-    /// Checks that this side can connect with `theirs`.
+    /// Checks that this side may connect to the side that sent the hello `theirs`.
     pub(super) fn check(&self, theirs: &RunnerHello) -> Result<(), RunnerRefusal> {
         if theirs.world.name != self.world.name {
             let (theirs, ours) = (theirs.world.name.clone(), self.world.name.clone());

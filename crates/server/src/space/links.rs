@@ -1,12 +1,11 @@
 //! The connections to all other runners, and the process of each region.
 //!
-//! Of two processes, the one with the higher number connects to the other, and retries until it succeeds. A
-//! connection begins with the hellos and proofs of both sides (`secret`). A newer connection of a process
-//! replaces the older one.
+//! Of two processes, the one with the higher number opens the connection, and retries until it succeeds. A connection
+//! begins with the hellos and proofs of both sides (`secret`). A newer connection of a process replaces the older one.
 //!
 //! Invariants:
 //! - Before a connection has proved that it belongs to a process of this world, only its hello is read.
-//! - Messages for a region go to the process with its highest epoch.
+//! - Messages for a region go to the process that runs the region in the highest known epoch.
 //! - A newly connected process receives all regions that run here, including changes after this side's hello
 //!   was written.
 
@@ -24,9 +23,10 @@ use super::frame::SpaceFrame;
 use super::hello::RunnerHello;
 use super::secret::{Role, Secret, random};
 
-/// First and longest pause before an unreachable process is tried again, ns; the pause doubles.
+/// First and longest pause before a connection to an unreachable process is tried again, ns. The pause doubles after
+/// each attempt.
 const REST_NS: (u64, u64) = (20_000_000, 500_000_000);
-/// Maximum number of refusals that are kept until they are taken.
+/// Maximum number of refusals that are kept for the program to take.
 const REFUSALS_MAX: usize = 64;
 
 /// A connection's number.
@@ -35,28 +35,28 @@ pub(super) type LinkId = u64;
 #[derive(Debug)]
 pub(super) struct ProcessLink {
     pub(super) connection: RunnerConnection,
-    /// The peer's process, once it is verified.
+    /// Number of the peer's process; `None` until the peer is verified.
     pub(super) process: Option<u64>,
-    /// The process that this side connected to; `None` for an accepted connection.
+    /// Number of the process to which this side connected; `None` for an accepted connection.
     expected: Option<u64>,
     /// The regions in this side's hello.
     told: Vec<(RegionId, u64)>,
     hello: Vec<u8>,
-    /// The peer's hello, decoded and as bytes, until it is proved.
+    /// The peer's hello, decoded and as bytes; kept until the peer has proved that it knows the secret.
     heard: Option<(RunnerHello, Vec<u8>)>,
     since_ns: u64,
-    /// Whether this turn's first frame was queued.
+    /// Whether the first frame of this turn was already queued.
     turned: bool,
-    /// Whether the next frame belongs to a later tick.
+    /// Whether the next received frame belongs to a later tick and must wait.
     pub(super) waits: bool,
-    /// Tick and time of the received frames.
+    /// Tick and time that the peer stated for its present turn.
     pub(super) turn: (u64, u64),
-    /// Whether the connection ends when everything is sent.
+    /// Whether the connection ends as soon as all queued bytes are sent.
     ending: bool,
 }
 
 impl ProcessLink {
-    /// This side's role.
+    /// The role of this side: the one that connected, or the one that accepted.
     fn role(&self) -> Role {
         if self.expected.is_some() { Role::Connects } else { Role::Listens }
     }
@@ -80,7 +80,7 @@ struct DialSchedule {
     rest_ns: u64,
 }
 
-/// Connections that were established or lost.
+/// A connection that was established or lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LinkEvent {
     Met { process: u64, regions: Vec<(RegionId, u64)> },
@@ -97,14 +97,14 @@ pub(super) struct ProcessLinks {
     next_key: LinkId,
     by_process: BTreeMap<u64, LinkId>,
     dials: BTreeMap<u64, DialSchedule>,
-    /// Process and epoch of each region that runs elsewhere.
+    /// For each region that runs at another process, the process and the epoch.
     routes: BTreeMap<RegionId, (u64, u64)>,
     turn: (u64, u64),
     events: Vec<LinkEvent>,
     refusals: Vec<(Option<u64>, RunnerRefusal)>,
     pub(super) dropped: u64,
     pub(super) made: u64,
-    /// Bytes of ended connections.
+    /// Bytes sent and received over connections that have ended.
     past_bytes: (u64, u64),
 }
 
@@ -134,7 +134,7 @@ impl ProcessLinks {
         }
     }
 
-    /// Adds another process, and connects to it if its number is lower.
+    /// Adds another process. Connects to it if its number is lower than this process's number.
     pub(super) fn add_peer(&mut self, peer: WorldPeer, now_ns: u64) {
         if peer.process >= self.hello.process {
             return;
@@ -146,7 +146,7 @@ impl ProcessLinks {
         }
     }
 
-    /// Removes a process.
+    /// Removes a process, and closes its connection.
     pub(super) fn remove_peer(&mut self, process: u64) {
         self.dials.remove(&process);
         if let Some(key) = self.by_process.get(&process).copied() {
@@ -154,7 +154,7 @@ impl ProcessLinks {
         }
     }
 
-    /// Connects to the processes that are due, and closes connections that are not verified in time.
+    /// Connects to the processes whose pause is over, and closes connections that were not verified in time.
     pub(super) fn dial(&mut self, now_ns: u64) {
         let due = |(process, dial): (&u64, &DialSchedule)| {
             (dial.at_ns <= now_ns).then_some((*process, dial.address))
@@ -186,7 +186,7 @@ impl ProcessLinks {
         }
     }
 
-    /// The time at which [`ProcessLinks::dial`] has work.
+    /// The next time at which [`ProcessLinks::dial`] must be called, ns.
     pub(super) fn next_dial_ns(&self) -> Option<u64> {
         let strangers = self.links.values().filter(|link| link.process.is_none());
         let patience_ns = self.limits.hello_ms_max * 1_000_000;
@@ -194,13 +194,13 @@ impl ProcessLinks {
         self.dials.values().map(|dial| dial.at_ns).chain(late).min()
     }
 
-    /// Accepts waiting connections.
+    /// Accepts the connections that wait at the listening socket.
     pub(super) fn accept(&mut self, now_ns: u64) {
         while let Ok((stream, _)) = self.listener.accept() {
             let strangers =
                 || self.links.iter().filter(|(_, link)| link.process.is_none() && link.expected.is_none());
-            // At the limit, the oldest unverified connection is closed, so that strangers cannot exclude a
-            // process.
+            // At the limit, closes the oldest unverified connection, so that unverified peers cannot keep a process of
+            // the world out.
             let oldest = strangers().next().map(|(key, _)| *key);
             if strangers().count() >= self.limits.strangers_max
                 && let Some(oldest) = oldest
@@ -234,7 +234,7 @@ impl ProcessLinks {
         self.links.insert(self.next_key, link);
     }
 
-    /// Handles a peer's hello: checks it, and sends this side's proof.
+    /// Handles a peer's hello: checks it and sends this side's proof.
     pub(super) fn hear(&mut self, key: LinkId, hello: &[u8]) -> Result<(), RunnerRefusal> {
         let theirs = RunnerHello::decode(hello)?;
         self.hello.check(&theirs)?;
@@ -251,12 +251,12 @@ impl ProcessLinks {
         Ok(())
     }
 
-    /// Handles a peer's proof: the connection is verified.
+    /// Handles a peer's proof. If the proof is valid, the connection is verified.
     pub(super) fn meet(&mut self, key: LinkId, proof: &[u8]) -> Result<(), RunnerRefusal> {
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
         let Some((theirs, hello)) = link.heard.take() else { return Err(RunnerRefusal::Stranger) };
         self.secret.check(link.role().other(), &hello, &link.hello, proof)?;
-        // A region that the hello names may run here by now.
+        // Checks again: since the hello was read, this process may have started to run a region that the hello names.
         self.hello.check(&theirs)?;
         let process = theirs.process;
         let max = self.limits.peers_max;
@@ -302,21 +302,21 @@ impl ProcessLinks {
         }
     }
 
-    /// The process and epoch of a region.
+    /// The process that runs a region, and the epoch; `None` if the region runs at no other process as far as known.
     pub(super) fn whereabouts(&self, region: RegionId) -> Option<(u64, u64)> {
         self.routes.get(&region).copied()
     }
 
-    /// All regions at other processes, with process and epoch.
+    /// All regions at other processes, each with its process and epoch.
     pub(super) fn routes(&self) -> impl Iterator<Item = (RegionId, u64, u64)> + '_ {
         self.routes.iter().map(|(region, (process, epoch))| (*region, *process, *epoch))
     }
 
-    /// Sets the regions that run here, and informs the other processes.
+    /// Sets the regions that run here, and informs the other processes of changes.
     pub(super) fn set_regions(&mut self, regions: Vec<(RegionId, u64)>) {
         let before = std::mem::replace(&mut self.hello.regions, regions);
         let regions = &self.hello.regions;
-        // A connection that is not verified yet receives them later.
+        // Only verified connections receive the changes now; the others receive all regions once they are verified.
         for link in self.links.values_mut().filter(|link| link.process.is_some()) {
             link.tell_regions(&before, regions);
         }
@@ -328,13 +328,13 @@ impl ProcessLinks {
         }
     }
 
-    /// Begins a turn with its tick and time.
+    /// Begins a turn with this tick and time. The next frame to each process is preceded by both.
     pub(super) fn begin_turn(&mut self, tick: u64, now_ns: u64) {
         self.turn = (tick, now_ns);
         self.links.values_mut().for_each(|link| link.turned = false);
     }
 
-    /// Sends a frame that must not be skipped; closes the connection if too much is queued for the process.
+    /// Sends a frame that must not be dropped. Closes the connection if too many bytes are queued for the process.
     pub(super) fn send_or_end(&mut self, process: u64, frame: &SpaceFrame<'_>, body: &Bytes) {
         if !self.send_with(process, frame, body)
             && let Some(key) = self.by_process.get(&process).copied()
@@ -343,12 +343,12 @@ impl ProcessLinks {
         }
     }
 
-    /// Sends a frame to a process, unless too much is queued for it; returns whether it was queued.
+    /// Sends a frame to a process unless too many bytes are queued for it. Returns whether the frame was queued.
     pub(super) fn send(&mut self, process: u64, frame: &SpaceFrame<'_>) -> bool {
         self.put(process, |connection| connection.put(frame))
     }
 
-    /// Sends a frame whose body is a separate argument.
+    /// Like `send`, but the frame's body is a separate argument.
     fn send_with(&mut self, process: u64, frame: &SpaceFrame<'_>, body: &Bytes) -> bool {
         self.put(process, |connection| connection.put_with(frame, body))
     }
@@ -382,7 +382,7 @@ impl ProcessLinks {
     /// Sends a message to the process that runs a region.
     pub(super) fn send_to(&mut self, to: RegionId, bytes: &Bytes) {
         match self.routes.get(&to).copied() {
-            // A lost message is sent again later.
+            // If the message is dropped, the sender's region sends it again later.
             Some((process, _)) => {
                 self.send_with(process, &SpaceFrame::Message { to, bytes: &[] }, bytes);
             }
@@ -395,7 +395,7 @@ impl ProcessLinks {
         let by_them = matches!(refused, RunnerRefusal::ByThem(_));
         if let Some(link) = self.links.get_mut(&key).filter(|_| !by_them) {
             link.connection.put(&SpaceFrame::Refused(&refused.to_string()));
-            // The connection ends, even if the refusal does not arrive.
+            // Ignores an error here, because the connection ends even if the refusal does not arrive.
             let _ = link.connection.flush();
             link.ending = true;
         }
@@ -421,7 +421,7 @@ impl ProcessLinks {
         }
     }
 
-    /// Writes the queued bytes of all connections.
+    /// Writes the queued bytes of all connections to their sockets.
     pub(super) fn flush(&mut self) {
         let broken =
             |(key, link): (&LinkId, &mut ProcessLink)| link.connection.flush().is_err().then_some(*key);
@@ -429,7 +429,7 @@ impl ProcessLinks {
         broken.into_iter().for_each(|key| self.close(key, None));
     }
 
-    /// Handles a writable connection, which may have just connected.
+    /// Handles a connection that has become writable, perhaps because connecting was completed.
     pub(super) fn writable(&mut self, key: LinkId) {
         let Some(link) = self.links.get_mut(&key) else { return };
         let connecting = link.connection.connecting;
@@ -439,7 +439,7 @@ impl ProcessLinks {
         }
     }
 
-    /// Reads from a connection; returns whether there may be more.
+    /// Reads from a connection. Returns whether there may be more to read.
     pub(super) fn fill(&mut self, key: LinkId) -> bool {
         let Some(link) = self.links.get_mut(&key) else { return false };
         match link.connection.fill() {
@@ -465,7 +465,7 @@ impl ProcessLinks {
         self.by_process.contains_key(&process)
     }
 
-    /// The connected processes.
+    /// The numbers of the connected processes.
     pub(super) fn processes(&self) -> impl Iterator<Item = u64> + '_ {
         self.by_process.keys().copied()
     }
@@ -478,7 +478,7 @@ impl ProcessLinks {
         std::mem::take(&mut self.refusals)
     }
 
-    /// Bytes sent and received.
+    /// Number of bytes sent and received over all connections.
     pub(super) fn bytes(&self) -> (u64, u64) {
         self.links.values().fold(self.past_bytes, |sum, link| {
             (sum.0 + link.connection.sent_bytes, sum.1 + link.connection.received_bytes)

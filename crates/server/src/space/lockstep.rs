@@ -1,41 +1,42 @@
-//! Lock-step of ticks over several processes.
+//! Keeps the ticks of several processes in lock-step.
 //!
 //! ```text
 //!  step 2r      a tick was made: the process completes its handovers, then sends `settled 2r`
 //!  step 2r + 1  begins when all processes have sent that: the process sends its ghosts, then `settled 2r + 1`
 //!  next tick    may begin when all processes have sent that
 //! ```
-//! Frames of a step that has not begun here wait in their connection, so that no process receives an entity from a
-//! tick that it has not made. A run begins with a round without a tick, because entities may have been added.
+//! Frames of a step that has not begun here are not read from their connection. No process therefore receives an entity
+//! from a tick that it has not made. A run begins with a round without a tick, because entities may have been added
+//! since the last run.
 
 use std::collections::BTreeMap;
 
-/// The state of this process's lock-step.
+/// The state of this process in the lock-step: its own step, and those of the other processes.
 #[derive(Debug)]
 pub(super) struct ProcessLockstep {
     step: u64,
     said: Option<u64>,
-    /// The last step that each other process has settled.
+    /// The last step that each other process has settled; `None` before its first.
     others: BTreeMap<u64, Option<u64>>,
-    /// Whether the next tick may begin.
+    /// Whether this process may begin the next tick.
     open: bool,
 }
 
-/// The next action of a lock-step.
+/// The next action of this process in the lock-step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockstepAction {
-    /// Wait for other processes.
+    /// Wait for messages of other processes.
     Wait,
-    /// Announce that this step is settled.
+    /// Send `settled` with this step to all processes.
     Say(u64),
-    /// Send ghosts: the next step has begun.
+    /// Send ghosts, because the next step has begun.
     TellGhosts,
     /// Make a tick.
     Tick,
 }
 
 impl ProcessLockstep {
-    /// The lock-step with these other processes.
+    /// Creates the lock-step of this process with these other processes.
     pub(super) fn new(others: impl Iterator<Item = u64>) -> ProcessLockstep {
         ProcessLockstep {
             step: 0,
@@ -56,13 +57,13 @@ impl ProcessLockstep {
         }
     }
 
-    /// Begins a tick or a run.
+    /// Begins the steps of a tick, or of a run's first round.
     pub(super) fn begin(&mut self) {
         self.step += 2 - self.step % 2;
         self.open = false;
     }
 
-    /// The next action; `settled` if all handovers of this process are complete.
+    /// Returns the next action. `settled` says whether all handovers of this process are complete.
     pub(super) fn next(&mut self, settled: bool) -> LockstepAction {
         if self.open {
             return LockstepAction::Tick;

@@ -1,4 +1,5 @@
-//! Ownership of regions by leases of the cluster, their standbys, and takeover when an owner is lost.
+//! Assigns the regions of a world to processes: ownership by leases of the cluster, standbys, and takeover when an
+//! owner is lost.
 //!
 //! ```text
 //!  space/WORLD/world         the world's description (`description`)
@@ -14,17 +15,17 @@
 //! [`plan`](plan::plan).
 //!
 //! Invariants:
-//! - A region acts only while its owner's lease is certain to last, even if this thread stalls.
+//! - A region changes only while its owner's lease has certainly not ended, even if this thread stalls.
 //! - The standby that takes over has everything that the owner counted as confirmed. `standby` names it;
 //!   while a new standby has yet to begin (`before` is set), the previous one counts. Both standbys receive
 //!   everything, and the owner waits for both once the new one has begun.
 //! - A copy counts only for the owner whose epoch it has: a standby of an earlier owner cannot take over.
 //! - Without another process, a region continues alone. `standby` names process 0 first, so that no older
 //!   copy counts. Before a standby is named, the region stops until that standby has a copy.
-//! - A lost response does no lasting harm: the next turn reads the result of the last one, and continues from
+//! - A lost response does no lasting harm. The next turn reads the keys that the last one wrote, and continues from
 //!   there.
-//! - Epochs only grow, even if the cluster has lost its keys: after a loss, the cluster's epoch of revisions
-//!   is higher.
+//! - Epochs only grow, even if the cluster has lost its keys. After such a loss, epochs continue from the cluster's
+//!   epoch of revisions, which is higher.
 //! - An owner whose lease expired keeps its regions' state, and continues unless another process has claimed them,
 //!   which `epoch` shows.
 //! - After the cluster has lost its keys, its processes write them again. Of the copies in memory, the highest epoch

@@ -5,29 +5,29 @@ use rustix::time::{ClockId, clock_gettime};
 /// When a process makes ticks: never, at an interval, or one directly after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TickPace {
-    /// No ticks; messages are handled.
+    /// No ticks are made, but messages are handled.
     Hold,
-    /// One tick in each interval of this many nanoseconds, in phase on all processes of a machine.
+    /// One tick in each interval of this many nanoseconds. All processes of a machine make it at the same time.
     Every(u64),
-    /// One tick directly after another.
+    /// Each tick begins directly after the previous one.
     FlatOut,
 }
 
-/// The monotonic time since boot, ns; equal in all processes of a machine.
+/// The monotonic time since boot, ns. It is the same in all processes of a machine.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Schedules ticks at multiples of their interval. Late ticks are made one after another; if more than a limit are
-/// late, they are skipped.
+/// Schedules ticks at multiples of their interval. Late ticks are made one directly after another. If more ticks are
+/// late than a limit allows, they are skipped.
 #[derive(Debug)]
 pub(super) struct TickSchedule {
     pace: TickPace,
     due_ns: u64,
     behind_max: u64,
-    /// Number of further ticks; `None` without a limit.
+    /// Number of ticks that may still be made; `None` without a limit.
     left: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl TickSchedule {
         (self.pace != TickPace::Hold && self.left != Some(0)).then_some(self.due_ns)
     }
 
-    /// Begins a tick; returns its delay, and the number of skipped ticks.
+    /// Begins a tick. Returns its delay, and the number of ticks that were skipped before it.
     pub(super) fn begin(&mut self, now_ns: u64) -> (u64, u64) {
         self.left = self.left.map(|left| left - 1);
         let late_ns = now_ns.saturating_sub(self.due_ns);

@@ -1,4 +1,4 @@
-//! One `poll` for all events of a runner.
+//! Waits for all events of a runner in one `poll` call.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::links::{LinkId, ProcessLinks};
 
-/// Wakes the runner's thread from other threads.
+/// A handle with which other threads wake the runner's thread.
 #[derive(Debug, Clone)]
 pub(super) struct PollWaker(Arc<OwnedFd>);
 
@@ -18,7 +18,7 @@ impl PollWaker {
     }
 
     pub(super) fn wake(&self) {
-        // A full counter wakes the thread as well.
+        // The write fails only if the counter is full; a full counter wakes the thread too.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
@@ -27,7 +27,7 @@ impl PollWaker {
     }
 }
 
-/// The sockets that are ready.
+/// The sockets that a wait found to be ready.
 #[derive(Debug, Default)]
 pub(super) struct ReadySockets {
     pub(super) listener: bool,

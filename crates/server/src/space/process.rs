@@ -1,4 +1,4 @@
-//! A process of a world: its regions' topics, the runner, the subjects for clients, and the lease.
+//! A process of a world: the topics of its regions, its runner, its subjects for clients, and its lease.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -25,23 +25,23 @@ use super::secret::Secret;
 pub struct WorldConfig<const D: usize> {
     /// The world's name.
     pub name: String,
-    /// The address of this process's node for clients.
+    /// The address at which clients reach this process's node.
     pub url: String,
     /// The setup of every region, except its number. The setup also decides whether regions have standbys.
     pub setup: RegionSetup<D>,
     /// The regions of the world.
     pub regions: Vec<RegionId>,
-    /// Number of processes that the world waits for before its regions are distributed; default 1.
+    /// Number of processes that must be present before the world's regions are distributed; default 1.
     pub processes: usize,
     /// Time to live of the process's lease; default 1 s.
     pub ttl: Duration,
-    /// How long a region waits for a process with a copy; default 10 s.
+    /// How long a region without an owner waits for a process that has a copy of it; default 10 s.
     pub patience: Duration,
-    /// Address for other processes of the world; default any port of the loopback address.
+    /// Address for other processes of the world; default: any free port of the loopback address.
     pub between: SocketAddr,
-    /// History of a region's topic, bytes; default 64 MiB.
+    /// Retention of a region's topic, bytes; default 64 MiB.
     pub history_bytes: u64,
-    /// Data from which the program creates the world again, for subscribers of its description; default null.
+    /// Data from which the program can create the world again. It is part of the world's description; default null.
     pub recipe: Value,
 }
 
@@ -63,11 +63,11 @@ impl<const D: usize> WorldConfig<D> {
     }
 }
 
-/// A running process of a world. Dropping it gives its regions to their standbys.
+/// A running process of a world. When this is dropped, its regions are given to their standbys.
 #[derive(Debug)]
 pub struct WorldProcess<const D: usize, B> {
     number: u64,
-    // Dropped in this order: regions are given up first.
+    // Fields are dropped in this order: the regions are given up first.
     owners: RegionOwnership,
     endpoint: SpaceEndpoint,
     space: Arc<Space<D, B>>,
@@ -77,9 +77,9 @@ pub struct WorldProcess<const D: usize, B> {
 const LOOK: Duration = Duration::from_millis(50);
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B> {
-    /// Joins a world, or begins it. All processes of a world need the same setup, regions and behaviour. `kv`
-    /// holds the world's keys. `populate` fills a region that begins for the first time; `tell` receives
-    /// events.
+    /// Joins a world, or begins it. All processes of a world need the same setup, regions and behaviour. `kv` has the
+    /// world's keys. `populate` inserts the entities of a region that begins for the first time. `tell` is called with
+    /// each event.
     pub fn start(
         node: &Node,
         kv: Kv,
@@ -113,7 +113,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
             lockstep: false,
             balance: Some(BalancePolicy::default()),
             insecure: false,
-            // Replaced by the world's secret when its key is read.
+            // A placeholder, which is replaced when the key with the world's secret is read.
             secret: Secret::random()?,
             limits: SpaceLimits::default(),
         };
@@ -143,12 +143,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
         self.number
     }
 
-    /// The regions, to spawn and change entities between two ticks.
+    /// The handle to the regions. With it, entities are spawned and changed between two ticks.
     pub fn space(&self) -> &Arc<Space<D, B>> {
         &self.space
     }
 
-    /// Leaves the world; returns the runner's error, if it failed.
+    /// Leaves the world. Returns the runner's error if it failed.
     pub fn stop(self) -> Result<(), SpaceError> {
         let WorldProcess { owners, endpoint, space, .. } = self;
         drop(owners);

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Messages and orders are handled between ticks.
-//! - Records for standbys are sent before the messages that follow from them, on each connection.
+//! - On each connection, records for standbys are sent before the messages that result from the same changes.
 //! - Each turn ends with one write to each process.
 
 mod balance;
@@ -39,12 +39,12 @@ pub use ids::SpawnError;
 
 /// Interval of the checks of handover deadlines.
 const ELAPSE_NS: u64 = 5_000_000;
-/// Maximum number of reads of a connection in a turn, before other connections and ticks.
+/// Maximum number of reads from one connection before other connections and ticks are handled.
 const FILLS_MAX: usize = 16;
 /// Maximum number of handovers whose duration is measured at the same time.
 const TIMED_MAX: usize = 1 << 16;
 
-/// Called after every tick until it returns `false`.
+/// A function that is called after every tick until it returns `false`.
 type Watcher<const D: usize, B> = Box<dyn FnMut(&Host<D, B>, u64) -> bool + Send>;
 
 /// Runs a process's regions of a world, on one thread: ticks, messages and requests.
@@ -57,10 +57,11 @@ pub struct Runner<const D: usize, B> {
     schedule: TickSchedule,
     lockstep: Option<ProcessLockstep>,
     standby_tracker: StandbyTracker<D>,
-    /// Time of Prepare and number of entities, by source, target and transfer.
+    /// Handovers whose duration is measured, by source region, target region and transfer: the time of Prepare, and the
+    /// number of entities.
     timed: HashMap<(RegionId, RegionId, TransferId), (u64, u32)>,
     stats: RunnerStats,
-    /// Byte and message counters at the last reset of the statistics.
+    /// The byte and message counters at the last reset of the statistics.
     before: (u64, u64, u64, u64),
     refusals: Vec<(Option<u64>, RunnerRefusal)>,
     reports: Vec<(RegionId, RegionReport)>,
@@ -69,10 +70,10 @@ pub struct Runner<const D: usize, B> {
     viewers: Viewers,
     ids: IdChecks<D, B>,
     scales: LoadReports,
-    /// Ticks made; equal to the regions' tick if they began together.
+    /// Number of ticks made. It equals the tick of the regions if they all began together.
     ticks: u64,
     elapse_at_ns: u64,
-    /// Whether all processes have the last tick's results, as far as lock-step needs it.
+    /// Whether lock-step allows the next tick: all processes have the results of the last tick.
     open: bool,
     ended: bool,
 }
@@ -118,7 +119,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Runs until it is asked to end.
+    /// Runs the thread's work until the runner is asked to end.
     pub(super) fn run(&mut self) -> Result<(), String> {
         let mut ready = ReadySockets::default();
         self.begin_run();
@@ -191,14 +192,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     pub(super) fn meet(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.route(region, process, epoch);
         self.standby_tracker.forget_older(region, epoch);
-        // Fails if the regions here may not act at present. They then learn the owner's epoch from messages.
+        // This fails if the regions here may not act at present. They then learn the owner's epoch from its messages.
         let _ = self.host.meet(region, epoch, now_ns);
         if self.standby_tracker.wants(region) {
             self.links.send(process, &SpaceFrame::Follow(region));
         }
     }
 
-    /// Sends the host's messages and records.
+    /// Sends the messages and records that the host has produced.
     pub(super) fn ship(&mut self) {
         self.check_spawned();
         for (region, (entries, tick)) in self.standby_tracker.take_fresh() {
@@ -212,7 +213,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             self.links.begin_turn(self.step(), now_ns);
             for (region, bytes) in &turn.records {
                 for process in self.standby_tracker.listeners(*region) {
-                    // A copy that misses a record is useless: it begins again with the next connection.
+                    // A copy that lacks a record is useless. If the record cannot be queued, the connection is closed,
+                    // and the copy begins again with the next one.
                     self.links.send_or_end(
                         process,
                         &SpaceFrame::Record { region: *region, bytes: &[] },
@@ -246,7 +248,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         &self.host
     }
 
-    /// The regions of this process, to spawn and command entities.
+    /// The regions of this process, for spawning and commanding entities.
     pub fn host_mut(&mut self) -> &mut Host<D, B> {
         &mut self.host
     }
@@ -261,7 +263,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Takes over a region from the local copy; `false` without a copy.
+    /// Takes over a region from the copy in this process. Returns `false` if there is no copy.
     pub fn take_over(
         &mut self,
         region: RegionId,
@@ -283,7 +285,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     }
 
     /// Stops a region of this process, and keeps its state as a copy ([`Runner::copy_of`]). [`Runner::take_over`]
-    /// continues from it in a later epoch, if no other process has begun one.
+    /// continues from this copy in a later epoch, if no other process has begun a later epoch.
     pub fn retire_region(&mut self, region: RegionId) {
         if let Some(state) = self.host.retire(region) {
             self.standby_tracker.keep(region, state);
@@ -291,7 +293,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// The highest epoch of a region that this process knows; 0 if none.
+    /// The highest epoch of a region that this process knows; 0 if it knows none.
     pub fn epoch_known(&self, region: RegionId) -> u64 {
         let by_message = self.host.regions().filter_map(|(_, ours)| ours.handover().epoch_of(region));
         let copy = self.standby_tracker.copy(region).map(|copy| copy.handover().epoch());
@@ -299,31 +301,32 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         by_message.chain(copy).chain(route).max().unwrap_or(0)
     }
 
-    /// Allows only named processes as standbys.
+    /// From now on, allows only processes that were named as standbys to follow regions.
     pub fn name_standbys(&mut self) {
         self.standby_tracker.strict = true;
     }
 
-    /// Names the standby of a region. With `counts`, this standby would take over. Idempotent.
+    /// Names the standby of a region. `counts` says whether this standby would take over. Calling this again changes
+    /// nothing.
     pub fn name_standby(&mut self, region: RegionId, process: u64, counts: bool) {
         self.standby_tracker.name(region, process, counts);
         self.count_known(region, monotonic_ns());
     }
 
-    /// Whether the named standby has everything that counts as confirmed, and receives changes.
+    /// Whether the named standby has all changes that count as confirmed, and receives further changes.
     pub fn has_candidate(&self, region: RegionId) -> bool {
         let counted = |region: &dunlin::space::Region<D, B>| (region.handover().known(), region.known_tick());
         self.host.region(region).is_some_and(|ours| self.standby_tracker.has_candidate(region, counted(ours)))
     }
 
-    /// Reports to the host the progress that all awaited standbys have confirmed.
+    /// Passes to the host the progress that all standbys for which the owner waits have confirmed.
     fn count_known(&mut self, region: RegionId, now_ns: u64) {
         if let Some((entries, tick)) = self.standby_tracker.known(region) {
             self.host.standby_acknowledged(region, entries, tick, now_ns);
         }
     }
 
-    /// Becomes a standby of a region. Without a copy, the owner is asked again.
+    /// Makes this process a standby of a region. If it has no copy, it asks the owner again.
     pub fn follow(&mut self, region: RegionId) {
         let new = self.standby_tracker.want(region);
         if (new || self.standby_tracker.copy(region).is_none())
@@ -333,7 +336,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Drops copies of a region from before this epoch.
+    /// Drops copies of a region from epochs before this one.
     pub fn forget_older(&mut self, region: RegionId, epoch: u64) {
         self.standby_tracker.forget_older(region, epoch);
     }
@@ -344,12 +347,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         drop(self.standby_tracker.take_copy(region));
     }
 
-    /// The copy of another process's region.
+    /// The copy of another process's region; `None` if this process has no copy.
     pub fn copy_of(&self, region: RegionId) -> Option<&RegionState<D>> {
         self.standby_tracker.copy(region)
     }
 
-    /// The standby of a region of this process.
+    /// The process that is the standby of a region of this process.
     pub fn follower_of(&self, region: RegionId) -> Option<u64> {
         self.standby_tracker.follower(region)
     }
@@ -359,13 +362,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.links.set_secret(secret);
     }
 
-    /// Sets the schedule of ticks; `ticks` limits their number.
+    /// Sets the schedule of ticks. `ticks` is the number of ticks after which they stop.
     pub fn set_pace(&mut self, pace: TickPace, ticks: Option<u64>) {
         self.schedule.set(pace, ticks, monotonic_ns());
         self.begin_run();
     }
 
-    /// Whether ticks remain, or lock-step has not finished.
+    /// Whether ticks are still to be made, or lock-step has not finished.
     pub fn is_busy(&mut self) -> bool {
         self.schedule.due_ns().is_some() || self.is_between_steps()
     }
@@ -380,28 +383,28 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.links.remove_peer(process);
     }
 
-    /// The connected processes.
+    /// The numbers of the connected processes.
     pub fn connected(&self) -> Vec<u64> {
         self.links.processes().collect()
     }
 
-    /// Regions at other processes: region, process and epoch.
+    /// The regions that run at other processes: region, process and epoch of each.
     pub fn elsewhere(&self) -> Vec<(RegionId, u64, u64)> {
         self.links.routes().collect()
     }
 
-    /// Refusals since the last call, in both directions.
+    /// Takes the refusals since the last call, both by this process and by its peers.
     pub fn take_refusals(&mut self) -> Vec<(Option<u64>, RunnerRefusal)> {
         std::mem::take(&mut self.refusals)
     }
 
-    /// Reports since the last call.
+    /// Takes the reports since the last call.
     pub fn take_reports(&mut self) -> Vec<(RegionId, RegionReport)> {
         std::mem::take(&mut self.reports)
     }
 
-    /// Calls `watcher` after every tick with the regions and the tick's number until it returns `false`. The
-    /// watcher delays the tick.
+    /// Calls `watcher` after every tick with the regions and the tick's number, until it returns `false`. The next tick
+    /// waits for the call.
     pub fn after_ticks(&mut self, watcher: impl FnMut(&Host<D, B>, u64) -> bool + Send + 'static) {
         self.watchers.push(Box::new(watcher));
     }

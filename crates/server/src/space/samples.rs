@@ -1,6 +1,6 @@
-//! A histogram of durations with a relative error of 1/32; the maximum is exact.
+//! A histogram of durations with a relative error of at most 1/32. Only the maximum is exact.
 
-/// Buckets per power of two.
+/// Number of buckets for each power of two.
 const PARTS: usize = 32;
 
 /// A histogram of durations in nanoseconds.
@@ -32,22 +32,22 @@ impl DurationHistogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// Number of durations.
+    /// Number of recorded durations.
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    /// The longest duration.
+    /// The longest recorded duration, ns.
     pub fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// The mean; 0 without durations.
+    /// The mean duration, ns; 0 without durations.
     pub fn mean_ns(&self) -> u64 {
         (self.sum_ns / u128::from(self.total.max(1))) as u64
     }
 
-    /// The quantile of `share` (0 to 1); `None` without durations.
+    /// The duration below which this share (0 to 1) of the durations is, ns; `None` without durations.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         if self.total == 0 {
             return None;
@@ -72,7 +72,7 @@ fn bucket(ns: u64) -> usize {
     (doublings as usize + 1) * PARTS + ((ns >> doublings) as usize - PARTS)
 }
 
-/// The longest duration of a bucket.
+/// The longest duration that belongs to a bucket, ns.
 fn upper(bucket: usize) -> u64 {
     let (doublings, part) = (bucket / PARTS, bucket % PARTS);
     if doublings == 0 {

@@ -1,4 +1,4 @@
-//! The secret that admits a process to its world, known only to processes that may read the world's keys.
+//! The secret that admits a process to its world. Only processes that may read the world's keys know it.
 //!
 //! Each side proves its knowledge by an HMAC-SHA-256 (RFC 2104) over its role and both hellos, which have
 //! random nonces. The secret itself is never sent.
@@ -20,14 +20,14 @@ use super::error::{RunnerRefusal, SpaceError};
 const BLOCK: usize = 64;
 const CONTEXT: &[u8] = b"dunlin space 3";
 
-/// The bytes of a proof.
+/// A proof: an HMAC that shows that its sender knows the secret.
 pub(super) type Proof = [u8; 32];
 
 /// The secret with which the processes of a world prove that they belong to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
-/// The role of a side of a connection.
+/// The role of one side of a connection: it connected, or it listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Connects = 1,
@@ -66,14 +66,15 @@ impl Secret {
             inner[at] ^= byte;
             outer[at] ^= byte;
         }
-        // The lengths come first, so that no byte of one hello can count as the other's.
+        // Hashes the lengths first, so that no byte of one hello can be taken for a byte of the other.
         let lengths = [(own.len() as u64).to_le_bytes(), (others.len() as u64).to_le_bytes()].concat();
         let parts = [&inner[..], CONTEXT, &[role as u8], &lengths, own, others];
         let inner = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
         Sha256::new().chain_update(outer).chain_update(inner).finalize().into()
     }
 
-    /// Checks the peer's proof, given the peer's role and both hellos, the peer's first.
+    /// Checks the peer's proof. The peer made it with its `role`, its own hello (`theirs`) and this side's hello
+    /// (`ours`).
     pub(super) fn check(
         &self,
         role: Role,
@@ -83,20 +84,20 @@ impl Secret {
     ) -> Result<(), RunnerRefusal> {
         let right = self.prove(role, theirs, ours);
         let differs = right.iter().zip(proof).fold(0, |differs, (a, b)| differs | (a ^ b));
-        // Compares all bytes, in constant time.
+        // Compares all bytes in constant time.
         let is_same = std::hint::black_box(differs) == 0 && proof.len() == right.len();
         if is_same { Ok(()) } else { Err(RunnerRefusal::Secret) }
     }
 }
 
-/// Prints no secret.
+/// Prints a placeholder instead of the secret.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
 }
 
-/// Random bytes.
+/// Random bytes from the operating system.
 pub(super) fn random() -> Result<[u8; 32], SpaceError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| SpaceError::Random(error.to_string()))?;
@@ -109,8 +110,7 @@ mod tests {
 
     #[test]
     fn connection_proof_equals_an_hmac_of_both_hellos() {
-        // RFC 4231, test case 2, has a key of another length. This test therefore checks the parts of the
-        // construction.
+        // RFC 4231 has no vector for a key of 32 bytes. This test therefore checks the steps of the construction.
         let secret = Secret::of([7; 32]);
         let proof = secret.prove(Role::Connects, b"a", b"b");
         let message = [CONTEXT, &[1], &1_u64.to_le_bytes(), &1_u64.to_le_bytes(), b"a", b"b"].concat();

@@ -1,39 +1,40 @@
-//! Tracks both sides of standbys: the regions that this process follows, and the followers of its own regions.
+//! Tracks the regions of which this process is a standby, and the standbys (followers) of its own regions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin::space::{RegionId, RegionSetup, RegionState, Standbys};
 
-/// The followed regions with their copies, and the followers of own regions.
+/// The regions that this process follows, with their copies, and the followers of its own regions.
 #[derive(Debug)]
 pub(super) struct StandbyTracker<const D: usize> {
-    /// Regions that this process follows.
+    /// The regions that this process follows.
     wanted: BTreeSet<RegionId>,
     copies: Standbys<D>,
-    /// Progress of copies that is not reported yet.
+    /// Progress of copies that was not yet reported to their owners.
     fresh: BTreeMap<RegionId, StandbyProgress>,
-    /// Followers that the owner waits for, by region.
+    /// By region, the follower for whose confirmations the owner waits.
     followers: BTreeMap<RegionId, RegionFollower>,
-    /// Whether only named processes may follow.
+    /// Whether only processes that were named as standbys may follow.
     pub(super) strict: bool,
     named: BTreeMap<RegionId, u64>,
-    /// Promoted standbys. After a lost connection, the owner waits for them again.
+    /// By region, the standby that has been promoted. After its connection was lost and is restored, the owner waits
+    /// for it again.
     promoted: BTreeMap<RegionId, u64>,
-    /// Named standbys that receive everything. Once such a standby has begun, the owner waits for it as well, so that
-    /// it knows everything when it is promoted.
+    /// By region, the named standby that does not count yet. It receives all changes. Once it has begun, the owner also
+    /// waits for it, so that it has all changes when it is promoted.
     candidates: BTreeMap<RegionId, RegionFollower>,
-    /// Number of copies that had to begin again.
+    /// Number of copies that had to begin again because a change was missing.
     pub(super) lost: u64,
 }
 
-/// Number of handover entries, and the tick.
+/// Progress of a copy: the number of handover entries, and the tick.
 pub(super) type StandbyProgress = (u64, u64);
 
-/// A process that receives a region's changes.
+/// A process that receives the changes of a region.
 #[derive(Debug)]
 struct RegionFollower {
     process: u64,
-    /// The follower's progress; `None` until it has begun.
+    /// The follower's confirmed progress; `None` until it has begun.
     knows: Option<StandbyProgress>,
 }
 
@@ -51,8 +52,8 @@ impl<const D: usize> StandbyTracker<D> {
         StandbyTracker { wanted, copies, fresh, followers, strict, named, promoted, candidates, lost: 0 }
     }
 
-    /// Names the standby of a region; with `counts`, the owner waits only for this standby, because it would
-    /// take over. Idempotent.
+    /// Names the standby of a region; with `counts`, the owner waits only for this standby, because it would take over.
+    /// Calling this again changes nothing.
     pub(super) fn name(&mut self, region: RegionId, process: u64, counts: bool) {
         if self.named.insert(region, process) != Some(process) {
             self.promoted.remove(&region);
@@ -65,13 +66,13 @@ impl<const D: usize> StandbyTracker<D> {
         match self.candidates.remove(&region) {
             _ if follows => {}
             Some(candidate) => drop(self.followers.insert(region, candidate)),
-            // The standby's connection broke. The owner waits for no other process, because no other would
-            // take over.
+            // The standby's connection was lost. The owner waits for no other process, because no other one would take
+            // over.
             None => drop(self.followers.remove(&region)),
         }
     }
 
-    /// Handles a request to follow; returns whether it is allowed.
+    /// Handles another process's request to follow a region. Returns whether it may.
     pub(super) fn begin(&mut self, region: RegionId, process: u64) -> bool {
         let follows = self.followers.get(&region).is_some_and(|one| one.process == process);
         if !self.strict || follows || self.promoted.get(&region) == Some(&process) {
@@ -85,7 +86,7 @@ impl<const D: usize> StandbyTracker<D> {
         named
     }
 
-    /// Records a follower's progress. Returns the progress that all awaited followers have confirmed.
+    /// Records a follower's progress. Returns the progress that all followers for which the owner waits have confirmed.
     pub(super) fn hear(
         &mut self,
         region: RegionId,
@@ -98,14 +99,15 @@ impl<const D: usize> StandbyTracker<D> {
         self.known(region)
     }
 
-    /// The progress that all awaited followers have reached; `None` if there is no follower, or one has not begun.
+    /// The progress that all followers for which the owner waits have confirmed; `None` if there is no follower, or one
+    /// has not begun.
     pub(super) fn known(&self, region: RegionId) -> Option<StandbyProgress> {
         let knows = self.followers.get(&region)?.knows?;
         let candidate = self.candidates.get(&region).and_then(|candidate| candidate.knows);
         Some(candidate.map_or(knows, |other| (knows.0.min(other.0), knows.1.min(other.1))))
     }
 
-    /// Whether the named standby has begun and has everything that counts as confirmed.
+    /// Whether the named standby has begun, and has all changes that count as confirmed.
     pub(super) fn has_candidate(&self, region: RegionId, counted: StandbyProgress) -> bool {
         let named = self.named.get(&region).copied();
         let follows = self.followers.get(&region).is_some_and(|one| Some(one.process) == named);
@@ -120,7 +122,7 @@ impl<const D: usize> StandbyTracker<D> {
         follower.into_iter().chain(candidate.filter(|process| Some(*process) != follower))
     }
 
-    /// Forgets the followers of a region that ended here.
+    /// Forgets the followers of a region that no longer runs here.
     pub(super) fn end(&mut self, region: RegionId) {
         self.followers.remove(&region);
         self.candidates.remove(&region);
@@ -140,7 +142,7 @@ impl<const D: usize> StandbyTracker<D> {
         self.wanted.contains(&region)
     }
 
-    /// Begins or updates a copy; `false` if it must begin again.
+    /// Begins or updates a copy. Returns `false` if the copy must begin again.
     pub(super) fn take_in(&mut self, region: RegionId, bytes: &[u8], whole: bool) -> bool {
         let known = if whole { self.copies.start(region, bytes) } else { self.copies.follow(region, bytes) };
         match known {
@@ -156,12 +158,12 @@ impl<const D: usize> StandbyTracker<D> {
         }
     }
 
-    /// Takes the unreported progress of copies: entries and tick by region.
+    /// Takes the progress that was not yet reported: handover entries and tick of each region.
     pub(super) fn take_fresh(&mut self) -> BTreeMap<RegionId, StandbyProgress> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Takes the copy of a region, to continue from it.
+    /// Takes the copy of a region, from which the region continues here.
     pub(super) fn take_copy(&mut self, region: RegionId) -> Option<RegionState<D>> {
         self.fresh.remove(&region);
         self.copies.take(region)
@@ -173,7 +175,7 @@ impl<const D: usize> StandbyTracker<D> {
         self.copies.keep(region, state);
     }
 
-    /// Drops the copy of an earlier owner's region.
+    /// Drops the copy of a region if an earlier owner made it, before this epoch.
     pub(super) fn forget_older(&mut self, region: RegionId, epoch: u64) {
         if self.copies.get(region).is_some_and(|copy| copy.handover().epoch() < epoch) {
             drop(self.take_copy(region));
@@ -188,7 +190,7 @@ impl<const D: usize> StandbyTracker<D> {
         self.followers.get(&region).map(|one| one.process)
     }
 
-    /// Removes a disconnected process; returns the regions that it followed.
+    /// Removes a disconnected process. Returns the regions that it followed.
     pub(super) fn forget(&mut self, process: u64) -> BTreeSet<RegionId> {
         let all = self.followers.iter().chain(&self.candidates);
         let told = all.filter(|(_, one)| one.process == process).map(|(region, _)| *region).collect();
@@ -216,7 +218,7 @@ mod tests {
         StandbyTracker { strict: true, ..StandbyTracker::new(setup()) }
     }
 
-    /// The whole state of a region in an epoch.
+    /// The encoded whole state of a region in an epoch.
     fn whole(epoch: u64) -> Vec<u8> {
         let walk = Walk { speed_max: 1.0, turn: 1.0 };
         let mut host = Host::new(setup(), walk, Partition::even(3, &[R]), None);

@@ -5,26 +5,27 @@ use super::samples::DurationHistogram;
 /// Counters and durations of a process's regions, since the start or the last [reset](super::Runner::stats_anew).
 #[derive(Debug, Clone, Default)]
 pub struct RunnerStats {
-    /// Duration of ticks, until their results are published and written.
+    /// Time from the start of a tick until its results are published and written.
     pub ticks: DurationHistogram,
-    /// Delay of ticks.
+    /// Time by which ticks began too late.
     pub late: DurationHistogram,
-    /// Ticks that were skipped because the runner was too late.
+    /// Number of ticks that were skipped because the runner was too late.
     pub left_out: u64,
-    /// Duration of handovers, from Prepare to Taken, per entity.
+    /// Duration of handovers for each entity, from Prepare to Taken.
     pub handovers: DurationHistogram,
-    /// Ghosts received from other processes.
+    /// Number of ghosts received from other processes.
     pub ghosts: u64,
-    /// Delay of ghosts from the end of their tick; meaningful only between processes of one machine.
+    /// Time between the end of a ghost's tick and its arrival. Meaningful only between processes of one machine.
     pub ghosts_late: DurationHistogram,
-    /// Bytes sent to other processes.
+    /// Number of bytes sent to other processes.
     pub sent_bytes: u64,
-    /// Bytes received from other processes.
+    /// Number of bytes received from other processes.
     pub received_bytes: u64,
-    /// Messages that were dropped because too many were queued for their process, or it was unreachable.
+    /// Number of messages that were dropped because too many bytes were queued for their process, or the process was
+    /// unreachable.
     pub dropped: u64,
-    /// Connections that were established.
+    /// Number of connections that were established.
     pub connections: u64,
-    /// Start of the statistics, ns.
+    /// Time at which the statistics began, ns of the monotonic clock.
     pub since_ns: u64,
 }

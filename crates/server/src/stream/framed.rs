@@ -4,9 +4,9 @@
 //! A frame's header is written together with the borrowed payload; only bytes that the socket does not take
 //! are copied.
 //!
-//! Limits: a frame of bytes carries [`FRAME_BYTES_MAX`], which bounds the output of a client that does not
-//! read. In text mode, the WebSocket holds the texts that the caller has [put](WebSocketStream::put_text). Only the
-//! last unanswered ping is kept.
+//! Limits: a frame of the stream of bytes has at most [`FRAME_BYTES_MAX`], which limits the buffered output of a client
+//! that does not read. As text messages, the WebSocket buffers the texts that the caller has
+//! [put](WebSocketStream::put_text). Only the last ping without a pong is kept.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
@@ -20,9 +20,9 @@ use crate::tls::ClientCertificate;
 
 /// Maximum number of payload bytes of one frame.
 const FRAME_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of pieces of one frame, with its header.
+/// Maximum number of pieces of one frame, including its header.
 const PIECES_MAX: usize = 66;
-/// The close status without an error.
+/// The status of a close frame that reports no error.
 const NORMAL: u16 = 1_000;
 
 /// A WebSocket over a connection.
@@ -30,24 +30,24 @@ const NORMAL: u16 = 1_000;
 pub(crate) struct WebSocketStream {
     inner: Stream,
     frames: FrameDecoder,
-    /// Bytes that were read before the connection became a WebSocket.
+    /// Bytes that were read before the connection became a WebSocket, and that belong to its first frames.
     given: Vec<u8>,
-    /// Whole frames that the socket has not taken.
+    /// Encoded frames that the socket has not taken yet.
     unsent: Vec<u8>,
-    /// A ping whose pong follows the unsent bytes.
+    /// The payload of a ping. Its pong is sent after the unsent bytes.
     ping: Option<Vec<u8>>,
     close_sent: bool,
     close_received: bool,
 }
 
 impl WebSocketStream {
-    /// A stream of bytes over the connection, after the handshake. `given` holds the bytes that were read after the
-    /// handshake.
+    /// A stream of bytes over the connection, after the handshake. `given` has the bytes that were already read after
+    /// the handshake.
     pub(crate) fn of_bytes(inner: Stream, given: Vec<u8>) -> WebSocketStream {
         WebSocketStream::of(Data::Binary, inner, given)
     }
 
-    /// Text messages over the connection.
+    /// Text messages over the connection, after the handshake.
     pub(crate) fn of_texts(inner: Stream, given: Vec<u8>) -> WebSocketStream {
         WebSocketStream::of(Data::Text, inner, given)
     }
@@ -83,7 +83,7 @@ impl WebSocketStream {
         self.inner.poll_readable(cx)
     }
 
-    /// Ready when all output is sent and the socket may take more.
+    /// Returns `Ready` when all output is sent and the socket may take more.
     pub(super) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.inner.poll_writable(cx))?;
@@ -93,7 +93,7 @@ impl WebSocketStream {
         }
     }
 
-    /// Ready when all output is sent.
+    /// Returns `Ready` when all output is sent.
     pub(crate) fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.unsent.is_empty() || self.ping.is_some() {
             ready!(self.poll_writable(cx))?;
@@ -101,7 +101,7 @@ impl WebSocketStream {
         self.inner.poll_flush_taken(cx)
     }
 
-    /// Whether the socket has taken all frames.
+    /// Sends unsent frames. Returns whether the socket has taken all of them.
     fn flush(&mut self) -> io::Result<bool> {
         if let Some(ping) = self.ping.take() {
             self.put_control(Control::Pong, &ping);
@@ -138,7 +138,7 @@ impl WebSocketStream {
         self.read_by(into, Stream::read_now)
     }
 
-    /// Reads until payload bytes arrive or the socket is empty.
+    /// Calls `read` until payload bytes arrive or the socket is empty.
     fn read_by(
         &mut self,
         into: &mut [u8],
@@ -171,8 +171,8 @@ impl WebSocketStream {
         Ok(some)
     }
 
-    /// Passes the bytes of a text to `take`, through `buffer`. Ready with true when the text is complete, and with
-    /// false when the client sends no more.
+    /// Passes the bytes of a text to `take`, through `buffer`. Returns `Ready(true)` when the text is complete, and
+    /// `Ready(false)` when the client will send no more.
     pub(crate) fn poll_text(
         &mut self,
         cx: &mut Context<'_>,
@@ -210,7 +210,7 @@ impl WebSocketStream {
         self.queue_close(status);
     }
 
-    /// Decodes bytes of the socket in place, and moves the payload to their beginning.
+    /// Decodes bytes from the socket in place, and moves their payload to the beginning of the buffer.
     fn take(&mut self, bytes: &mut [u8]) -> io::Result<DecodedFrames> {
         let mut asked = ControlFrames::default();
         let payload = self.frames.decode(bytes, &mut asked);
@@ -225,13 +225,13 @@ impl WebSocketStream {
             self.ping = asked.ping;
         }
         if !self.unsent.is_empty() || self.ping.is_some() {
-            // The rest is sent before the next frame.
+            // If the socket does not take all of it, the rest is sent before the next frame.
             self.flush()?;
         }
         Ok(payload?)
     }
 
-    /// Writes the bytes that the socket takes. Keeps the rest of a started frame, which counts as written.
+    /// Writes the bytes that the socket takes. If a frame is sent only in part, its rest is kept and counts as written.
     pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         if !self.flush()? {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -263,7 +263,7 @@ impl WebSocketStream {
         }
     }
 
-    /// Whether the socket took the whole frame. Keeps the rest.
+    /// Sends a frame. Returns whether the socket took all of it; otherwise keeps the rest.
     fn send(&mut self, frame: &FramePieces<'_>) -> io::Result<bool> {
         let mut head = Vec::with_capacity(10);
         head_of(OpCode::Data(Data::Binary), frame.bytes, &mut head);
@@ -282,7 +282,7 @@ impl WebSocketStream {
         Ok(self.unsent.is_empty())
     }
 
-    /// Call this when all output is sent.
+    /// Shuts down the sending direction. Call this when all output is sent.
     pub(crate) fn end_writing(&mut self) -> io::Result<()> {
         self.queue_close(NORMAL);
         self.flush()?;
@@ -290,7 +290,7 @@ impl WebSocketStream {
     }
 }
 
-/// The payload pieces of one frame.
+/// The header and payload of one frame, in pieces.
 struct FramePieces<'a> {
     pieces: [&'a [u8]; PIECES_MAX - 1],
     count: usize,
@@ -306,7 +306,7 @@ impl<'a> FramePieces<'a> {
         self.bytes < FRAME_BYTES_MAX && self.count < self.pieces.len()
     }
 
-    /// Adds bytes, and returns those that do not fit.
+    /// Adds bytes to the frame. Returns the bytes that do not fit.
     fn add(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let (now, later) = bytes.split_at(bytes.len().min(FRAME_BYTES_MAX - self.bytes));
         self.pieces[self.count] = now;

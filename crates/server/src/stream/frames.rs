@@ -1,58 +1,59 @@
 //! Decodes WebSocket frames (RFC 6455) in place. Binary messages form one stream of bytes; the end of each text
 //! message is reported.
 //!
-//! Limits: of an incomplete frame only the header is kept; of a control frame its payload of at most 125 bytes.
+//! Limits: for an incomplete frame, only the header is kept; for a control frame, also its payload of at most 125
+//! bytes.
 
 use std::io::{self, Cursor};
 
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
-/// A header with a 64-bit length and a mask.
+/// Maximum length of a frame's header: with a 64-bit length and a mask.
 const HEAD_BYTES_MAX: usize = 14;
-/// The largest payload of a control frame.
+/// Maximum payload of a control frame, bytes.
 const CONTROL_BYTES_MAX: u64 = 125;
 
-/// The client sent invalid frames.
+/// The error when the client sent invalid frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WebSocketError {
-    /// The frames violate the protocol: status 1002.
+    /// The frames violate the protocol; close status 1002.
     Rules(&'static str),
-    /// A text message instead of a binary one, or a binary one instead of text: status 1003.
+    /// The client sent a text message instead of a binary one, or the reverse; close status 1003.
     Kind,
-    /// Text that is not UTF-8: status 1007.
+    /// A text message is not UTF-8; close status 1007.
     Text,
 }
 
 /// The result of decoding some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DecodedFrames {
-    /// Payload bytes, which are at the beginning of the buffer.
+    /// Number of payload bytes, which are at the beginning of the buffer.
     pub(super) payload: usize,
-    /// Bytes that were decoded: all, unless a text or the connection ended.
+    /// Number of bytes that were decoded: all, unless a text or the connection ended before.
     pub(super) read: usize,
-    /// The payload ends a text.
+    /// Whether a text ends with this payload.
     pub(super) ends_text: bool,
 }
 
 /// Control frames that were received.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlFrames {
-    /// The payload of the last ping, to be answered.
+    /// The payload of the last ping, which must be sent back.
     pub(super) ping: Option<Vec<u8>>,
-    /// The client has closed.
+    /// Whether a close frame was received.
     pub(super) close: bool,
 }
 
 /// Decodes frames that arrive in pieces.
 #[derive(Debug)]
 pub(super) struct FrameDecoder {
-    /// The kind of the messages: binary or text.
+    /// The kind of messages that are accepted: binary or text.
     kind: Data,
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
     within: Option<OpenFrame>,
-    /// The message continues in the next frame.
+    /// Whether the message continues in the next frame.
     is_fragment: bool,
     control: Vec<u8>,
 }
@@ -62,13 +63,13 @@ pub(super) struct FrameDecoder {
 struct OpenFrame {
     left: u64,
     mask: [u8; 4],
-    /// Payload bytes read so far; they select the next byte of the mask.
+    /// Number of payload bytes read so far. It selects the next byte of the mask.
     at: usize,
     control: Option<Control>,
 }
 
 impl FrameDecoder {
-    /// A decoder of binary messages or of texts.
+    /// Creates a decoder for binary messages or for texts.
     pub(super) fn of(kind: Data) -> FrameDecoder {
         FrameDecoder {
             kind,
@@ -135,7 +136,7 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// Reads the available part of a frame header, and returns how many bytes belong to it.
+    /// Reads the part of a frame's header that is available. Returns the number of bytes that belong to the header.
     fn take_head(&mut self, bytes: &[u8]) -> Result<usize, WebSocketError> {
         let before = self.head_bytes;
         let more = bytes.len().min(HEAD_BYTES_MAX - before);
@@ -189,7 +190,8 @@ impl FrameDecoder {
     }
 }
 
-/// RFC 6455, section 7.4: an empty payload, or an allowed status and a reason in UTF-8.
+/// Checks the payload of a close frame (RFC 6455, section 7.4). It must be empty, or an allowed status followed by a
+/// reason in UTF-8.
 fn check_close(payload: &[u8]) -> Result<(), WebSocketError> {
     let Some((status, reason)) = payload.split_first_chunk() else {
         return if payload.is_empty() {
@@ -205,7 +207,7 @@ fn check_close(payload: &[u8]) -> Result<(), WebSocketError> {
     str::from_utf8(reason).map(drop).map_err(|_| WebSocketError::Text)
 }
 
-/// Removes the mask from bytes, the first of which is payload byte `at` of the frame.
+/// Removes the mask from bytes. The first of them is payload byte `at` of the frame.
 fn unmask(bytes: &mut [u8], mask: [u8; 4], at: usize) {
     let mut turned = mask;
     turned.rotate_left(at % 4);
@@ -237,7 +239,7 @@ impl From<WebSocketError> for io::Error {
 }
 
 impl WebSocketError {
-    /// The status of the close frame.
+    /// The close status that reports this error.
     pub(super) fn status(self) -> u16 {
         match self {
             WebSocketError::Rules(_) => 1_002,
@@ -269,7 +271,7 @@ mod tests {
         frame
     }
 
-    /// Decodes the bytes in pieces of this size.
+    /// Decodes the bytes in pieces of size `piece`.
     fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, ControlFrames), WebSocketError> {
         let (mut frames, mut asked, mut out) =
             (FrameDecoder::of(Data::Binary), ControlFrames::default(), Vec::new());

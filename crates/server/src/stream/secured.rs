@@ -1,6 +1,6 @@
 //! TCP with TLS, after the handshake.
 //!
-//! Limits: those of [`TlsCodec`]; the read buffer is the thread's.
+//! Limits: those of [`TlsCodec`]; the read buffer is shared by the sessions of a thread.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::tls::ClientCertificate;
 
-/// Bytes read from a socket at once.
+/// Maximum number of bytes that are read from a socket at once.
 const READ_BYTES: usize = 64 << 10;
 
 thread_local! {
@@ -24,11 +24,11 @@ thread_local! {
 pub(crate) struct TlsStream {
     socket: TcpStream,
     codec: TlsCodec,
-    /// Bytes that were returned to the connection; they are read first.
+    /// Bytes that the caller put back; the next read returns them first.
     returned: Vec<u8>,
 }
 
-/// A TLS connection that moves to another thread.
+/// A TLS connection that is detached from its thread, so that it can move to another one.
 #[derive(Debug)]
 pub(crate) struct DetachedTlsStream {
     socket: std::net::TcpStream,
@@ -37,7 +37,7 @@ pub(crate) struct DetachedTlsStream {
 }
 
 impl DetachedTlsStream {
-    /// Must be called on the thread that serves the connection from now on.
+    /// Attaches the connection to the current thread, which must serve it from now on.
     pub(crate) fn arrive(self) -> io::Result<TlsStream> {
         let socket = TcpStream::from_std(self.socket)?;
         Ok(TlsStream { socket, codec: self.codec, returned: self.returned })
@@ -53,7 +53,7 @@ impl TlsStream {
         &self.socket
     }
 
-    /// The client's certificate, if it showed one.
+    /// The client's certificate; `None` if the client has sent none.
     pub(crate) fn client_certificate(&self) -> Option<ClientCertificate> {
         ClientCertificate::read(self.codec.peer_certificate()?)
     }
@@ -63,12 +63,12 @@ impl TlsStream {
         self.codec.protocol()
     }
 
-    /// Detaches the connection from its thread.
+    /// Detaches the connection from its thread, so that it can move to another one.
     pub(crate) fn leave(self) -> io::Result<DetachedTlsStream> {
         Ok(DetachedTlsStream { socket: self.socket.into_std()?, codec: self.codec, returned: self.returned })
     }
 
-    /// Whether the handshake is complete, including the node's last message.
+    /// Whether the handshake is complete, and its last message was sent.
     pub(crate) fn is_established(&self) -> bool {
         !self.codec.is_handshaking() && !self.codec.has_unsent()
     }
@@ -77,7 +77,7 @@ impl TlsStream {
         self.codec.has_unsent()
     }
 
-    /// Returns bytes that were read to the connection. The next read returns them.
+    /// Puts bytes that were read back into the connection. The next read returns them.
     pub(crate) fn give_back(&mut self, bytes: &[u8]) {
         self.returned.splice(..0, bytes.iter().copied());
     }
@@ -89,12 +89,12 @@ impl TlsStream {
         self.socket.poll_read_ready(cx)
     }
 
-    /// Ready when the socket is readable.
+    /// Returns `Ready` when the socket is readable.
     pub(crate) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.socket.poll_read_ready(cx)
     }
 
-    /// Ready when all output is sent and the socket may take more.
+    /// Returns `Ready` when all output is sent and the socket may take more.
     pub(crate) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.flush()? {
             ready!(self.socket.poll_write_ready(cx))?;
@@ -125,7 +125,7 @@ impl TlsStream {
         })
     }
 
-    /// Reads until payload bytes arrive or the socket is empty.
+    /// Calls `read` until payload bytes arrive or the socket is empty.
     fn read_by(
         &mut self,
         into: &mut [u8],
@@ -162,8 +162,8 @@ impl TlsStream {
                 into[at..at + payload.len()].copy_from_slice(payload);
                 at += payload.len();
             });
-            // The bytes may be a handshake message or an alert. The rest is sent before the next write, which
-            // also reports a broken socket.
+            // Sends output that the received bytes caused, such as a handshake message or an alert. A rest is sent
+            // before the next write, which also reports a broken socket.
             let flushed = self.flush();
             let read = read.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             if read > 0 {
@@ -182,7 +182,7 @@ impl TlsStream {
         self.codec.write(slices, |slices| socket.try_write_vectored(slices))
     }
 
-    /// Must be called when all output is sent.
+    /// Shuts down the sending direction. Must be called when all output is sent.
     pub(crate) fn end_writing(&mut self) -> io::Result<()> {
         self.codec.end();
         self.flush()?;

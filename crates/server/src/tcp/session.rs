@@ -1,14 +1,15 @@
 //! One connection: an async task that reads messages, handles them, and writes what is due.
 //!
-//! Whenever it is woken, it reads and writes in turns until neither makes progress. Then it sleeps until the socket,
-//! a log, the timer or the server wakes it.
+//! Whenever the task is woken, it alternately reads and writes until neither makes progress. Then it sleeps until the
+//! socket, a log, the timer or the server wakes it.
 //!
 //! Invariants:
-//! - Between two polls, a session holds no segment of a log. It copies the rest of a batch that the socket
-//!   did not take, and moves the cursor past the batch.
-//! - The read buffer and the write buffer are the thread's. A session owns its incomplete message, its output besides
-//!   records, and the rest of one batch.
-//! - Output besides records is at most [`CONTROL_BYTES_MAX`] and one message. Above that, the session stops reading.
+//! - Between two polls, a session holds no segment of a log. If the socket takes only a part of a batch, the session
+//!   copies the rest and moves the cursor past the batch.
+//! - All sessions of a thread share a read buffer and a write buffer. A session itself owns its incomplete message, its
+//!   output other than records, and the rest of one batch.
+//! - Unsent output other than records is at most [`CONTROL_BYTES_MAX`] and one message. When there is more, the session
+//!   stops reading from the client.
 //!
 //! Limits: those of [`ServerLimits`](crate::ServerLimits).
 
@@ -66,17 +67,17 @@ use subscription::{Channel, PendingChannel, ResumePositions, Subscription};
 use tasks::{TASKED, TaskRequests};
 use waiting::{Preparation, PreparationResult};
 
-/// The number of sessions to which a woken session passes the notification. With 16, the last of 1,000
-/// subscribers is notified in three steps. With two, it takes ten steps, each of which may wait for a turn of
-/// the thread.
+/// Maximum number of sessions to which a woken session passes on the notification of new records. With 16, the last of
+/// 1,000 subscribers is notified in three steps. With 2, ten steps are necessary, and each may wait until its thread is
+/// free.
 const WAKES: usize = 16;
-/// Maximum bytes of unsent output that is not records. Above it, the session stops reading.
+/// Maximum number of bytes of unsent output other than records. Above it, the session stops reading from the client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
-/// One connection.
+/// A session: one connection of a client of Dunlin's own protocol.
 pub(crate) struct Session {
     shared: Arc<SharedServer>,
-    /// A stopping server waits for this session's responses.
+    /// While the session holds a reference to this, a stopping server waits for the session's responses.
     _answering: Arc<()>,
     stream: Stream,
     waiter: Arc<Waiter>,
@@ -88,20 +89,21 @@ pub(crate) struct Session {
     spin: Spin,
     /// The start of an incomplete message, or messages that wait for room in a topic.
     unread: Vec<u8>,
-    /// The memory charge of messages larger than the read buffer.
+    /// Memory that is charged for messages larger than the read buffer.
     unread_charge: Charge,
-    /// Bytes that the message needs before it can be parsed.
+    /// Number of bytes that must be in `unread` before the next message can be parsed.
     unread_needs: usize,
-    /// Bytes still to be skipped of a message that was refused.
+    /// Number of bytes of a refused message that are still to be skipped.
     skip_bytes: usize,
-    /// Number of bytes of waiting messages that were already searched for credit messages.
+    /// Number of bytes of waiting messages that were already searched for credit messages. Credit takes effect ahead of
+    /// the waiting messages.
     ahead: usize,
     outbound: OutboundBuffer,
     publishing: SessionPublishers,
-    /// The preparation for which the first message of `unread` waits, and its result.
+    /// The preparation for which the first message in `unread` waits, and its result.
     waiting: Option<Preparation>,
     waited: Option<PreparationResult>,
-    /// Counters from other nodes, for the next list or description of topics.
+    /// Figures from other nodes, for the next list or description of topics.
     figures: Arc<Mutex<ClusterFigures>>,
     unstored: PendingAcks,
     control_requests: ControlRequests,
@@ -109,29 +111,29 @@ pub(crate) struct Session {
     subscriptions: HashMap<u32, Subscription>,
     /// Subscriptions for which logs of new topics have arrived.
     new_logs: Arc<NewLogArrivals>,
-    /// Positions for subscriptions that have not started.
+    /// Positions at which subscriptions that have not started yet resume.
     resuming: HashMap<u32, ResumePositions>,
-    /// The number of these positions.
+    /// The number of positions in `resuming`.
     resuming_positions: usize,
-    /// State options of subscriptions that have not started.
+    /// State options of subscriptions that have not started yet.
     following: HashMap<u32, Follow>,
-    /// Subscriptions with logs that have no channel yet.
+    /// Subscriptions that have logs which were not announced to the client yet.
     announcing: VecDeque<u32>,
-    /// Channels that wait for their start position from another node.
+    /// Channels whose start position another node has still to return.
     opening: Vec<PendingChannel>,
-    /// Whether the client's permissions have changed since these channels were requested.
+    /// Whether the client's permissions have changed since the channels in `opening` were requested.
     opening_is_stale: bool,
     channels: HashMap<u32, Box<Channel>>,
     channel_last: u32,
     /// Memberships in groups, by subscription number.
     members: HashMap<u32, GroupMembership>,
-    /// The membership that each token wakes.
+    /// For each token of the waiter, the membership to which it belongs.
     member_tokens: HashMap<u32, u32>,
-    /// Memberships that may have something to send.
+    /// Queue of the memberships that may have something to send.
     member_line: VecDeque<u32>,
-    /// Channels that may have something to send.
+    /// Queue of the channels that may have something to send.
     line: VecDeque<u32>,
-    /// Channels that wait for the thread's next write interval.
+    /// Channels that are paused until the thread's next write interval.
     resting: PausedChannels,
     /// Channels on which something was sent since the last heartbeat.
     touched: Vec<u32>,
@@ -139,14 +141,14 @@ pub(crate) struct Session {
     /// The node with the permissions of the client's user.
     node: Node,
     entrance: LoginState,
-    /// Whether the client is another node; its messages are for this node alone.
+    /// Whether the client is another node of the cluster. Its messages are meant for this node and are not forwarded.
     from_node: bool,
-    /// The entry of this connection among the connections of the same node.
+    /// The entry of this connection among the connections of the same node; `None` for other clients.
     node_connection: Option<NodeConnection>,
     _place: Option<SessionGuard>,
 }
 
-/// The connection's state.
+/// The state of the connection.
 #[derive(Debug)]
 enum Phase {
     Preamble,
@@ -173,7 +175,7 @@ impl Session {
         let mut session = Session::begin(shared, stream);
         session.entrance = LoginState::Node;
         session._place.iter_mut().for_each(SessionGuard::is_of_node);
-        // A stopping server waits for clients only.
+        // A stopping server waits only for clients' responses, so the session counts for no one.
         session._answering = Arc::default();
         session
     }
@@ -239,7 +241,7 @@ impl Session {
         }
     }
 
-    /// Reads and writes in turns. Pending while it sleeps or lets other sessions run.
+    /// Reads and writes alternately. Returns `Pending` while the session sleeps or lets other sessions run.
     fn poll_turns(
         &mut self,
         cx: &mut Context<'_>,
@@ -267,7 +269,7 @@ impl Session {
         Ok(Poll::Pending)
     }
 
-    /// Takes notifications: the channels that may have records, and other events.
+    /// Handles notifications of the session's waiter: channels that may have records, and other events.
     fn take_woken(&mut self) {
         let (mut newcomers, mut room, mut stop, mut stored, mut users) = (false, false, false, false, false);
         let Session { waiter, channels, line, member_tokens, member_line, .. } = self;
@@ -276,7 +278,7 @@ impl Session {
             NewLogs::TOKEN => newcomers = true,
             STOP => stop = true,
             STORED => stored = true,
-            // The results are sent when there is room.
+            // Nothing to do here: the results are sent when there is room.
             CONTROLLED | TASKED => {}
             USERS => users = true,
             // Nothing to do here: the handling of HELLO polls for the login's result.
@@ -308,7 +310,7 @@ impl Session {
         }
     }
 
-    /// Whether the session has no work until its task is woken.
+    /// Registers the task to be woken. Returns whether the session has no work until then.
     fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
         if self.alive.poll_due(cx) {
             self.on_timer();

@@ -1,6 +1,6 @@
 //! The node's certificate and key, and the authorities of its clients.
 //!
-//! The last valid content of the files applies.
+//! If the files become invalid, their last valid content remains in use.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::protocol::Protocol;
 use crate::reload::Reload;
 use crate::whole_file::read_file;
 
-/// Remaining validity from which the log warns of a certificate.
+/// Remaining validity of a certificate below which the log has a warning.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
-/// Permission bits of users outside the key file's group.
+/// The permission bits for users who are neither the key file's owner nor in its group.
 const OTHERS: u32 = 0o007;
 
 /// The reason why a node's TLS files cannot be used.
@@ -60,7 +60,7 @@ pub enum TlsFilesError {
     },
 }
 
-/// The node's certificate and the authorities of its clients.
+/// The TLS configuration of new connections, and the files from which it is read.
 #[derive(Debug)]
 pub(crate) struct TlsIdentity {
     files: TlsConfig,
@@ -92,7 +92,7 @@ impl TlsIdentity {
         })
     }
 
-    /// Whether clients must show a certificate.
+    /// Whether clients must have a certificate.
     pub(crate) fn asks_for_certificates(&self) -> bool {
         self.files.client_ca.is_some()
     }
@@ -175,7 +175,7 @@ fn warn_of_readers(key: &Path) {
     }
 }
 
-/// Warns of a certificate that is not valid now, or soon will not be.
+/// Logs a warning if a certificate is not valid at present, or will soon expire.
 fn warn_of_time(path: &Path, certificate: &CertificateDer<'_>) {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return };
     let validity = parsed.validity();

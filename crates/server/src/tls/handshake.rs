@@ -1,8 +1,8 @@
 //! The TLS handshake of a new connection.
 //!
-//! Limits: `handshake_ms_max` for the whole handshake, during which the connection counts as a session
-//! (`sessions_max`) and needs the memory of [`TlsCodec`]. `handshakes_max` handshakes run at a time; others wait
-//! after their first byte, within the same time limit.
+//! Limits: `handshake_ms_max` for the whole handshake, during which the connection counts as a session (`sessions_max`)
+//! and needs the memory of [`TlsCodec`]. `handshakes_max` handshakes run at a time. Further ones wait after the
+//! client's first byte; the same time limit applies to them.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,11 +26,11 @@ use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 use crate::stream::{Stream, TlsStream, explain};
 
-/// The first byte of a TLS handshake.
+/// The first byte of a TLS handshake message.
 const HANDSHAKE: u8 = 0x16;
-/// A fatal TLS alert `internal_error`, the closest to "no room".
+/// A fatal TLS alert `internal_error`. No alert means "connection limit reached"; this one is the closest.
 const NO_PLACE: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 80];
-/// Time for a refused client to read the refusal.
+/// How long a refused client has to read the refusal.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Maximum number of bytes of a refused client that are read and discarded.
 const UNHEARD_BYTES_MAX: usize = 256 << 10;
@@ -38,11 +38,11 @@ const UNHEARD_BYTES_MAX: usize = 256 << 10;
 /// A connection that completed the handshake.
 pub(crate) struct TlsConnection {
     pub(crate) stream: Stream,
-    /// The session's number, if the client has received it.
+    /// The session's number, if the client has already received it in INFO.
     pub(crate) told: Option<u64>,
 }
 
-/// Does the TLS handshake with a client; `None` if it fails. The client receives the reason if possible.
+/// Does the TLS handshake with a client. Returns `None` if it fails; the client then receives the reason if possible.
 pub(crate) async fn let_in(
     shared: &Arc<SharedServer>,
     identity: &TlsIdentity,
@@ -52,7 +52,7 @@ pub(crate) async fn let_in(
     let (session, waiter) = (shared.node.next_session(), Waiter::new());
     let greets = protocol == Protocol::Nats && !identity.nats_first();
     let place = shared.admit(session, &waiter);
-    // An opening node has time to refuse the client in its own protocol.
+    // A node that is still starting does the handshake, so that it can refuse the client in the client's protocol.
     if place.is_none() && !shared.is_opening() {
         turn_away(shared, greets.then_some(session), &mut socket).await;
         return None;
@@ -107,7 +107,7 @@ pub(crate) async fn let_in(
 
 enum HandshakeOutcome {
     Tls(Box<TlsStream>, io::Result<()>),
-    /// The client does not use TLS.
+    /// A connection without TLS: the client does not use it.
     Plain(TcpStream),
 }
 
@@ -119,7 +119,7 @@ async fn first_byte(socket: &TcpStream) -> io::Result<u8> {
     }
 }
 
-/// Continues the handshake, as client or server.
+/// Continues the handshake, for either side of the connection.
 pub(crate) fn poll_shake(tls: &mut TlsStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     let mut said = [0; 1 << 10];
     while !tls.is_established() {
@@ -129,7 +129,7 @@ pub(crate) fn poll_shake(tls: &mut TlsStream, cx: &mut Context<'_>) -> Poll<io::
         }
         match tls.read(&mut said) {
             Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-            // The peer's first data came with the end of the handshake.
+            // The peer's first data arrived together with the end of the handshake.
             Ok(read) => tls.give_back(&said[..read]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if tls.is_established() {
@@ -143,15 +143,15 @@ pub(crate) fn poll_shake(tls: &mut TlsStream, cx: &mut Context<'_>) -> Poll<io::
     Poll::Ready(Ok(()))
 }
 
-/// Gives the client time to read the alert that was sent.
+/// Waits, so that the client can read the alert that was sent.
 async fn part(mut tls: Box<TlsStream>) -> io::Result<()> {
     poll_fn(|cx| tls.poll_writable(cx)).await?;
     tls.end_writing()?;
     hear_out(tls.socket()).await
 }
 
-/// Reads and discards the client's data until it ends: closing a socket with unread bytes would discard
-/// output in flight.
+/// Reads and discards the client's data until the client has closed its side. Closing a socket that has unread bytes
+/// would discard output that is still being sent.
 async fn hear_out(socket: &TcpStream) -> io::Result<()> {
     let mut bin = [0; 4 << 10];
     let mut unheard = 0;
@@ -167,7 +167,7 @@ async fn hear_out(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The future's output, or `None` when the server stops.
+/// Returns the future's output, or `None` if the server stops first.
 async fn unless_stopped<T>(
     shared: &SharedServer,
     waiter: &Waiter,
@@ -186,8 +186,8 @@ async fn unless_stopped<T>(
     .await
 }
 
-/// Refuses a client at the limit of sessions: in plain text (with the session's number) to a client that
-/// expects plain text, otherwise by an alert.
+/// Refuses a client because the limit of sessions is reached. A client that expects plain text (it has the session's
+/// number `told`) receives text; any other client receives a TLS alert.
 async fn turn_away(shared: &SharedServer, told: Option<u64>, socket: &mut TcpStream) {
     let mut said = Vec::new();
     match told {

@@ -1,4 +1,4 @@
-//! The names in a client's certificate.
+//! Reads the names in a client's certificate.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -8,7 +8,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub(crate) struct ClientCertificate {
     /// The whole subject, such as `CN=worker-7, O=Example`.
     pub(crate) subject: String,
-    /// DNS names, email addresses and URIs among the alternative names.
+    /// The DNS names, email addresses and URIs among the subject's alternative names.
     pub(crate) names: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! State machine of a worker process. Observations and the time are inputs; events and signals are outputs.
+//! The state machine of a worker process. Its inputs are observations and the time; its outputs are events and signals.
 //!
 //! ```text
 //!  starting ──attached──► ready ──drain: SIGTERM──► draining ──ended──► Drained, Gone
@@ -13,35 +13,35 @@
 /// State of a worker process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkerState {
-    /// The process must attach until this time.
+    /// The process must attach before this time.
     Starting {
         until_ms: u64,
     },
-    /// The process must report until this time that it is prepared.
+    /// The process must report before this time that it is prepared.
     Preparing {
         until_ms: u64,
     },
-    /// The process waits in the warm pool.
+    /// The process waits in the warm pool until it is called.
     Warm,
-    /// The process attached too late or without a call, and is being killed.
+    /// The process attached too late, or without being called, and is being killed.
     Failing,
     Ready,
     Draining {
         until_ms: u64,
     },
-    /// The process was killed or asked to end.
+    /// The process was killed, or was asked to end.
     Ending,
 }
 
-/// The lifecycle of a worker process.
+/// The lifecycle of one worker process: its state, and when it was last seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkerLifecycle {
     stage: WorkerState,
-    /// The time since which no worker of the process's name is attached.
+    /// Time since which no worker of the process's name is attached; `None` while one is.
     unseen_ms: Option<u64>,
 }
 
-/// Events of a worker process.
+/// Events of a worker process that the autoscaler receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LifecycleEvent {
     Ready,
@@ -55,9 +55,9 @@ pub(super) enum LifecycleEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProcessSignal {
     Nothing,
-    /// SIGTERM, to the process.
+    /// SIGTERM to the process, which asks it to end.
     Ask,
-    /// SIGKILL, to its whole group.
+    /// SIGKILL to the process's whole group.
     Kill,
 }
 
@@ -66,12 +66,12 @@ impl WorkerLifecycle {
         WorkerLifecycle { stage: WorkerState::Starting { until_ms }, unseen_ms: None }
     }
 
-    /// The lifecycle of a process for the warm pool.
+    /// The lifecycle of a process of the warm pool. It must be prepared before `until_ms`.
     pub(super) fn for_pool(until_ms: u64) -> WorkerLifecycle {
         WorkerLifecycle { stage: WorkerState::Preparing { until_ms }, unseen_ms: None }
     }
 
-    /// Whether the process has yet to report that it is prepared.
+    /// Whether the process has still to report that it is prepared.
     pub(super) fn is_preparing(&self) -> bool {
         matches!(self.stage, WorkerState::Preparing { .. })
     }
@@ -81,7 +81,7 @@ impl WorkerLifecycle {
         self.stage = WorkerState::Warm;
     }
 
-    /// Calls a warm process, which must then attach until `until_ms`. Returns whether the process was warm.
+    /// Calls a warm process, which must attach before `until_ms`. Returns whether the process was warm.
     pub(super) fn wake(&mut self, until_ms: u64) -> bool {
         let is_warm = self.stage == WorkerState::Warm;
         if is_warm {
@@ -102,7 +102,7 @@ impl WorkerLifecycle {
                 self.stage = WorkerState::Ready;
                 Some(LifecycleEvent::Ready)
             }
-            // The process took tasks before the node called it.
+            // The process attached, and so could take tasks, before it was called.
             WorkerState::Preparing { .. } | WorkerState::Warm => {
                 self.stage = WorkerState::Ending;
                 Some(LifecycleEvent::Failed)
@@ -111,12 +111,12 @@ impl WorkerLifecycle {
         }
     }
 
-    /// Records that the attached workers are unknown.
+    /// Records that it is not known which workers are attached.
     pub(super) fn unknown(&mut self) {
         self.unseen_ms = None;
     }
 
-    /// Handles deadlines.
+    /// Handles deadlines that have passed.
     pub(super) fn advance(
         &mut self,
         now_ms: u64,
@@ -148,7 +148,7 @@ impl WorkerLifecycle {
                 self.stage = WorkerState::Draining { until_ms };
                 ProcessSignal::Ask
             }
-            // A second drain may shorten the grace period, but never extend it.
+            // A second drain can shorten the grace period, but not extend it.
             WorkerState::Draining { until_ms: before_ms } => {
                 self.stage = WorkerState::Draining { until_ms: until_ms.min(before_ms) };
                 ProcessSignal::Nothing
@@ -162,7 +162,7 @@ impl WorkerLifecycle {
         ProcessSignal::Kill
     }
 
-    /// The events of a process that has ended.
+    /// The events that the end of the process causes.
     pub(super) fn ended(&self) -> &'static [LifecycleEvent] {
         match self.stage {
             WorkerState::Starting { .. } | WorkerState::Preparing { .. } | WorkerState::Failing => {
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(lifecycle.advance(2_999, SILENT_MS), (None, ProcessSignal::Nothing));
         assert_eq!(lifecycle.advance(3_000, SILENT_MS), (None, ProcessSignal::Kill));
         assert_eq!(lifecycle.ended(), [LifecycleEvent::Gone]);
-        // A draining worker detaches before its process ends.
+        // A worker that is drained detaches before its process ends.
         let mut lifecycle = ready();
         lifecycle.drain(60_000);
         lifecycle.seen(1_000, false);

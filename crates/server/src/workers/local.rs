@@ -12,34 +12,34 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_pro
 
 use super::lifecycle::{LifecycleEvent, ProcessSignal, WorkerLifecycle};
 
-/// Variable with the name under which a worker attaches.
+/// Environment variable with the name under which a worker attaches.
 const NAME: &str = "DUNLIN_WORKER_NAME";
-/// Variable that makes a worker end with its standard input.
+/// Environment variable that makes a worker end when its standard input closes.
 const END_WITH_STDIN: &str = "DUNLIN_END_WITH_STDIN";
-/// Variable that makes a worker report that it is prepared, and wait for its call before it attaches.
+/// Environment variable that makes a worker report that it is prepared, and wait for a call before it attaches.
 const WARM: &str = "DUNLIN_WORKER_WARM";
-/// The line that calls a warm worker.
+/// The line that calls a worker of the warm pool.
 const WORK: &[u8] = b"work\n";
 
 /// The command that starts a worker process, and its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerCommand {
-    /// The program and its arguments, without a shell.
+    /// The program and its arguments. No shell interprets them.
     pub words: Vec<String>,
-    /// Additional environment variables; at least `DUNLIN_URL`.
+    /// Additional environment variables; must include `DUNLIN_URL`.
     pub environment: Vec<(String, String)>,
-    /// Prefix of the workers' names, which no other provider may use.
+    /// Prefix of the workers' names. No other provider of workers may use it.
     pub prefix: String,
 }
 
 /// Limits of a node's worker processes: their number, and their times to become ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkersLimits {
-    /// Time from the start or call until the worker is attached, and from the start until it is prepared, ms.
+    /// Time limit for a worker to attach after its start or call, and for a process to be prepared after its start, ms.
     pub ready_ms_max: u64,
-    /// Time without an attached worker after which a ready process is killed, ms.
+    /// Time after which a ready process is killed if no worker of its name is attached, ms.
     pub silent_ms_max: u64,
-    /// Maximum number of processes at the same time.
+    /// Maximum number of processes that exist at the same time.
     pub processes_max: usize,
 }
 
@@ -49,7 +49,7 @@ impl Default for WorkersLimits {
     }
 }
 
-/// Starts, drains and kills worker processes on this machine. Dropping it kills all of them.
+/// Starts, drains and kills worker processes on this machine. All of them are killed when this is dropped.
 #[derive(Debug)]
 pub struct LocalWorkers {
     command: WorkerCommand,
@@ -61,13 +61,13 @@ pub struct LocalWorkers {
 #[derive(Debug)]
 struct Process {
     child: Child,
-    /// The other end of the process's standard input.
+    /// This process's end of the socket that is the worker's standard input.
     line: UnixStream,
     lifecycle: WorkerLifecycle,
 }
 
 impl LocalWorkers {
-    /// A provider without processes.
+    /// Creates a provider that has no processes yet.
     pub fn new(command: WorkerCommand, limits: WorkersLimits) -> LocalWorkers {
         LocalWorkers { command, limits, processes: BTreeMap::new(), said: Vec::new() }
     }
@@ -82,7 +82,7 @@ impl LocalWorkers {
         self.processes.is_empty()
     }
 
-    /// Takes the names of the workers that are attached now.
+    /// Records the names of the workers that are attached now.
     pub fn attached<'n>(&mut self, now_ms: u64, names: impl Iterator<Item = &'n str>) {
         let there: Vec<Instance> = names.filter_map(|name| self.instance_of(name)).collect();
         for (instance, process) in &mut self.processes {
@@ -104,7 +104,7 @@ impl LocalWorkers {
         }
     }
 
-    /// Records that the scheduler cannot be read.
+    /// Records that the scheduler cannot be read, so that attached workers are unknown.
     pub fn cannot_see(&mut self) {
         self.processes.values_mut().for_each(|process| process.lifecycle.unknown());
     }
@@ -115,7 +115,7 @@ impl LocalWorkers {
         self.processes.contains_key(&instance).then_some(instance)
     }
 
-    /// The processes with their ids.
+    /// The processes, each with the id that the operating system gave it.
     pub fn process_ids(&self) -> impl Iterator<Item = (Instance, u32)> {
         self.processes.iter().map(|(instance, process)| (*instance, process.child.id()))
     }
@@ -150,7 +150,7 @@ impl LocalWorkers {
     fn start(&self, instance: Instance, is_warm: bool) -> io::Result<(Child, UnixStream)> {
         let WorkerCommand { words, environment, prefix } = &self.command;
         let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        // The worker's output goes to standard error: this process's standard output may be parsed.
+        // A worker's output goes to standard error, because other programs may parse this process's standard output.
         let out = io::stderr().as_fd().try_clone_to_owned()?;
         let (line, stdin) = UnixStream::pair()?;
         line.set_nonblocking(true)?;
@@ -227,14 +227,14 @@ fn event(said: LifecycleEvent, instance: Instance) -> ProviderEvent {
 }
 
 impl Process {
-    /// Whether the process wrote to its socket. The content does not matter, because the process has only one
-    /// message to send.
+    /// Whether the process has written to its socket. The content does not matter, because a process sends only one
+    /// message.
     fn has_spoken(&mut self) -> bool {
         matches!(self.line.read(&mut [0; 64]), Ok(1..))
     }
 
-    /// The exit status, if the process has ended. Its remaining process group is killed first, while the id is still
-    /// reserved.
+    /// The exit status if the process has ended. What remains of its process group is killed first, while the group's
+    /// id cannot be reused.
     fn ended(&mut self) -> Option<ExitStatus> {
         let pid = Pid::from_child(&self.child);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -252,7 +252,7 @@ impl Process {
             ProcessSignal::Ask => kill_process(pid, Signal::TERM),
             ProcessSignal::Kill => kill_process_group(pid, Signal::KILL),
         };
-        // The process may have ended just now.
+        // The process may have ended just before.
         if let Err(error) = done {
             tracing::debug!(pid = self.child.id(), %error, "cannot send a signal to a worker's process");
         }
@@ -273,7 +273,7 @@ impl Provider for LocalWorkers {
         match *action {
             ProviderAction::Launch { instance, is_warm, .. } => self.launch(now_ms, instance, is_warm),
             ProviderAction::Wake { instance } => self.wake(now_ms, instance),
-            // A drained process ends.
+            // This provider cannot park a process, because its workers end after they are drained.
             ProviderAction::Park { instance } => {
                 self.processes.remove(&instance);
                 self.said.push(ProviderEvent::Failed { instance, is_capacity: true });
@@ -301,7 +301,7 @@ impl Provider for LocalWorkers {
     }
 
     fn next_due_ms(&self) -> Option<u64> {
-        // Processes can end at any time.
+        // Nothing limits when a process may end.
         None
     }
 }

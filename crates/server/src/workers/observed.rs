@@ -1,4 +1,4 @@
-//! Reads the cluster's tasks from the node's own state: every node applies every command.
+//! Reads the cluster's tasks from this node's own state, because every node applies every command.
 
 use dunlin::Node;
 use dunlin::scheduler::{Signals, TaskQuery, TaskQueryResult, WorkerShape, WorkerView};
@@ -7,8 +7,8 @@ use dunlin_scale::{SchedulerSnapshot, SchedulerTotals};
 use super::SchedulerLoad;
 
 /// Returns a function that reads the tasks of a node's cluster; `None` while the node takes no part. The function
-/// counts only tasks that a further worker could run. It takes the workers whose names begin with `prefix` as examples
-/// of such a worker. Before the first of them attaches, all tasks count.
+/// counts only tasks that a further worker could run. It assumes that a further worker is like the workers whose names
+/// begin with `prefix`. Before the first of these attaches, all tasks count.
 pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerLoad> + Send + use<> {
     let node = node.clone();
     let prefix = format!("{prefix}-");
@@ -41,7 +41,7 @@ pub fn of_node(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerLoa
     }
 }
 
-/// Notes the distinct shapes of the attached workers; without workers, the previous shapes stay.
+/// Records the different shapes of the attached workers. If none is attached, the previous shapes remain.
 fn note_shapes(workers: &[WorkerView], prefix: &str, shapes: &mut Vec<WorkerShape>) {
     let own = workers.iter().filter(|worker| worker.name.starts_with(prefix.as_bytes()));
     let mut now: Vec<WorkerShape> = own.map(WorkerShape::from).collect();

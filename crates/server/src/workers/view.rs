@@ -1,4 +1,4 @@
-//! A view of the workers for reports.
+//! A view of the workers, for reports.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use super::WorkersState;
 
-/// Reads the number of a node's workers, their limits and the recent decisions.
+/// A view of a node's workers: their number, their limits and the recent decisions.
 #[derive(Debug, Clone)]
 pub struct WorkersView {
     pub(super) shared: Arc<WorkersState>,
     pub(super) workers_min: u32,
     pub(super) workers_max: u32,
-    /// The zero of the decisions' times, ms since 1970.
+    /// The time from which the decisions' times count, ms since 1970.
     pub(super) began_unix_ms: u64,
 }
 
 impl WorkersView {
-    /// The report as JSON, with times in ms since 1970.
+    /// The report as JSON. Times are ms since 1970.
     pub(crate) fn said(&self) -> Value {
         let decided = self.shared.decided().clone();
         let mut events: Vec<Value> = decided.out.iter().map(|out| self.more(out)).collect();
@@ -34,7 +34,7 @@ impl WorkersView {
         })
     }
 
-    /// A phase's time since 1970; 0 means that the phase is not over.
+    /// A phase's time, ms since 1970; `None` if `ms` is 0, which means that the phase is not over.
     fn at(&self, ms: u64) -> Option<u64> {
         (ms > 0).then(|| self.began_unix_ms + ms)
     }
@@ -59,7 +59,7 @@ impl WorkersView {
     }
 }
 
-/// The autoscaler's forecast; values without enough history are null.
+/// The autoscaler's forecast as JSON. A value for which there is not enough history is null.
 fn forecast(outlook: &ForecastStatus) -> Value {
     let ahead = outlook.ahead;
     json!({

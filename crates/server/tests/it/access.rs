@@ -30,7 +30,7 @@ use crate::serve_node;
 
 const PASSWORD: &str = "correct horse";
 
-/// The password's hash, and a token with its digest.
+/// The hash of the test users' password. The next constants are a token and its digest.
 static HASH: LazyLock<String> = LazyLock::new(|| hash_password(PASSWORD.as_bytes()).unwrap());
 static TOKEN: LazyLock<(String, String)> = LazyLock::new(|| new_token().unwrap());
 
@@ -47,7 +47,8 @@ impl Guarded {
         Guarded::with(users, |_| ())
     }
 
-    /// `HASH` and `DIGEST` in the file are replaced by those of the password and of the token.
+    /// Starts the node. In `users`, `HASH` and `DIGEST` are replaced by the hash of the password and the digest of the
+    /// token.
     fn with(users: &str, change: impl FnOnce(&mut ServerConfig)) -> Guarded {
         Guarded::over(Node::start(Config::default()).unwrap(), users, change)
     }
@@ -106,7 +107,7 @@ impl Guarded {
         peer
     }
 
-    /// A value of `/metrics`, as the user sees it.
+    /// A value of `/metrics`, as this user receives it.
     fn metric(&self, user: &str, name: &str) -> f64 {
         let answer = self.http("GET", "/metrics", &basic(user, PASSWORD), b"");
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -129,7 +130,7 @@ fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-/// The refusal of a client.
+/// The refusal that a client received; panics if the client connected.
 fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::RefusedError {
     match connected {
         Err(ConnectError::Disconnected(DisconnectReason::Refused(refused))) => refused,
@@ -137,7 +138,7 @@ fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::RefusedErr
     }
 }
 
-/// The payloads that a subscriber receives up to `last`, without a gap.
+/// The payloads that a subscriber receives up to `last`; panics at a gap.
 fn read_to(subscriber: &mut Subscriber, last: &str) -> Vec<String> {
     let mut got = Vec::new();
     loop {
@@ -156,7 +157,7 @@ fn read_to(subscriber: &mut Subscriber, last: &str) -> Vec<String> {
     }
 }
 
-/// How a subscription ends.
+/// Reads until the subscription ends, and returns the reason.
 fn end_of(subscriber: &mut Subscriber) -> SubscribeError {
     let deadline = Deadline::new();
     loop {

@@ -15,7 +15,7 @@ use dunlin_wait::{PATIENCE, until};
 use crate::peer::{Peer, frames};
 use crate::{serve, serve_with};
 
-/// The last error of the node, after which it closes the connection.
+/// The last error that the node sends before it closes the connection.
 fn refused(peer: &mut Peer) -> ErrorCode {
     let code = peer.next(|m| match m {
         FromNode::Refused(refusal) | FromNode::Error(refusal) => Some(refusal.code),
@@ -314,7 +314,7 @@ fn unfinished_large_messages_stay_within_the_memory_budget() {
     let mut peers: Vec<Peer> = (0..4).map(|_| Peer::connect(&server)).collect();
     for peer in &mut peers {
         peer.stream.write_all(&begin).unwrap();
-        // The refused client may be cut off while it still sends.
+        // The node may close the connection of a refused client that still sends.
         let _ = peer.stream.write_all(&part);
     }
     thread::scope(|scope| {
@@ -329,7 +329,7 @@ fn unfinished_large_messages_stay_within_the_memory_budget() {
         let first = ended.recv_timeout(PATIENCE);
         let used = node.budget().used();
         streams.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
-        // The client received an error, or a reset that overtook the error.
+        // The client receives an error, or a reset that arrives before the error.
         assert!(first.is_ok(), "one client is refused");
         assert!(used <= 8 << 20, "{used}");
     });

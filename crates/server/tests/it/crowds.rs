@@ -1,4 +1,4 @@
-//! All entities walk to one place: regions are divided again between processes, and no entity is lost.
+//! Tests that regions are rebalanced, and no entity is lost, while all entities walk to one place.
 
 use dunlin::space::{
     BalancePolicy, Behaviour, Entity, Host, Motion, NearbyEntities, OwnEntity, RegionId, RegionSetup,
@@ -13,14 +13,14 @@ use crate::worlds::{Member, Scene, until, until_all_go_on};
 
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
 const ENTITIES: u64 = 3_000;
-/// Four of five entities walk.
+/// Number of entities that walk: four of five.
 const WALKERS: usize = 2_400;
-/// The destination, and how near to it the walkers end.
+/// The place to which the entities walk, and the distance from it at which they stop.
 const PLACE: ([f32; 3], f32) = ([15.0, 15.0, 15.0], 12.0);
-/// The allowed load of the busiest process, relative to the mean.
+/// Maximum load of the busiest process, relative to the mean, at which loads count as even.
 const EVEN: f64 = 1.15;
 
-/// Walks to [`PLACE`].
+/// A behaviour that walks to [`PLACE`].
 #[derive(Clone)]
 struct Gather;
 
@@ -68,14 +68,14 @@ fn version(member: &Member<Gather>) -> u64 {
     member.space.ask(|runner| runner.host().partition().version()).unwrap()
 }
 
-/// The busiest process's load relative to the mean; more than possible while a load is unknown.
+/// The load of the busiest process relative to the mean; an impossibly high value while a load is unknown.
 fn unevenness(members: &[Member<Gather>]) -> f64 {
     let counts: Vec<usize> = members.iter().map(|member| member.ids().len()).collect();
     let most = counts.iter().copied().max().unwrap_or(0);
     most as f64 * members.len() as f64 / ENTITIES as f64
 }
 
-/// How many entities have arrived.
+/// Number of entities that have arrived.
 fn arrived(members: &[Member<Gather>]) -> usize {
     let of_member = |member: &Member<Gather>| {
         let count = |runner: &mut Runner<3, Gather>| {
@@ -99,7 +99,7 @@ fn is_there(kind: u32, position: &[f32; 3]) -> bool {
     kind != 0 && far <= near
 }
 
-/// Checks that no entity still moves, and that each exists once.
+/// Checks that no entity moves any more, and that each exists exactly once.
 fn assert_all_there(kv: &Kv, members: &[Member<Gather>]) {
     kv.put("space/crowded/hold/0", "1").unwrap();
     until("everybody is there, once", kv, members, || {
@@ -115,12 +115,12 @@ fn crowd_in_one_region_is_shared_by_all_processes() {
     let kv = || connect(&keys.1).kv();
     let members: Vec<_> = (1..=3).map(|number| Member::start(&scene(), kv(), number)).collect();
     until_all_go_on("all regions begin", &kv(), &members);
-    // While entities walk, the loads become uneven again and again.
+    // While entities walk, the loads become uneven repeatedly.
     until("they have arrived, and loads are even", &kv(), &members, || {
         arrived(&members) == WALKERS && unevenness(&members) <= EVEN && version(&members[0]) >= 4
     });
     assert_all_there(&kv(), &members);
-    // One process decides, and no version is announced twice.
+    // Only one process changes the partition, and each version is announced once.
     until("all go by the same cut, which was told once", &kv(), &members, || {
         let versions: Vec<u64> = members.iter().map(version).collect();
         let told = members.iter().flat_map(|member| member.told.lock().unwrap().clone());

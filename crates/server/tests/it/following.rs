@@ -10,11 +10,11 @@ use crate::{serve, serve_with};
 
 const PLENTY: u64 = 1 << 40;
 
-/// A sent conflated channel is queued again. It is queued once more when its client consumes the records before the
-/// channel's turn.
+/// After a conflated channel has sent a record, it is queued again. If its client consumes the record before the
+/// channel's turn, the channel is queued a second time.
 #[test]
 fn channel_queued_twice_is_sent_once() {
-    /// Enough attempts to meet the race in some runs.
+    /// Number of attempts. It is high enough for the race to occur in some runs.
     const STEPS: usize = 300;
     let (node, server) = serve();
     let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
@@ -39,7 +39,7 @@ fn channel_queued_twice_is_sent_once() {
     thread::scope(|scope| {
         let (mut saying, ended) = (reader.stream.try_clone().unwrap(), &ended);
         scope.spawn(move || {
-            // Consumes ahead, so that sent records count as consumed at once.
+            // Reports positions ahead as consumed, so that sent records count as consumed at once.
             let ahead = [ChannelPosition { channel, position: Position { epoch, seq: 1 << 40 } }];
             let credit = Credit { subscription: 1, granted: PLENTY, consumed: List::new(&ahead) };
             let mut bytes = Vec::new();
@@ -73,8 +73,8 @@ fn channel_queued_twice_is_sent_once() {
     });
 }
 
-/// A checksum is sent at most twice a second, and heartbeats are more frequent here. A later heartbeat must still
-/// send it.
+/// A checksum is sent at most twice a second, but heartbeats are more frequent in this test. One of the later
+/// heartbeats must still send the checksum.
 #[test]
 fn late_checksum_reveals_a_lost_last_record() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
@@ -112,7 +112,7 @@ fn late_checksum_reveals_a_lost_last_record() {
     assert_eq!(checksum, Some(10), "after {heartbeats} heartbeats");
 }
 
-/// Ends the other threads, also when the test fails.
+/// Ends the other threads when it is dropped, even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {

@@ -58,7 +58,7 @@ fn work_is_delivered_on_claim_and_settled_once() {
     publish(&node, &["1", "2"]);
     let client = connect(&server);
     let mut member = client.join(JOBS, options(GroupKind::Work)).unwrap();
-    // The response shows that the member has joined.
+    // The reply shows that the member has joined the group.
     assert_eq!(member.ack(&[99]).unwrap().settled, 0);
     assert_eq!((groups(&node)[0].claimed, groups(&node)[0].waiting), (0, 2), "no record was claimed");
     member.claim(2);
@@ -82,7 +82,7 @@ fn work_returns_when_its_claim_expires() {
     let first = next(&mut member, PATIENCE).unwrap();
     let mut again = next(&mut member, PATIENCE).unwrap();
     assert_eq!((again.0.as_str(), again.2), ("1", 2));
-    // On a slow machine the second claim may have expired too, and later ones.
+    // On a slow machine, the second claim and later ones may also have expired.
     let deadline = Deadline::new();
     let late = loop {
         let late = member.ack(&[first.1, again.1]).unwrap();
@@ -107,7 +107,7 @@ fn work_of_a_disconnected_client_goes_to_another_client() {
     next(&mut a, PATIENCE).unwrap();
     let mut b = two.join(JOBS, options(GroupKind::Work)).unwrap();
     b.claim(2);
-    // Work is delivered in order: the first record is the other member's.
+    // Records are delivered in order, so the first record went to the other member.
     publish(&node, &["2"]);
     assert_eq!(next(&mut b, PATIENCE).map(|found| found.0), Some("2".to_owned()));
     drop((a, one));

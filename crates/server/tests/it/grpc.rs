@@ -60,7 +60,7 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("the test finishes in time") })
 }
 
-/// Polls until the condition holds; [`run`] limits the time.
+/// Polls until the condition holds. [`run`] limits the time.
 pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     while !is_so().await {
         tokio::time::sleep(POLL).await;
@@ -80,13 +80,13 @@ pub(crate) fn subscribe(subjects: &[&str], at: At) -> v1::SubscribeRequest {
     }
 }
 
-/// The next event, or the status that ended the stream.
+/// The next event; or the status with which the stream ended.
 pub(crate) async fn next(stream: &mut Streaming<v1::SubscribeResponse>) -> Result<Event, Status> {
     let response = stream.message().await?.ok_or_else(|| Status::ok(""))?;
     Ok(response.event.expect("every response has an event"))
 }
 
-/// A stream that has started, with its start positions.
+/// A subscription that has started, and its start positions.
 async fn begun(
     client: &mut Dunlin,
     request: v1::SubscribeRequest,
@@ -98,7 +98,7 @@ async fn begun(
     }
 }
 
-/// The next records, without any event between them.
+/// The payloads of the next records; panics if another event comes between them.
 pub(crate) async fn records(stream: &mut Streaming<v1::SubscribeResponse>, count: usize) -> Vec<v1::Record> {
     let mut all = Vec::new();
     while all.len() < count {

@@ -71,13 +71,13 @@ impl HttpServer {
         self.peer().events(path, headers)
     }
 
-    /// Publishes in the test's process.
+    /// Publishes inside the test's process, without the listener.
     pub(crate) fn publish(&self, subject: &str, payload: &[u8]) -> Receipt {
         self.node.publisher(subject).unwrap().publish(payload).unwrap()
     }
 }
 
-/// A log for some hundred records of 100 bytes.
+/// The configuration of a topic whose log holds some hundred records of 100 bytes.
 pub(crate) fn short() -> TopicConfig {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     TopicConfig { retention, ..TopicConfig::default() }

@@ -32,7 +32,8 @@ mod worlds;
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};
 
-/// A client gives a node up after two missing heartbeats. The interval is long, for slow machines.
+/// Heartbeat interval of the tests. A client gives up a node after two missing heartbeats, so the interval is long
+/// enough for slow machines.
 const HEARTBEAT_MS: u32 = 10_000;
 
 /// A node with one listener on a free port.

@@ -85,7 +85,8 @@ fn publish(node: &Node, records: usize) {
 fn claims_of_a_killed_connection_go_to_other_members_at_once() {
     let (node, server) = serve();
     publish(&node, 3);
-    // The member's claims last for an hour, so the others do not wait for their end.
+    // This member's claims last for an hour, so that the other members cannot receive its records by waiting for the
+    // deadline.
     let mut dies = Peer::connect(&server);
     join_with(&mut dies, GroupKind::Work, CREDIT, 3_600_000);
     dies.await_subscribed();
@@ -99,7 +100,7 @@ fn claims_of_a_killed_connection_go_to_other_members_at_once() {
     assert_eq!(again.iter().map(|(_, attempt, seq)| (*attempt, *seq)).collect::<Vec<_>>(), [(2, 1), (2, 2)]);
 }
 
-/// Renews a claim past its first deadline while another member waits; returns whether each renewal was in time.
+/// Renews a claim beyond its first deadline while another member waits. Returns whether each renewal came in time.
 fn renews_in_time(claim_ms: u32) -> bool {
     let (node, server) = serve();
     publish(&node, 1);
@@ -135,7 +136,7 @@ fn renews_in_time(claim_ms: u32) -> bool {
 
 #[test]
 fn renewed_claim_outlives_its_first_deadline_over_tcp() {
-    // If the machine stalls for longer than a claim lasts, the other member rightly gets the record.
+    // If the machine stalls for longer than a claim lasts, the other member receives the record, which is correct.
     assert!([600, 3_000, 15_000, 60_000].into_iter().any(renews_in_time));
 }
 
@@ -158,7 +159,7 @@ fn work_group_loses_no_record_over_100_killed_connections() {
             break;
         }
         drop(peer);
-        // The others receive the rest when the node has noticed the lost connection.
+        // The other members receive the remaining records once the node has noticed the lost connection.
         let topic = node.topic("jobs").unwrap();
         while node.groups(&topic)[0].claimed > 0 {
             std::thread::yield_now();

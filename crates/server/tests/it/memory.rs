@@ -1,4 +1,5 @@
-//! Memory that clients use is charged to the node's budget, and refused beyond it with the limit's name.
+//! Tests that the memory which clients use is charged to the node's budget. Above the budget, requests are refused with
+//! the limit's name.
 
 use dunlin::topic::{Publish, TopicConfig};
 use dunlin::wire::{FromClient, FromNode, List, LogPosition, Position, Resume, StartAt};
@@ -45,7 +46,7 @@ fn subject_flood_creates_only_topics_with_accepted_records() {
     assert_eq!(made.len() - 1, asked - refused);
     assert!(made.iter().all(|topic| topic.logs()[0].info().next_seq == 2), "none is empty");
     assert!(node.budget().used() <= 4 << 20);
-    // A topic that existed before can drop its own history to make room.
+    // A topic that already existed can drop its own history to make room.
     node.publisher("theirs").unwrap().publish("second").unwrap();
 }
 
@@ -115,7 +116,7 @@ fn resume_positions_use_the_memory_budget() {
 fn announced_subscriptions_without_positions_are_limited() {
     let (_node, server) = crate::serve_with(|config| config.limits.subscriptions_max = 10);
     let mut peer = Peer::connect(&server);
-    // The positions of a subscription that has started no longer count.
+    // Once a subscription has started, its positions must not count any more.
     for subscription in 0..11 {
         peer.say(FromClient::Resume(Resume { subscription, logs: List::new(&[]) }));
         if subscription == 0 {

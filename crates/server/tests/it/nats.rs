@@ -1,4 +1,4 @@
-//! The NATS protocol, byte by byte.
+//! Tests the NATS protocol byte by byte.
 
 use dunlin::topic::{
     Draft, Event, Meta, Payload, Publish, ReducerConfig, Retention, Subscribe, SubscribeOptions, TopicConfig,
@@ -170,7 +170,7 @@ fn nats_subscription_ends_after_its_maximum_of_messages() {
     let expected =
         [("1", "0"), ("1", "1"), ("1", "2"), ("2", "0"), ("2", "1"), ("2", "2"), ("2", "3"), ("2", "4")];
     assert_eq!(got, expected.map(|(sid, payload)| pair(sid, payload)));
-    // Both names are free again.
+    // Both subscription names can be used again.
     peer.say("UNSUB 2\r\nUNSUB 9\r\nSUB a 1");
     peer.settle();
     writer.publish("a", "again");
@@ -248,7 +248,7 @@ fn nats_client_that_loses_records_gets_gaps_or_is_disconnected() {
     plain.subscribe("gaps 1");
     told.subscribe("$DUNLIN.seq.gaps 1");
     let mut publisher = node.publisher("gaps").unwrap();
-    // The records are more than the kernel's buffers and the log hold together.
+    // Publishes more than the kernel's buffers and the log together can hold.
     let payload = vec![b'x'; 1_000];
     let count: u64 = 40_000;
     for _ in 0..count {
@@ -279,7 +279,7 @@ fn nats_client_that_loses_records_gets_gaps_or_is_disconnected() {
         }
     }
     assert!(lost > 0, "the test is to lose something");
-    // Client libraries close for good after an error, and reconnect after a plain end.
+    // Client libraries close permanently after an error, but reconnect if the connection just ends.
     loop {
         let line = plain.line();
         if line.is_empty() {
@@ -426,7 +426,7 @@ fn nats_request_gets_a_reply_or_503_at_once() {
     answerer.say("UNSUB 1\r\nUNSUB 2\r\nUNSUB 3");
     answerer.settle();
     ["help", "help.me", "help.other", "helpers"].iter().for_each(|subject| nobody(&mut asker, subject));
-    // A client that does not support INFO updates receives none.
+    // A client that does not support INFO updates must receive none.
     let mut old = NatsPeer::new(&server);
     old.say("CONNECT {\"verbose\":false}\r\nSUB _INBOX.old 1\r\nPUB help _INBOX.old 0\r\n");
     old.settle();
@@ -454,7 +454,7 @@ fn messages_before_an_unsub_arrive_before_the_pong() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     for round in 0..20 {
-        // The second subscription is to topics that this connection creates.
+        // The second subscription matches topics that this connection creates.
         let mut all = format!("SUB d 1\r\nSUB d.{round}.* 2\r\nSUB d crew 3\r\n");
         (0..50).for_each(|n| all.push_str(&format!("PUB d 2\r\n{n:02}\r\nPUB d.{round}.x 0\r\n\r\n")));
         all.push_str("UNSUB 1\r\nUNSUB 2\r\nUNSUB 3\r\nSUB d 1\r\nUNSUB 1\r\nPUB d 2\r\nno\r\nPING");
@@ -475,7 +475,8 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
     let (mut plain, mut told) = (NatsPeer::open(&server), NatsPeer::open(&server));
     plain.subscribe("f 1");
     told.subscribe("$DUNLIN.seq.f 1");
-    // Client libraries report a message's status as headers with these names.
+    // Client libraries report a message's status as headers with these names, so a publisher's headers of these names
+    // must be recognizable.
     let block = "NATS/1.0 410 Gap\r\nStatus: 410\r\nDESCRIPTION: Gap\r\nDunlin-First: 1\r\ndunlin-seq: 777\r\nDunlin-Epoch: 7\r\nA: 1\r\n\r\n";
     let mut publisher = NatsPeer::open(&server);
     publisher.send(format!("HPUB f {} {}\r\n{block}x\r\n", block.len(), block.len() + 1).as_bytes());
@@ -485,7 +486,7 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
     let got = told.message();
     assert_eq!(got.headers[..3], ["", "A: 1", "Dunlin-Seq: 1"]);
     assert!(got.headers.len() == 4 && got.headers[3].starts_with("Dunlin-Epoch: "), "{got:?}");
-    // The same through another protocol.
+    // The same must hold for records that another protocol publishes.
     let headers: &[(&str, &[u8])] = &[("status", b"410"), ("Description", b"Gap"), ("B", b"2")];
     let meta = Meta { headers, ..Meta::default() };
     node.publisher("f").unwrap().publish(Draft { meta, payload: Payload::Copied(b"x") }).unwrap();
@@ -495,7 +496,7 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
 #[test]
 fn many_operations_of_one_client_do_not_block_others() {
     const SUBSCRIPTIONS: usize = 20_000;
-    // All connections share one thread. The watchdog ends the process if the thread stalls for a second.
+    // All connections share one thread. If it stalls for a second, the watchdog ends the process.
     let (_node, server) = serve_nats(|_| {});
     let (mut busy, mut other) = (NatsPeer::open(&server), NatsPeer::open(&server));
     let all = |operation: &dyn Fn(usize) -> String| (0..SUBSCRIPTIONS).map(operation).collect::<String>();
@@ -506,7 +507,7 @@ fn many_operations_of_one_client_do_not_block_others() {
     busy.send("PING\r\n".repeat(SUBSCRIPTIONS).as_bytes());
     other.settle();
     (0..SUBSCRIPTIONS).for_each(|_| assert_eq!(busy.line(), "PONG"));
-    // The requester's subscriptions are searched for one that takes the reply.
+    // Each reply makes the node search the requester's subscriptions for one that receives the reply.
     busy.send("PUB nobody reply.to.me 0\r\n\r\n".repeat(1_000).as_bytes());
     other.settle();
     busy.settle();

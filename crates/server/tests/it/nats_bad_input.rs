@@ -1,4 +1,4 @@
-//! NATS clients that violate the protocol: each receives an error, and no other client is affected.
+//! Tests NATS clients that violate the protocol: each must receive an error, and no other client may be affected.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -11,7 +11,7 @@ use crate::bad_input::await_sessions;
 use crate::nats_peer::{NatsPeer, serve_nats};
 use crate::nats_refusals::reported;
 
-/// Sends the bytes, and returns the last line before the connection ends.
+/// Sends the bytes. Returns the last line that the node sends before the connection ends.
 fn ended_by(server: &Server, bytes: &[u8]) -> String {
     let mut peer = NatsPeer::open(server);
     peer.send(bytes);
@@ -126,7 +126,7 @@ fn client_that_never_finishes_an_operation_is_disconnected() {
             thread::sleep(POLL);
         }
     });
-    // After an `-ERR`, client libraries would not reconnect.
+    // The node must send no `-ERR`, because client libraries would not reconnect after it.
     assert!(slow.is_at_end());
     let _ = slow.reader.get_ref().shutdown(Shutdown::Both);
     goes_on.join().unwrap();
@@ -142,7 +142,7 @@ fn client_that_finishes_each_operation_is_never_timed_out() {
     peer.subscribe("halves 1");
     for n in 0..20 {
         peer.send(b"PUB halves 2\r\n");
-        // The server's only thread has read the incomplete operation when it answers another client.
+        // When the server's only thread responds to another client, it has read the incomplete operation.
         other.settle();
         peer.send(format!("{n:02}\r\n").as_bytes());
         assert_eq!(peer.text().1, format!("{n:02}"));

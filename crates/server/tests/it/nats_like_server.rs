@@ -1,4 +1,5 @@
-//! Behaviour that the test suites of NATS clients expect of a server, besides what `nats.rs` tests.
+//! Behaviour that the test suites of NATS clients expect of a server, in addition to the behaviour that `nats.rs`
+//! tests.
 
 use crate::http::socket::Socket;
 use crate::nats_peer::{NatsPeer, nats_address, serve_nats};
@@ -10,7 +11,7 @@ fn pong_follows_the_messages_of_queue_groups() {
     let mut peer = NatsPeer::open(&server);
     peer.say("SUB jobs crew 1\r\nSUB jobs crew 2\r\nSUB jobs.* all 3");
     peer.settle();
-    // The records are more than a member takes in one turn.
+    // Publishes more records than a member receives in one turn.
     (0..1_000).for_each(|n| peer.publish("jobs", &n.to_string()));
     let mut got = Vec::new();
     peer.settle_with_messages(&mut got);

@@ -1,4 +1,4 @@
-//! A minimal NATS client that shows every byte.
+//! A minimal NATS client with which tests can check every byte.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,13 +23,13 @@ pub struct NatsPeer {
     pub reader: BufReader<TcpStream>,
 }
 
-/// A message as received.
+/// A message that was received.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Got {
     pub subject: String,
     pub sid: String,
     pub reply: Option<String>,
-    /// Headers, without the version line and the empty last line.
+    /// The headers, without the version line and without the empty last line.
     pub headers: Vec<String>,
     pub payload: Vec<u8>,
 }
@@ -55,12 +55,12 @@ impl NatsPeer {
         NatsPeer { reader: BufReader::with_capacity(1 << 20, stream) }
     }
 
-    /// Connects with headers and no-responders, without `verbose`.
+    /// Connects with support for headers and no-responders, and without `verbose`.
     pub fn open(server: &Server) -> NatsPeer {
         NatsPeer::open_with(server, "")
     }
 
-    /// Like [`open`](NatsPeer::open), but with more options in CONNECT.
+    /// Like [`open`](NatsPeer::open), but with additional options in CONNECT.
     pub fn open_with(server: &Server, more: &str) -> NatsPeer {
         let mut peer = NatsPeer::new(server);
         peer.say(&format!(
@@ -94,7 +94,8 @@ impl NatsPeer {
         assert_eq!(self.line(), "PONG");
     }
 
-    /// Like [`settle`](NatsPeer::settle), but also returns the payloads of messages before the response.
+    /// Like [`settle`](NatsPeer::settle), but also appends the payloads of the messages that arrive before the response
+    /// to `got`.
     pub fn settle_with_messages(&mut self, got: &mut Vec<String>) {
         self.say("PING");
         while !self.reader.fill_buf().unwrap().starts_with(b"PO") {
@@ -103,7 +104,7 @@ impl NatsPeer {
         assert_eq!(self.line(), "PONG");
     }
 
-    /// The next line; empty at the end.
+    /// The next line; empty when the connection has ended.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.reader.read_line(&mut line).unwrap();
@@ -113,7 +114,7 @@ impl NatsPeer {
     /// Whether the server has closed the connection.
     pub fn is_at_end(&mut self) -> bool {
         let mut rest = Vec::new();
-        // Unread bytes may make the system reset the connection.
+        // If bytes were unread, the system may reset the connection.
         let ended = self.reader.read_to_end(&mut rest);
         ended.is_err() || rest.is_empty()
     }

@@ -1,6 +1,6 @@
-//! A refusal over NATS leaves the client connected. Client libraries report permission violations to the program and
-//! continue: nats.go 1.55 (`processErr`), nats.py 2 (`_process_err`) and nats.js 3 (`processError`). After an unknown
-//! text, nats.go and nats.py close for good.
+//! Tests that a client stays connected after a refusal over NATS. Client libraries report permission violations to the
+//! program and continue: nats.go 1.55 (`processErr`), nats.py 2 (`_process_err`) and nats.js 3 (`processError`). After
+//! an unknown text, nats.go and nats.py close for good.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use dunlin_server::Server;
 use crate::nats_peer::{NatsPeer, serve_nats};
 use crate::serve_node;
 
-/// The text of an `-ERR` that client libraries report for this subject. Fails for a text after which they close.
+/// The text of an `-ERR` that client libraries report for this subject. Panics for a text after which client libraries
+/// close the connection.
 pub fn reported(line: &str, operation: &str, subject: &str) -> String {
     let text = line.strip_prefix("-ERR '").and_then(|rest| rest.strip_suffix('\'')).expect(line);
     // nats.go and nats.py compare in lower case; nats.go and nats.js expect the words before the quoted subject.
@@ -79,7 +80,7 @@ fn full_reliable_topic_leaves_its_publisher_connected() {
     let retention = Retention { bytes: 64 << 10, records: None, age: None };
     let config = TopicConfig { retention, reliable: Some(reliable), ..TopicConfig::default() };
     let topic = node.create_topic("full", config, false).unwrap();
-    // A subscriber that never reads.
+    // A registered subscriber that never reads.
     let options = dunlin::topic::SubscribeOptions { registered: true, ..Default::default() };
     let _reader = node.subscribe("full", &options).unwrap();
     let mut peer = NatsPeer::open(&server);
@@ -153,7 +154,7 @@ fn pedantic_client_gets_the_subject_error_of_nats_server() {
 fn each_record_of_a_refused_burst_has_its_error() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
-    // More text than the session holds for a client at once.
+    // The refusals have more text than the session buffers for a client.
     for count in [20, 3_000] {
         peer.send(format!("{}PING\r\n", "PUB a..b 1\r\nx\r\n".repeat(count)).as_bytes());
         for _ in 0..count {

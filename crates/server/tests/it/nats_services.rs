@@ -1,4 +1,4 @@
-//! NATS services, their requesters and what remains afterwards; bursts of records.
+//! Tests NATS services, their requesters, and the topics that remain afterwards; and bursts of records.
 
 use dunlin::topic::Pattern;
 
@@ -58,7 +58,7 @@ fn nats_services_are_found_by_their_discovery_subjects() {
     let page = node.topics(Some(&Pattern::parse("$SRV.>").unwrap()), "", usize::MAX);
     assert!(page.topics.is_empty(), "all lies in one topic");
     assert!(node.topic("$SRV").is_some());
-    // The other reserved subjects stay reserved.
+    // The other reserved subjects must remain reserved.
     asker.say("PUB $SYS.REQ _INBOX.a.3 0\r\n");
     assert_eq!(asker.message().headers, [" 503"]);
 }

@@ -47,9 +47,9 @@ struct TestCluster {
     state: Mutex<ControlState>,
     members: Mutex<HashMap<u64, Member>>,
     urls: Mutex<HashMap<u64, String>>,
-    /// Nodes that receive changes later, with the changes held back.
+    /// For each node that receives changes later, the changes that are held back.
     late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
-    /// Called before node 1 forwards a batch.
+    /// A function that is called before node 1 forwards a batch.
     forwarding: Mutex<Option<Forwarding>>,
 }
 
@@ -115,7 +115,7 @@ impl TestCluster {
         TestCluster::with(count, OwnershipLimits::default())
     }
 
-    /// Leases do not expire by time; tests end them.
+    /// Starts the cluster. Leases do not expire by time; tests end them.
     fn with(count: u64, limits: OwnershipLimits) -> Arc<TestCluster> {
         let limits = OwnershipLimits { lease_ttl: Duration::from_secs(600), ..limits };
         let hall = Arc::new(TestCluster {
@@ -192,7 +192,7 @@ impl TestCluster {
         Ok(reply?)
     }
 
-    /// Holds back all changes from a node, until it [learns](TestCluster::learn) of them.
+    /// Holds back all changes from a node until [`learn`](TestCluster::learn) is called for it.
     fn keep_from(&self, id: u64) {
         self.late.lock().unwrap().insert(id, Vec::new());
     }
@@ -212,12 +212,12 @@ impl TestCluster {
         Client::connect(&url, unhurried()).unwrap()
     }
 
-    /// A NATS client of this node.
+    /// Connects a NATS client to this node.
     fn nats(&self, id: u64) -> NatsPeer {
         NatsPeer::open(self.members.lock().unwrap()[&id].server.as_ref().unwrap())
     }
 
-    /// A topic that this node owns.
+    /// Creates a topic that this node owns.
     fn topic_at(&self, id: u64, name: &str, config: TopicConfig) {
         self.node(id).create_topic(name, config, false).unwrap();
         let moved = self.members.lock().unwrap()[&id].ownership.clone();
@@ -255,7 +255,7 @@ fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// The numbers of the next records, and the notices, up to number `last`.
+/// Reads up to record number `last`. Returns the numbers of the records, and the notices.
 fn read_until(subscriber: &mut impl Subscribe, last: u64) -> (Vec<u64>, Vec<Notice>) {
     let (mut numbers, mut notices) = (Vec::new(), Vec::new());
     while numbers.last() != Some(&last) {
@@ -343,8 +343,8 @@ fn owner_killed_under_load_loses_no_record_silently() {
         assert!(told, "{notices:?}");
         let got: BTreeSet<u64> = numbers.iter().copied().collect();
         let missing: Vec<u64> = (1..=4_000).filter(|n| !got.contains(n) && !unsure.contains(n)).collect();
-        // The killed owner had acknowledged these records and not passed them on. The notice covers them, and they are
-        // consecutive.
+        // The killed owner had acknowledged these records, but had not sent them to mirrors. The notice covers them,
+        // and they are consecutive.
         assert!(missing.windows(2).all(|pair| pair[1] == pair[0] + 1), "{missing:?}");
         assert!(numbers.is_sorted(), "in the order in which they were published");
     }
@@ -406,7 +406,7 @@ fn subscriber_resumes_every_partition_through_any_node() {
     }
 }
 
-/// A dead node whose lease holds: no other node may own its topics.
+/// A cluster with a dead node whose lease has not ended, so that no other node may own its topics.
 fn hall_with_a_silent_owner() -> Arc<TestCluster> {
     let mirror_wait_max = Duration::from_secs(600);
     let hall = TestCluster::with(3, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() });
@@ -462,7 +462,7 @@ fn nats_subscribers_of_a_silent_owner_delay_no_others() {
     let mut peer = NatsPeer::at(hall.address(1, Protocol::Nats));
     assert!(peer.line().starts_with("INFO"));
     peer.send(b"CONNECT {\"verbose\":false}\r\nSUB dead 1\r\nSUB live 2\r\nPING\r\n");
-    // The message shows that the subscriber has read all records and waits.
+    // This message shows that the subscriber has read all records, and waits for more.
     hall.publishing(|| assert!(peer.line().starts_with("MSG live 2 ")));
 }
 

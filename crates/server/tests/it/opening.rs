@@ -31,7 +31,7 @@ fn address(listeners: &[(Protocol, SocketAddr)], protocol: Protocol) -> SocketAd
     listeners.iter().find(|(other, _)| *other == protocol).unwrap().1
 }
 
-/// Options of a client that gives up soon.
+/// Options of a client that gives up quickly.
 fn hurried() -> ClientOptions {
     ClientOptions {
         limits: ClientLimits { connect_ms_max: 100, ..ClientLimits::default() },
@@ -39,7 +39,7 @@ fn hurried() -> ClientOptions {
     }
 }
 
-/// Forwards and counts connections. A client that reconnects was refused before.
+/// Forwards connections to the node and counts them. If a client reconnects, the node has refused its first connection.
 struct Relay {
     address: SocketAddr,
     count: Arc<AtomicUsize>,
@@ -63,7 +63,7 @@ impl Relay {
         relay
     }
 
-    /// Waits until a client that connected after this call has reconnected.
+    /// Waits until a client that connected after this call was refused, and has reconnected.
     fn until_refused(&self) {
         let before = self.count.load(Ordering::Relaxed);
         until("a client connects again", || self.count.load(Ordering::Relaxed) >= before + 2);

@@ -1,4 +1,4 @@
-//! A minimal client for tests.
+//! A minimal client of Dunlin's own protocol, for tests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use dunlin::wire::{
 use dunlin_server::Server;
 use dunlin_wait::PATIENCE;
 
-/// One connection. Messages are read in order.
+/// One connection, whose messages are read in order.
 pub struct Peer {
     pub stream: TcpStream,
     received: Vec<u8>,
@@ -41,7 +41,7 @@ impl Peer {
         peer
     }
 
-    /// Offers versions, and expects this one to be chosen.
+    /// Offers versions in the preamble, and checks that the node chooses this one.
     pub fn greet_as(&mut self, offered: Preamble, version: u8) {
         self.greet_by("test", offered, version);
     }
@@ -68,7 +68,8 @@ impl Peer {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// `false` at the end. A node that closes a connection with unread bytes resets it.
+    /// Reads more bytes; returns `false` at the connection's end. A reset counts as the end, because a node that closes
+    /// a connection with unread bytes resets it.
     fn receive(&mut self) -> bool {
         let mut buffer = [0; 64 << 10];
         match self.stream.read(&mut buffer) {
@@ -81,8 +82,8 @@ impl Peer {
         }
     }
 
-    /// The first result of `pick`; messages without a result are dropped. `None` when the node has closed the
-    /// connection.
+    /// Returns the first result of `pick`. Messages for which `pick` has no result are dropped. `None` when the node
+    /// has closed the connection.
     pub fn next<T>(&mut self, mut pick: impl FnMut(FromNode<'_>) -> Option<T>) -> Option<T> {
         loop {
             match self.decoder.next_from_node(&self.received).unwrap() {
@@ -98,7 +99,7 @@ impl Peer {
         }
     }
 
-    /// The next message as text, without heartbeats.
+    /// The next message as text; heartbeats are skipped.
     pub fn next_text(&mut self) -> Option<String> {
         self.next(|message| (!matches!(message, FromNode::Heartbeat(_))).then(|| format!("{message:?}")))
     }
@@ -138,7 +139,7 @@ impl Peer {
         self.say(FromClient::Publish(Publish { flags: FLAG_ACK, header, frames: &frames }));
     }
 
-    /// Sequence numbers and payloads of the next `count` records. Panics at a gap.
+    /// The sequence numbers and payloads of the next `count` records; panics at a gap.
     pub fn records(&mut self, count: usize) -> Vec<(u64, Vec<u8>)> {
         let mut records: Vec<(u64, Vec<u8>)> = Vec::new();
         while records.len() < count {
@@ -163,7 +164,7 @@ impl Peer {
     }
 }
 
-/// Frames with these payloads and nothing else.
+/// Encodes frames that have these payloads and no other contents.
 pub fn frames(payloads: &[&[u8]]) -> Vec<u8> {
     let meta = Meta::default();
     let mut frames = Vec::new();

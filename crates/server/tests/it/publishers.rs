@@ -1,4 +1,4 @@
-//! Connections that count as a state's publishers, for each protocol, and the notices about them that subscribers
+//! Tests which connections of each protocol count as publishers of a state, and the notices about this that subscribers
 //! receive.
 
 use std::net::SocketAddr;
@@ -143,7 +143,7 @@ fn grpc_client_is_a_publisher_until_its_connection_ends() {
                     assert!(answers.into_inner().message().await.unwrap().is_some());
                 }
             }
-            // Checked before the connection ends: of two changes, a subscriber may receive only the last.
+            // Checks this before the connection ends: of two changes, a subscriber may receive only the last one.
             assert!(watch.next());
             drop(client);
         });
@@ -174,7 +174,7 @@ fn client_of_the_previous_version_gets_no_publisher_status() {
     let mut reader = follow(peer);
     let snapshot = reader.next(|message| matches!(message, FromNode::Snapshot(_)).then_some(()));
     assert_eq!(snapshot, Some(()));
-    // An unknown message would end the connection before the next record.
+    // A message that the client does not know would end the connection before the next record.
     published(&node);
     assert_eq!(reader.records(1)[0].0, 2);
 }

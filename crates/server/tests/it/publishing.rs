@@ -169,7 +169,7 @@ fn messages_after_a_refused_message_wait_for_its_retry() {
     peer.publish(1, 2, &[b"behind it"]);
     assert_eq!(answer(&mut peer), Err((1, ErrorCode::BadFrame)));
     assert_eq!(answer(&mut peer), Err((2, ErrorCode::ProducerGap)));
-    // One at a time, because responses are cumulative.
+    // Publishes records one at a time, because one response can acknowledge several.
     peer.publish(1, 1, &[b"one"]);
     assert_eq!(answer(&mut peer), Ok((1, false)));
     peer.publish(1, 2, &[b"two"]);

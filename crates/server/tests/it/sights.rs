@@ -1,4 +1,4 @@
-//! Viewers and commands of a world over several nodes, in lock-step, which makes results exact.
+//! Tests viewers and commands of a world over several nodes. The ticks are in lock-step, so that results are exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -124,7 +124,7 @@ impl ViewerTest {
         until("both have made a tick", || !self.processes.iter().any(busy));
     }
 
-    /// All entities: position, kind and region.
+    /// All entities, with the position, kind and region of each.
     fn everybody(&self) -> BTreeMap<EntityId, ([f32; 3], u32, RegionId)> {
         let of = |process: &Process| {
             let look = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
@@ -144,7 +144,7 @@ impl ViewerTest {
     }
 }
 
-/// Computed from all entities.
+/// The entities that a viewer should see, computed from all entities.
 fn in_sight(all: &BTreeMap<EntityId, ([f32; 3], u32, RegionId)>) -> BTreeMap<EntityId, [f32; 3]> {
     let center = all[&CENTER].0;
     let near = |at: &[f32; 3]| {
@@ -197,7 +197,7 @@ fn sight_around_a_migrating_entity_shows_exactly_its_neighbours() {
     homes.dedup();
     assert!(homes.len() >= 3, "it changes hands: {homes:?}");
     assert!(seen.len() > 20, "it sees somebody: {seen:?}");
-    // The processes forget a viewer that stops watching.
+    // When a viewer stops watching, the processes must forget it.
     drop(viewer);
     let watched = |process: &Process| process.space.ask(|runner| runner.host().viewers()).unwrap();
     until("nobody watches", || stage.processes.iter().map(watched).sum::<usize>() == 0);
@@ -215,7 +215,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
         assert_eq!(world.command(&command, PATIENCE).unwrap().region, region);
         assert_eq!(stage.everybody()[id].1, 77);
     }
-    // The command moves the entity into the other process's region.
+    // The command moves the entity into a region of the other process.
     let away = EntityCommand {
         position: Some([90.0; 3]),
         velocity: Some([0.0; 3]),
@@ -238,7 +238,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     let flat = EntityCommand { kind: Some(1), ..EntityCommand::<2>::of(CENTER) };
     assert!(matches!(world.command(&flat, PATIENCE).unwrap_err(), CommandError::Invalid(_)));
 
-    // A region that has begun, but has no owner at present, may have the entity.
+    // A region that has begun but has no owner at present may have the entity, so the spawn must wait or be refused.
     connect(&stage.keys.1).kv().put(format!("space/{NAME}/began/3"), "1").unwrap();
     let refused = world.command(&nobody, PATIENCE).unwrap_err();
     assert_eq!(refused, CommandError::NoOwner { id: EntityId(ENTITIES), regions: vec![RegionId(3)] });
@@ -247,7 +247,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
         "{refused}"
     );
 
-    // An owner whose lease has ended changes no entity.
+    // An owner whose lease has ended must change no entity.
     let ends = |runner: &mut dunlin_server::space::Runner<3, Oscillate>| {
         runner.host_mut().set_authority(RegionId(2), None);
     };

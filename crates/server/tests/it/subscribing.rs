@@ -38,7 +38,7 @@ fn each_of_many_subscribers_gets_every_record() {
         subscriber.await_subscribed();
     }
     let mut publisher = node.publisher("s").unwrap();
-    // The thread is busy, because the first subscriber always waits for the next record.
+    // The thread stays busy, because the first subscriber always waits for the next record.
     for number in 0..1_000u64 {
         publisher.publish(&number.to_le_bytes()).unwrap();
         assert_eq!(subscribers[0].records(1)[0].0, number + 1);
@@ -47,7 +47,7 @@ fn each_of_many_subscribers_gets_every_record() {
         let records = subscriber.records(1_000);
         assert!((1..=1_000).eq(records.into_iter().map(|(seq, _)| seq)));
     }
-    // A single record arrives too, when the subscribers sleep on the log again.
+    // A single record must also arrive when the subscribers wait on the log again.
     publisher.publish(&[0]).unwrap();
     for subscriber in &mut subscribers {
         assert_eq!(subscriber.records(1)[0].0, 1_001);
@@ -83,7 +83,7 @@ fn no_record_is_sent_beyond_the_credit_until_renewed() {
     subscriber.await_subscribed();
     let (mut sent, mut last, mut asked, mut answered) = (0, None, false, false);
     while !answered {
-        // Without credit, nothing but the response arrives.
+        // Without credit, only the response may arrive.
         if sent >= 10_000 && !asked {
             asked = true;
             subscriber.say(FromClient::Ping(dunlin::wire::Ping { token: 5 }));
@@ -183,7 +183,7 @@ fn tcp_wildcard_subscriber_reads_topics_created_later() {
     for name in ["m.a", "n.a", "m.b"] {
         node.publisher(name).unwrap().publish("x").unwrap();
     }
-    // The first topic's record may come before the second is announced.
+    // A record of the first topic may arrive before the second topic is announced.
     let (mut topics, mut seqs) = (Vec::new(), Vec::new());
     while topics.len() < 2 || seqs.len() < 2 {
         subscriber.next(|m| match m {

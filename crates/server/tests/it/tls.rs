@@ -1,4 +1,4 @@
-//! TLS in every protocol: accepted clients, refused clients, and the refusals.
+//! Tests TLS in every protocol: clients that are accepted, clients that are refused, and the refusals.
 
 mod authority;
 mod files;
@@ -15,7 +15,7 @@ use dunlin_server::{Protocol, Server, ServerConfig};
 use crate::serve_with;
 use authority::Authority;
 
-/// A node with TLS in all protocols; with `client_ca`, clients must show a certificate.
+/// A node with TLS in all protocols. If `mutual` is true, clients must have a certificate.
 fn serve_tls(authority: &Authority, mutual: bool) -> (Node, Server) {
     serve_tls_with(authority, mutual, |_| ())
 }
@@ -51,7 +51,7 @@ fn unhurried(tls: TlsOptions) -> ClientOptions {
     ClientOptions { tls, limits, ..ClientOptions::default() }
 }
 
-/// The error of a refused client.
+/// The error with which a client was refused.
 fn refused(connected: Result<Client, ConnectError>) -> String {
     connected.map(|client| client.node_name()).expect_err("it came in").to_string()
 }

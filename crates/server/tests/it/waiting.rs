@@ -1,5 +1,5 @@
 //! Listeners serve other clients while a client waits for the cluster to create topics of new subjects. In debug
-//! builds, a listener's thread that waits panics, and a stalled one ends the process.
+//! builds, a listener's thread panics if it waits, and the process ends if such a thread stalls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use crate::http::{HttpServer, Peer as HttpPeer, socket::Socket};
 use crate::nats_peer::{NatsPeer, nats_address};
 use crate::peer::Peer;
 
-/// A number that is larger than a task of the runtime may do at once.
+/// A number of operations that exceeds what a task of the runtime may do at once.
 const BURST: u64 = 200;
 
 /// A cluster of one node, with all listeners on one thread.
@@ -47,7 +47,7 @@ impl Served {
             limits: ClusterLimits::default(),
             control: ControlLimits::default(),
             tasks: TasksLimits::default(),
-            // A busy machine must not cost the node its topics.
+            // Long enough that the node keeps its topics on a busy machine.
             ownership: OwnershipLimits { lease_ttl: Duration::from_secs(60), ..OwnershipLimits::default() },
         };
         let cluster = Cluster::start(&node, cluster).unwrap();
@@ -90,7 +90,7 @@ impl Served {
     }
 }
 
-/// Ends the probing thread, also when the test fails.
+/// Ends the probing thread when it is dropped, even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {

@@ -1,4 +1,4 @@
-//! Real worker processes: started, drained, killed, replaced, and none left behind.
+//! Tests that real worker processes are started, drained, killed and replaced, and that none remains.
 //!
 //! A shell stands for the worker; the test reports attached workers in the scheduler's place.
 
@@ -43,7 +43,7 @@ impl WorkersTest {
         self.workers.attached(self.now_ms, [format!("here-{instance}").as_str()].into_iter());
     }
 
-    /// Waits until `count` events happened in total.
+    /// Waits until `count` events in total have happened.
     fn wait(&mut self, count: usize) -> &[ProviderEvent] {
         let deadline = Deadline::new();
         self.workers.events(self.now_ms, &mut self.said);
@@ -56,7 +56,7 @@ impl WorkersTest {
     }
 }
 
-/// Waits until a process has written the file.
+/// Waits until a process has written the file, and returns its text.
 fn written(path: &Path) -> String {
     find(format!("a line in {}", path.display()), || {
         std::fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'))
@@ -64,7 +64,7 @@ fn written(path: &Path) -> String {
 }
 
 fn is_alive(pid: &str) -> bool {
-    // A zombie that init has yet to reap is not a process.
+    // A zombie that init has still to reap does not count as a process.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
@@ -139,7 +139,7 @@ fn worker_that_ends_or_never_attaches_is_reported_failed() {
 fn warm_worker_process_attaches_after_it_is_called() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("heard");
-    // The process writes that it is prepared to its standard input, from which it also reads the call.
+    // The process reports over its standard input that it is prepared, and reads the call from the same socket.
     let script = format!(
         "test $DUNLIN_WORKER_WARM = 1 && echo prepared >&0; read line; echo $line > {0}; sleep 1000",
         file.display()
@@ -173,7 +173,7 @@ fn warm_worker_that_is_late_dies_or_attaches_early_is_dropped() {
     assert_eq!(stage.wait(2)[1], ProviderEvent::Gone { instance: 2 });
     stage.act(&ProviderAction::Wake { instance: 2 });
     assert_eq!(stage.wait(3)[2], failed(2));
-    // This process does not know the warm pool.
+    // The command in this test does not support the warm pool.
     let mut stage = WorkersTest::new("sleep 1000", WorkersLimits::default());
     stage.act(&warm(3));
     stage.attach(3);

@@ -1,4 +1,4 @@
-//! Worlds whose processes start and fail: regions continue with all entities.
+//! Tests that the regions of a world continue with all entities when processes start and fail.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -27,9 +27,9 @@ const WORLD: &str = "restless";
 const ENTITIES: u64 = 300;
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
 const LOOK: Duration = Duration::from_millis(20);
-/// Processes that are killed, one after another.
+/// Number of processes that are killed, one after another.
 const KILLED: u64 = 8;
-/// Ticks that show that a region continues.
+/// Number of ticks after which a region counts as continuing.
 const GOES_ON: u64 = 5;
 
 /// The settings that all processes of a world share.
@@ -38,13 +38,13 @@ pub struct Scene<B> {
     pub setup: RegionSetup<3>,
     pub behaviour: B,
     pub regions: &'static [RegionId],
-    /// Number of expected processes.
+    /// Number of processes that the world expects.
     pub expected: usize,
     pub balance: Option<BalancePolicy>,
     pub populate: fn(&mut Host<3, B>, RegionId),
 }
 
-/// A process of a world, on threads of this one.
+/// A process of a world, which runs on threads of the test's process.
 pub struct Member<B> {
     number: u64,
     owners: RegionOwnership,
@@ -104,7 +104,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> Member<B> {
     /// Kills the process: it sends nothing more, and gives no region away.
     pub fn kill(self) {
         self.space.stop().unwrap();
-        // The lease ends now, not after its time to live.
+        // Ends the lease at once, instead of after its time to live.
         drop(self.owners);
     }
 
@@ -132,7 +132,7 @@ fn populate(host: &mut Host<3, Walk>, region: RegionId) {
     }
 }
 
-/// The state of the world, for failed waits.
+/// A description of the world's state, shown when a wait fails.
 fn stand<B: Behaviour<3> + Clone + Send + 'static>(kv: &Kv, members: &[Member<B>]) -> String {
     let keys = kv.prefix("space/").unwrap();
     let line = |key: &[u8], value: &[u8]| {
@@ -162,7 +162,7 @@ pub fn until<B: Behaviour<3> + Clone + Send + 'static>(
     }
 }
 
-/// Waits until each process has a region and each region continues, so that another process has the region's
+/// Waits until each process has a region and each region continues. Another process then has a copy of each region's
 /// state.
 pub fn until_all_go_on<B: Behaviour<3> + Clone + Send + 'static>(when: &str, kv: &Kv, members: &[Member<B>]) {
     let mut since: Option<Vec<BTreeMap<u32, u64>>> = None;
@@ -173,7 +173,7 @@ pub fn until_all_go_on<B: Behaviour<3> + Clone + Send + 'static>(when: &str, kv:
             return false;
         }
         let before = since.get_or_insert_with(|| now.clone());
-        // A region that moved in the meantime is checked again.
+        // If a region moved during the check, the check is repeated.
         if before.iter().zip(&now).any(|(before, now)| !before.keys().eq(now.keys())) {
             since = None;
             return false;
@@ -221,12 +221,12 @@ fn scene(name: &'static str, count: usize, standby: StandbyMode) -> Scene<Walk> 
 /// Ends the lease of each process, as if the process had been stopped for longer than its lease.
 fn end_leases(kv: &Kv, world: &str) {
     for entry in kv.prefix(format!("space/{world}/process/")).unwrap() {
-        // The process may have taken another lease in the meantime.
+        // The process may already have another lease.
         let _ = kv.revoke(entry.lease);
     }
 }
 
-/// Deletes the world's keys, as a restart without a disk does.
+/// Deletes the world's keys, as if the cluster had restarted without a disk.
 fn lose_keys(kv: &Kv, world: &str) {
     end_leases(kv, world);
     for entry in kv.prefix(format!("space/{world}/")).unwrap() {
@@ -234,7 +234,7 @@ fn lose_keys(kv: &Kv, world: &str) {
     }
 }
 
-/// Gives one entity an unused kind; returns the ticks of all regions at that time.
+/// Gives one entity a kind that no other has. Returns the ticks of all regions at that time.
 fn mark_one(members: &[Member<Walk>]) -> BTreeMap<u32, u64> {
     for member in members {
         let mark = dunlin::space::EntityCommand::<3> {
@@ -257,7 +257,7 @@ fn marked(members: &[Member<Walk>]) -> usize {
     members.iter().map(|member| member.space.ask(move |runner| of_kind(runner.host())).unwrap()).sum()
 }
 
-/// Checks that all regions continue from their ticks with the same entities.
+/// Checks that all regions have continued from their ticks with the same entities.
 fn assert_went_on(kv: &Kv, members: &[Member<Walk>], before: &BTreeMap<u32, u64>, what: &str) {
     until(&format!("all regions go on {what}"), kv, members, || {
         let now: BTreeMap<u32, u64> = members.iter().flat_map(Member::ticks).collect();
@@ -357,10 +357,10 @@ fn process_joining_without_standbys_is_given_a_region() {
     until("the third is told that it is idle", &kv, &members, || says(&members[2], "Idle"));
 }
 
-/// An id that every region is populated with.
+/// An id that `populate` gives to an entity in every region.
 const TWICE: u64 = 7_777;
 
-/// Somewhere in a region.
+/// A position inside a region.
 fn place_in<B: Behaviour<3> + Clone>(host: &Host<3, B>, region: RegionId) -> [f32; 3] {
     let corner = |nth: u32| [0, 1, 2].map(|axis| if nth >> axis & 1 == 0 { 20.0 } else { 80.0 });
     (0..8).map(corner).find(|at| host.owner_of(at) == region).unwrap()
@@ -434,7 +434,7 @@ fn one_of_two_spawns_of_one_id_at_once_is_refused() {
     });
 }
 
-/// The number of a region's entities is unknown while the region has no owner.
+/// While a region has no owner, the number of its entities must be unknown.
 #[test]
 fn spawn_is_refused_while_a_region_has_no_owner() {
     let keys = serve();

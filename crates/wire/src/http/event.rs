@@ -1,12 +1,12 @@
 //! Writes server-sent events.
 //!
-//! A reader joins an event's data lines with line feeds, and treats `\n`, `\r\n` and `\r` as line ends. Text with
-//! `\r` would change, and therefore is sent as binary.
+//! A reader joins an event's data lines with line feeds, and treats `\n`, `\r\n` and `\r` as line ends. Text that
+//! contains `\r` would change, and is therefore sent as binary.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The bytes as text, if an event can carry the text unchanged.
+/// The bytes as text; `None` if an event cannot carry the text unchanged.
 pub fn plain_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\r'))
 }
@@ -16,7 +16,7 @@ pub fn base64(bytes: &[u8], out: &mut String) {
     STANDARD.encode_string(bytes, out);
 }
 
-/// Writes one event. `data` must have no `\r`; `id` and `event` no end of a line.
+/// Writes one event. `data` must not contain `\r`; `id` and `event` must not contain a line end.
 pub fn write_event(id: Option<&str>, event: Option<&str>, data: &str, out: &mut String) {
     for (name, value) in [("id: ", id), ("event: ", event)] {
         if let Some(value) = value {
@@ -28,7 +28,7 @@ pub fn write_event(id: Option<&str>, event: Option<&str>, data: &str, out: &mut 
     out.push('\n');
 }
 
-/// Writes an id without an event: the reader has read everything up to it.
+/// Writes an id without an event. It says that the reader has received everything up to this id.
 pub fn write_id(id: &str, out: &mut String) {
     out.extend(["id: ", id, "\n\n"]);
 }
@@ -38,7 +38,7 @@ pub fn write_retry(ms: u64, out: &mut String) {
     out.extend(["retry: ", &ms.to_string(), "\n\n"]);
 }
 
-/// Writes a comment, which readers skip. A comment shows that the connection is alive.
+/// Writes a comment, which readers skip. It shows that the connection works.
 pub fn write_comment(text: &str, out: &mut String) {
     out.extend([": ", text, "\n\n"]);
 }
@@ -47,7 +47,7 @@ pub fn write_comment(text: &str, out: &mut String) {
 mod tests {
     use super::*;
 
-    /// Reads events as the standard requires: data, event name and last id.
+    /// Reads events as the standard requires. Returns the data, event name and last id of each event.
     fn read(text: &str) -> Vec<(String, Option<String>, String)> {
         let (mut events, mut id, mut event, mut data) = (Vec::new(), String::new(), None, String::new());
         for line in text.split('\n') {

@@ -3,15 +3,15 @@
 /// The error for a malformed query string of an HTTP request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// A percent sign without two hexadecimal digits after it.
+    /// A percent sign is not followed by two hexadecimal digits.
     #[error("{0:?} has a % without two hexadecimal digits after it")]
     Percent(String),
-    /// Invalid UTF-8.
+    /// The decoded text is not UTF-8.
     #[error("{0:?} does not decode to UTF-8")]
     Utf8(String),
 }
 
-/// Decoded names and values, in order. A name without `=` has an empty value.
+/// The decoded names and values, in order. A name without `=` has an empty value.
 pub fn query_pairs(query: &str) -> impl Iterator<Item = Result<(String, String), QueryError>> + '_ {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -8,9 +8,9 @@
 //!             +---------+-------+-----+
 //! ```
 //!
-//! A log's key is a hash of its topic's name and its partition: names would make tokens several times longer, and the
-//! node knows all names. Logs with equal keys cannot be distinguished; of 1,000 logs, two have equal keys in 1 of 4 ×
-//! 10¹³ cases.
+//! A log's key is a hash of its topic's name and its partition. Names would make tokens several times longer, and are
+//! not necessary, because the node knows all names. Logs with equal keys cannot be distinguished; of 1,000 logs, two
+//! have equal keys in 1 of 4 × 10¹³ cases.
 //!
 //! Limit: [`RESUME_LOGS_MAX`], because a token must fit into a header.
 
@@ -24,7 +24,7 @@ use crate::Position;
 /// Maximum number of logs in one token.
 pub const RESUME_LOGS_MAX: usize = 1_000;
 
-/// First character of a token of many logs.
+/// First character of a token with the positions of many logs.
 const MANY: char = 'm';
 
 /// A number that identifies a log in a [`ResumeToken`].
@@ -39,14 +39,14 @@ pub struct ResumeError;
 /// The last event id of an HTTP event stream: the positions from which a client resumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResumeToken {
-    /// The last record of a single log.
+    /// The position of the last record of the stream's only log.
     One(Position),
-    /// The last record of each log.
+    /// The position of the last record of each log.
     Many(BTreeMap<LogKey, Position>),
 }
 
 impl LogKey {
-    /// The key of a topic's partition.
+    /// Computes the key of a topic's partition.
     pub fn of(topic: &str, partition: u16) -> LogKey {
         let bytes = topic.bytes().chain([0]).chain(partition.to_le_bytes());
         LogKey(bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -55,7 +55,7 @@ impl LogKey {
     }
 }
 
-/// Writes the token of one log.
+/// Writes the token of a stream with one log.
 pub fn write_one(position: Position, out: &mut String) {
     use std::fmt::Write;
     // Writing to a string cannot fail.

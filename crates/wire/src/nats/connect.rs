@@ -7,19 +7,19 @@ use super::Violation;
 /// The options of the NATS operation `CONNECT`, with nats-server's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
-    /// Every operation is answered with `+OK`.
+    /// Whether the client wants `+OK` as the reply to every operation.
     pub verbose: bool,
-    /// The client asks for strict checks of subjects. Dunlin always makes them.
+    /// Whether the client asks for strict checks of subjects. Dunlin always makes them.
     pub pedantic: bool,
-    /// The client receives its own records if it subscribes to them.
+    /// Whether the client receives its own records if it subscribes to their subjects.
     pub echo: bool,
-    /// The client understands messages with headers.
+    /// Whether the client understands messages with headers.
     pub headers: bool,
-    /// Requests without a responder receive a status reply.
+    /// Whether the client wants a status reply to a request that has no responder.
     pub no_responders: bool,
-    /// Protocol version; from 1 on the client accepts `INFO` at any time.
+    /// The client's protocol version. From version 1 on, the client accepts `INFO` at any time.
     pub protocol: u32,
-    /// The client's library.
+    /// The language or name of the client's library.
     pub lang: String,
     /// The library's version.
     pub version: String,
@@ -31,13 +31,13 @@ pub struct Connect {
     pub pass: Option<String>,
     /// A token instead of user and password.
     pub auth_token: Option<String>,
-    /// An nkey's public key instead of user and password.
+    /// The public key of an nkey, instead of user and password.
     pub nkey: Option<String>,
-    /// The nonce of `INFO`, signed with that key, in base64.
+    /// The nonce in `INFO`, signed with the private key of `nkey`, in base64.
     pub sig: Option<String>,
 }
 
-/// The JSON as written; `null` is the same as missing.
+/// The JSON object as received. `null` means the same as a missing value.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Written {
@@ -79,9 +79,9 @@ impl Default for Connect {
 }
 
 impl Connect {
-    /// Reads the JSON behind `CONNECT`.
+    /// Parses the JSON object that follows `CONNECT`.
     pub fn parse(json: &[u8]) -> Result<Connect, Violation> {
-        // Refuses an array, which serde would accept for an object.
+        // Refuses a JSON array, which serde would accept instead of an object.
         let object = json.first() == Some(&b'{');
         let written: Option<Written> = if object { serde_json::from_slice(json).ok() } else { None };
         let written = written.ok_or(Violation::Arguments)?;

@@ -12,7 +12,8 @@ use super::Violation;
 /// Maximum number of headers of one message.
 pub const HEADERS_MAX: usize = 1_024;
 
-/// The header's name for the status after `NATS/1.0`; no client can use this name.
+/// The name under which the status after `NATS/1.0` appears among the headers. No client can send a header of this
+/// name.
 pub const STATUS_HEADER: &str = ":status";
 
 const FIRST_LINE: &[u8] = b"NATS/1.0";
@@ -25,18 +26,19 @@ pub struct HeaderBlock<'a> {
 }
 
 impl<'a> HeaderBlock<'a> {
-    /// Parses the block's first line and its end.
+    /// Checks the first line and the end of a block of headers.
     pub fn parse(block: &'a [u8]) -> Result<HeaderBlock<'a>, Violation> {
         let rest = block.strip_prefix(FIRST_LINE).ok_or(Violation::Arguments)?;
         let end = rest.windows(2).position(|pair| pair == b"\r\n").ok_or(Violation::Arguments)?;
         let (status, lines) = (&rest[..end], &rest[end + 2..]);
-        // Some clients end a block without headers with one line end instead of two.
+        // Some clients end a block that has no headers with one line end instead of two.
         let lines =
             if lines.is_empty() { lines } else { lines.strip_suffix(b"\r\n").ok_or(Violation::Arguments)? };
         Ok(HeaderBlock { status: status.trim_ascii(), lines })
     }
 
-    /// Names and values in order, after the status as [`STATUS_HEADER`] if there is one.
+    /// The names and values of the headers, in order. If there is a status, it comes first, with the name
+    /// [`STATUS_HEADER`].
     pub fn iter(&self) -> impl Iterator<Item = Result<(&'a str, &'a [u8]), Violation>> + use<'a> {
         let status = (!self.status.is_empty()).then_some(Ok((STATUS_HEADER, self.status)));
         let mut lines = self.lines;
@@ -63,7 +65,7 @@ fn header(line: &[u8]) -> Result<(&str, &[u8]), Violation> {
     Ok((name, line[colon + 1..].trim_ascii()))
 }
 
-/// Appends a block with a status line and headers, without its last, empty line.
+/// Appends a block with a status line and headers, but without the empty line at its end.
 pub fn header_lines<'h>(
     out: &mut Vec<u8>,
     status: &[u8],
@@ -78,8 +80,8 @@ pub fn header_lines<'h>(
     headers.for_each(|(name, value)| put_header(out, name, value));
 }
 
-/// Appends one header. A name with a colon, a blank or a control character, which other protocols allow, is left out.
-/// A line end in a value becomes a blank.
+/// Appends one header. A header is left out if its name contains a colon, a blank or a control character, which other
+/// protocols allow. A line end in a value becomes a blank.
 pub fn put_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     if name.is_empty() || name.bytes().any(|byte| byte <= b' ' || byte == b':' || byte == 0x7f) {
         return;

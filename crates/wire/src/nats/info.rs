@@ -19,7 +19,7 @@ pub struct Info<'a> {
     pub host: &'a str,
     /// The port that the client connected to.
     pub port: u16,
-    /// Messages may have headers.
+    /// Whether messages may have headers.
     pub headers: bool,
     /// Largest payload with its headers, bytes.
     pub max_payload: usize,
@@ -31,25 +31,25 @@ pub struct Info<'a> {
     /// The cluster's id; empty without a cluster.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub cluster: &'a str,
-    /// The client must authenticate.
+    /// Whether the client must authenticate.
     #[serde(skip_serializing_if = "is_not")]
     pub auth_required: bool,
-    /// The nonce that a client with an nkey signs; empty if no user has one.
+    /// The nonce that a client with an nkey must sign; empty if no user has an nkey.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub nonce: &'a str,
-    /// The addresses of all nodes of the cluster, this one included.
+    /// The addresses of all nodes of the cluster, including this one.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub connect_urls: &'a [String],
-    /// The node is stopping: clients should connect elsewhere.
+    /// Whether the node is stopping, so that clients should connect to another node.
     #[serde(skip_serializing_if = "is_not")]
     pub ldm: bool,
-    /// TLS is required from here on.
+    /// Whether the client must start TLS after this message.
     #[serde(skip_serializing_if = "is_not")]
     pub tls_required: bool,
-    /// TLS is available.
+    /// Whether the client may start TLS after this message.
     #[serde(skip_serializing_if = "is_not")]
     pub tls_available: bool,
-    /// The client must show a certificate.
+    /// Whether the client must have a certificate.
     #[serde(skip_serializing_if = "is_not")]
     pub tls_verify: bool,
 }
@@ -62,7 +62,7 @@ impl Info<'_> {
     /// Appends the INFO line.
     pub fn say(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"INFO ");
-        // The content is numbers and text, which JSON can always hold.
+        // The content consists of numbers and text, which JSON can always represent.
         let written = serde_json::to_writer(&mut *out, self);
         debug_assert!(written.is_ok());
         out.extend_from_slice(b"\r\n");

@@ -1,8 +1,8 @@
-//! A line of words separated by blanks.
+//! Splits a line into words, which are separated by blanks.
 
 use super::{NatsDecoderLimits, Violation};
 
-/// Largest number of words after a verb.
+/// Maximum number of words after the verb.
 const WORDS_MAX: usize = 4;
 
 /// The words of a line, and the line's end.
@@ -10,12 +10,12 @@ const WORDS_MAX: usize = 4;
 pub(super) struct Line<'a> {
     words: [&'a [u8]; WORDS_MAX],
     count: usize,
-    /// Position after the line's end.
+    /// Offset of the first byte after the line's end.
     pub(super) end: usize,
 }
 
 impl<'a> Line<'a> {
-    /// Reads the line that begins at `from`; `None` while its end is missing.
+    /// Reads the line that begins at `from`; `None` if its end has not arrived.
     #[inline]
     pub(super) fn read(
         bytes: &'a [u8],
@@ -26,7 +26,7 @@ impl<'a> Line<'a> {
         let mut word_from = from;
         let mut at = from;
         while let Some(&byte) = bytes.get(at) {
-            // Most bytes are within a word.
+            // Checked first, because most bytes are part of a word.
             if byte > b' ' {
                 at += 1;
                 continue;
@@ -63,7 +63,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// A number of at most nine digits.
+/// Parses a number of at most nine digits.
 #[inline]
 pub(super) fn number(digits: &[u8]) -> Result<usize, Violation> {
     if digits.is_empty() || digits.len() > 9 {

@@ -7,29 +7,29 @@ use crate::Decoded;
 /// An operation of a NATS client. Subjects are not validated here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NatsOperation<'a> {
-    /// `CONNECT`, and the JSON behind it.
+    /// `CONNECT`, with the JSON that follows it.
     Connect(&'a [u8]),
     /// `PUB` or `HPUB`.
     Publish(PublishOperation<'a>),
-    /// `SUB`
+    /// `SUB`: begins a subscription.
     Subscribe {
         /// The subject or pattern.
         subject: &'a [u8],
         /// The queue group to join.
         queue: Option<&'a [u8]>,
-        /// The client's name for the subscription.
+        /// The client's name for the new subscription.
         sid: &'a [u8],
     },
-    /// `UNSUB`
+    /// `UNSUB`: ends a subscription.
     Unsubscribe {
         /// The client's name for the subscription.
         sid: &'a [u8],
-        /// The subscription ends after this many messages, counted from its start.
+        /// Number of messages after which the subscription ends, counted from its start; `None` to end it at once.
         max: Option<u64>,
     },
-    /// `PING`
+    /// `PING`: asks for a `PONG`.
     Ping,
-    /// `PONG`
+    /// `PONG`: the reply to the node's `PING`.
     Pong,
 }
 
@@ -38,15 +38,15 @@ pub enum NatsOperation<'a> {
 pub struct PublishOperation<'a> {
     /// The subject.
     pub subject: &'a [u8],
-    /// The subject for replies.
+    /// The subject to which replies should be published.
     pub reply: Option<&'a [u8]>,
-    /// The block of headers, first and last line included; empty for `PUB`.
+    /// The block of headers, including its first and last line; empty for `PUB`.
     pub headers: &'a [u8],
     /// The payload.
     pub payload: &'a [u8],
 }
 
-/// Reads the first operation and its length, or the number of bytes that are needed.
+/// Reads the first operation. Returns it with its length, or the number of bytes that are needed.
 #[inline]
 pub fn next<'a>(
     bytes: &'a [u8],
@@ -122,7 +122,7 @@ fn with_payload<'a>(
     }
 }
 
-/// Reads operations with verbs in any case.
+/// Reads an operation whose verb is written in any mix of upper and lower case.
 fn next_slowly<'a>(
     bytes: &'a [u8],
     limits: &NatsDecoderLimits,

@@ -1,8 +1,8 @@
 //! Writes the operations of a NATS server.
 
-/// The reply to a successful operation, for clients with `verbose`.
+/// The reply to a successful operation, for clients that set `verbose`.
 pub const OK: &[u8] = b"+OK\r\n";
-/// Checks that the client is alive.
+/// The operation by which the node checks that the client is alive.
 pub const PING: &[u8] = b"PING\r\n";
 /// The reply to the client's PING.
 pub const PONG: &[u8] = b"PONG\r\n";
@@ -12,7 +12,7 @@ pub fn refuse(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"-ERR '");
     let start = out.len();
     out.extend_from_slice(text.as_bytes());
-    // The text must stay one line.
+    // Replaces control characters, because the text must be a single line.
     out[start..].iter_mut().filter(|byte| byte.is_ascii_control()).for_each(|byte| *byte = b' ');
     out.extend_from_slice(b"'\r\n");
 }
@@ -24,12 +24,12 @@ pub struct NatsMessageHead<'a> {
     pub subject: [&'a str; 2],
     /// The client's name for the subscription.
     pub sid: &'a [u8],
-    /// The subject for replies.
+    /// The subject to which replies should be published.
     pub reply: Option<&'a str>,
 }
 
 impl NatsMessageHead<'_> {
-    /// Appends the line before a payload of this size.
+    /// Appends the first line of a message without headers, for a payload of this size.
     #[inline]
     pub fn say(&self, out: &mut Vec<u8>, payload_bytes: usize) {
         out.extend_from_slice(b"MSG ");
@@ -38,7 +38,7 @@ impl NatsMessageHead<'_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the line before headers and a payload.
+    /// Appends the first line of a message with headers.
     pub fn say_with_headers(&self, out: &mut Vec<u8>, header_bytes: usize, payload_bytes: usize) {
         out.extend_from_slice(b"HMSG ");
         self.words(out);
@@ -55,7 +55,7 @@ impl NatsMessageHead<'_> {
         out.push(b' ');
         out.extend_from_slice(self.sid);
         out.push(b' ');
-        // A reply subject with blanks would break the line. The line therefore leaves it out.
+        // Leaves out a reply subject that contains blanks, because it would break the line.
         if let Some(reply) = self.reply.filter(|reply| reply.bytes().all(|b| b > b' ' && b != 0x7f)) {
             out.extend_from_slice(reply.as_bytes());
             out.push(b' ');
@@ -63,7 +63,7 @@ impl NatsMessageHead<'_> {
     }
 }
 
-/// Appends a number in digits.
+/// Appends a number as decimal digits.
 #[inline]
 pub fn put_decimal(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];

@@ -3,16 +3,16 @@
 /// A violation of the NATS protocol by a client, with nats-server's error text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// An unknown verb, or a missing line end after a payload.
+    /// The verb is unknown, or the line end after a payload is missing.
     #[error("Unknown Protocol Operation")]
     Operation,
-    /// A known verb with invalid arguments.
+    /// The verb is known, but its arguments are invalid.
     #[error("Parser Error")]
     Arguments,
-    /// A line without an end.
+    /// The line is longer than the limit.
     #[error("maximum control line exceeded")]
     LineTooLong,
-    /// A payload that is too large.
+    /// The payload is larger than the limit.
     #[error("Maximum Payload Violation")]
     PayloadTooLarge,
 }

@@ -1,4 +1,5 @@
-//! Properties that hold for any bytes of a peer, for the random tests here and the fuzz target `wire`.
+//! Properties that must hold for any bytes that a peer sends. The random tests here and the fuzz target `wire` check
+//! them.
 
 use dunlin_wire::{Decoded, Decoder, DecoderLimits, FromClient, FromNode, Preamble};
 

@@ -1,4 +1,5 @@
-//! Properties that hold for any input of a NATS client, for the random tests here and the fuzz target `nats`.
+//! Properties that must hold for any input of a NATS client. The random tests here and the fuzz target `nats` check
+//! them.
 
 use dunlin_wire::Decoded;
 use dunlin_wire::nats::{
@@ -12,7 +13,7 @@ pub fn try_operations(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(Decoded::Message(operation, taken)) = next(rest, &LIMITS) {
         assert!(0 < taken && taken <= rest.len());
-        // A prefix is never read as another operation.
+        // A prefix of the operation must never be read as another operation.
         for cut in 0..taken {
             let less = next(&rest[..cut], &LIMITS);
             assert!(matches!(less, Ok(Decoded::Need(needs)) if cut < needs && needs <= taken), "{less:?}");
@@ -30,7 +31,7 @@ pub fn try_operations(bytes: &[u8]) {
     try_headers(bytes);
 }
 
-/// Headers that were read can be written and read again.
+/// Checks that headers which were read can be written and read again.
 fn try_headers(block: &[u8]) {
     let Ok(block) = HeaderBlock::parse(block) else { return };
     let Ok(headers) = block.iter().collect::<Result<Vec<_>, _>>() else { return };

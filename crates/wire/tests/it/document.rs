@@ -8,7 +8,7 @@ fn page() -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol.md")).unwrap()
 }
 
-/// The rows of the table that begins after `heading`, cells trimmed.
+/// The rows of the table that follows `heading`; cells are trimmed.
 fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
     let (_, section) = page.split_once(heading).unwrap_or_else(|| panic!("no heading {heading:?}"));
     let rows =

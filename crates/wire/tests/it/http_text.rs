@@ -1,4 +1,4 @@
-//! The text formats of HTTP with any input. The fuzzer runs the same checks.
+//! Checks the HTTP text formats with any input. The fuzzer runs the same checks.
 
 use dunlin_wire::http::{ResumeToken, plain_text, query_pairs, write_event};
 

@@ -1,10 +1,10 @@
-//! The NATS client protocol on random input.
+//! Tests the NATS client protocol with random input.
 
 use proptest::prelude::*;
 
 use crate::any_nats::try_operations;
 
-/// Words that make operations, in any order.
+/// Words from which random operations are composed.
 const WORDS: [&str; 24] = [
     "PUB ",
     "HPUB ",

@@ -1,9 +1,9 @@
-//! One message of every kind, with fixed values for the golden files and random ones for round trips.
+//! Samples: one message of every kind. The golden files use fixed values, and the round trips random ones.
 
 use dunlin_frame::{BatchHeader, Meta};
 use dunlin_wire::*;
 
-/// The values of the messages' fields.
+/// The values from which the fields of the sample messages are filled.
 #[derive(Debug, Clone)]
 pub struct Values {
     pub number: u32,
@@ -213,7 +213,7 @@ pub fn from_node(v: &Values, mut each: impl FnMut(FromNode<'_>)) {
     each(FromNode::Done { request: number });
     each(FromNode::RequestRefused(RequestRefused { request: number, refusal: v.refusal() }));
     topics(v, &mut each);
-    // The only message whose list of records is not made of plain items.
+    // DELIVER is built separately, because its list of records does not consist of plain items.
     let decoder = Decoder::new(DecoderLimits::default());
     let Ok(Decoded::Message(deliver, taken)) = decoder.next_from_node(&v.deliver) else { panic!("DELIVER") };
     assert_eq!(taken, v.deliver.len());
@@ -356,7 +356,7 @@ fn topics(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {
     }));
 }
 
-/// The bytes of every sample, with the kind and the side it comes from.
+/// The bytes of every sample message, with its kind.
 pub fn encoded(v: &Values) -> Vec<(MessageKind, Vec<u8>)> {
     let mut all = Vec::new();
     from_client(v, |message| {

@@ -42,7 +42,7 @@ fn users_file_that_is_cut_off_is_refused() {
         let error = UserDirectory::parse(&text[..end], "u.toml").unwrap_err();
         assert!(error.why.contains("cut off"), "{end} bytes: {error}");
     }
-    // Accepts a user that was added by hand behind the last line, and a handwritten file without the last
+    // The parser accepts a user who was added by hand behind the last line, and a handwritten file without the last
     // line.
     let added = UserDirectory::parse(&format!("{text}[users.cid]\n"), "u.toml").unwrap();
     assert!(added.by_name.contains_key("cid"));

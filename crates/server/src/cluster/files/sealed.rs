@@ -1,4 +1,5 @@
-//! The checksum of a JSON file: its last entry, `"checksum": "CRC"`, CRC-32C over all bytes before that entry.
+//! The checksum of a JSON file. It is the file's last entry, `"checksum": "CRC"`, and has the CRC-32C of all bytes
+//! before this entry.
 
 use crc_fast::{CrcAlgorithm, checksum};
 
@@ -12,7 +13,7 @@ pub(super) fn seal(text: &str) -> String {
     format!("{before}{ENTRY}{crc}\"\n}}")
 }
 
-/// Whether the text has a checksum; an error if the checksum is wrong.
+/// Checks the text's checksum; returns whether it has one, and an error if the checksum is wrong.
 pub(super) fn check(text: &str) -> Result<bool, String> {
     let Some(at) = text.rfind(ENTRY) else { return Ok(false) };
     let (before, entry) = text.split_at(at);

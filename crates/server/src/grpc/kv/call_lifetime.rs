@@ -12,7 +12,7 @@ use super::super::connection::{GrpcConnection, StreamRegistration};
 use crate::access::Admission;
 use crate::shared::STOP;
 
-/// Whether a call may continue.
+/// Conditions under which a long call may continue.
 #[derive(Debug)]
 pub(super) struct CallLifetime {
     waiter: Arc<Waiter>,
@@ -45,7 +45,7 @@ impl CallLifetime {
     }
 }
 
-/// Awaits the work while the call may continue.
+/// Waits for `work` while the call may continue.
 pub(super) async fn while_call_lasts<T>(
     connection: &GrpcConnection,
     work: impl Future<Output = Result<T, Refused>>,

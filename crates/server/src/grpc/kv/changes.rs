@@ -1,4 +1,4 @@
-//! Watching over gRPC: changes of the requested keys, from the topic of all changes.
+//! Watches over gRPC: streams of changes of the requested keys, read from the topic of all changes.
 
 use std::sync::Arc;
 
@@ -22,20 +22,20 @@ use super::super::writer::EventWriter;
 use super::translate::{KeyRange, key_value};
 use crate::protocol::Protocol;
 
-/// About how many bytes a batch of responses has.
+/// Approximate size of a batch of responses, bytes.
 const BATCH_BYTES: usize = 32 << 10;
-/// Bytes of one response, so that clients with the default limit of 4 MiB can read every revision. A key with its
-/// value is smaller than this.
+/// Approximate maximum size of one response, bytes. Clients whose limit is the usual 4 MiB can then read every
+/// revision. A key with its value is smaller than this.
 const ANSWER_BYTES: usize = 1 << 20;
-/// After this many revisions of other keys, the client receives the current revision.
+/// Number of revisions of other keys after which the client receives the current revision.
 const QUIET_REVISIONS: u64 = 1_024;
 
-/// Writes the changes of some keys.
+/// Encodes the changes of the requested keys as responses.
 #[derive(Debug)]
 pub(in super::super) struct WatchWriter {
     key: Bytes,
     range_end: Bytes,
-    /// The last revision that the client knows.
+    /// The last revision that was sent to the client.
     reported: u64,
 }
 
@@ -96,7 +96,7 @@ impl WatchWriter {
         out.push(&answer(part, false));
     }
 
-    /// A revision's changes of the requested keys.
+    /// The changes of the requested keys in one revision.
     fn events(&self, change: &[u8]) -> Vec<v1::KeyEvent> {
         // Decoding cannot fail, because the node itself wrote these bytes.
         let Ok(events) = KeyEvents::new(change) else { return Vec::new() };

@@ -17,7 +17,7 @@ use super::super::unfold::unfold;
 use super::call_lifetime::CallLifetime;
 use super::{command, question, unexpected_reply};
 
-/// Maximum number of leases that one command renews.
+/// Maximum number of leases that one command to the cluster renews.
 const TOGETHER: usize = 64;
 
 pub(super) async fn grant(
@@ -45,7 +45,7 @@ pub(super) async fn time_to_live(
     Ok(v1::LeaseTimeToLiveResponse { ttl_ms, left_ms, keys, waits })
 }
 
-/// A stream of leases to renew.
+/// The state of a client's stream of lease renewals.
 struct KeepAliveState {
     connection: Arc<GrpcConnection>,
     requests: Streaming<v1::LeaseKeepAliveRequest>,
@@ -53,7 +53,7 @@ struct KeepAliveState {
     /// Responses to send.
     answers: Vec<v1::LeaseKeepAliveResponse>,
     is_over: bool,
-    /// The error that ends the stream after the responses.
+    /// The error that ends the stream after the pending responses.
     failed: Option<Status>,
 }
 
@@ -87,7 +87,7 @@ impl KeepAliveState {
         }
     }
 
-    /// Renews the leases that have arrived.
+    /// Renews the leases whose requests have arrived.
     async fn keep(&mut self) -> Result<(), Status> {
         let Some(first) = std::future::poll_fn(|cx| self.poll_next(cx)).await? else { return Ok(()) };
         let mut leases = vec![first];

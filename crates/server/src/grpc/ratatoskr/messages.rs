@@ -1,4 +1,4 @@
-//! A subscriber's messages and the status that ends its stream, as the contract defines them.
+//! Encodes a subscriber's messages, and the status that ends its stream, as Ratatoskr's interface defines them.
 
 use bytes::Bytes;
 use dunlin::topic::{LogName, Notice, Position, Snapshot};
@@ -11,7 +11,7 @@ use super::super::writer::EventWriter;
 use super::subscriptions::SubscriptionHandle;
 use super::{TOPIC_NOT_FOUND, ms};
 
-/// Writes a message for each record.
+/// Encodes a message for each record.
 #[derive(Debug)]
 pub(in super::super) struct MessageWriter {
     topic: String,
@@ -72,7 +72,7 @@ impl EventWriter for MessageWriter {
     }
 }
 
-/// A message's id.
+/// The id of the message at this position.
 pub(super) fn message_id(log: &LogName, position: Position) -> String {
     format!("{}/{}/{position}", log.topic, log.partition)
 }

@@ -1,4 +1,4 @@
-//! The open streams of messages, so that they can be counted and ended.
+//! The open message streams, so that they can be counted and ended.
 //!
 //! Limit: `grpc.message_subscribers_max` for each topic.
 
@@ -11,7 +11,7 @@ use crate::grpc::connection::GrpcConnection;
 use crate::grpc::reader::UNSUBSCRIBED;
 use crate::shared::SharedServer;
 
-/// The open streams of a server.
+/// The open message streams of a server.
 #[derive(Debug, Default)]
 pub(in crate::grpc) struct MessageSubscriptions(Mutex<SubscriptionTable>);
 
@@ -23,13 +23,13 @@ struct SubscriptionTable {
 
 #[derive(Debug)]
 struct SubscriptionEntry {
-    /// The user who subscribed; `None` on a node without users.
+    /// The subscribing user; `None` on a node without users.
     user: Option<String>,
     subscriber: String,
     waiter: Arc<Waiter>,
 }
 
-/// An open stream; dropping it removes the entry.
+/// The entry of an open stream; dropping this removes the entry.
 #[derive(Debug)]
 pub(super) struct SubscriptionHandle {
     shared: Arc<SharedServer>,
@@ -65,8 +65,8 @@ impl MessageSubscriptions {
         self.lock().by_topic.get(topic).map_or(0, HashMap::len)
     }
 
-    /// Ends the user's subscription with this reference, or the user's subscriptions with this subscriber id.
-    /// Returns whether there was one. Subscriptions of other users are not considered.
+    /// Ends the user's subscription with this reference, or all of the user's subscriptions with this subscriber id.
+    /// Returns whether any was ended. Subscriptions of other users are not considered.
     pub(super) fn end(&self, user: Option<&str>, topic: &str, reference: &str) -> bool {
         let known = self.lock();
         let Some(of_topic) = known.by_topic.get(topic) else { return false };

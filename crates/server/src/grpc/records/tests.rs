@@ -132,7 +132,7 @@ proptest! {
         let mut out = OutgoingMessages::default();
         say_records(&mut out, &run);
         prop_assert_eq!(&out.finish()[..], &expected[..]);
-        // The encoding is the same behind another message.
+        // The encoding must be the same if another message precedes it.
         let mut out = OutgoingMessages::default();
         out.push(&v1::Advance::default());
         say_records(&mut out, &run);

@@ -94,7 +94,7 @@ pub(super) fn filter(request: &v1::ListTasksRequest) -> Result<ListFilter<'_>, R
     })
 }
 
-/// A task with Unix times, because times of the cluster's own clock have no meaning outside the cluster.
+/// Converts a task. Times are Unix times, because the cluster's own clock has no meaning outside the cluster.
 pub(super) fn info(task: &TaskView, now_ms: u64) -> v1::TaskInfo {
     let now_unix_ms = now_ns() / 1_000_000;
     let when = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);

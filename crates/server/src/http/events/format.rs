@@ -1,22 +1,22 @@
-//! The text of a stream's events.
+//! Formats events as server-sent events.
 
 use dunlin::topic::{LogName, Notice, Position, Record};
 use dunlin::wire::http::{base64, plain_text, write_event};
 use serde_json::{Map, Value, json};
 
-/// How a record is shown.
+/// The format in which a record is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum RecordFormat {
-    /// The payload alone.
+    /// Only the payload.
     Payload,
-    /// The whole record, as `dunlin sub --json` shows it.
+    /// The whole record as JSON, in the format of `dunlin sub --json`.
     Json,
 }
 
-/// The event's name if the payload is not text.
+/// The name of the event if the payload is not text and is therefore encoded as base64.
 const BASE64: &str = "base64";
 
-/// Writes a record as an event.
+/// Writes a record as one event.
 pub(in crate::http) fn write_record(
     form: RecordFormat,
     record: &Record<'_>,
@@ -36,7 +36,7 @@ pub(in crate::http) fn write_record(
     }
 }
 
-/// The whole record as a JSON object.
+/// Converts the whole record to a JSON object.
 pub(in crate::http) fn record_object(record: &Record<'_>) -> Map<String, Value> {
     let frame = &record.frame;
     let mut object = head(record.log);
@@ -86,7 +86,7 @@ fn head(log: &LogName) -> Map<String, Value> {
     object
 }
 
-/// A notice's event name and data; `None` for a notice without an event.
+/// Converts a notice to an event's name and data; `None` for a notice without an event.
 pub(in crate::http) fn notice(notice: &Notice) -> Option<(&'static str, Value)> {
     let of = |name, log: &LogName, more: Value| {
         let mut object = head(log);
@@ -151,7 +151,7 @@ pub(in crate::http) fn position_after(notice: &Notice) -> Option<(&std::sync::Ar
     }
 }
 
-/// Writes that logs of the subscriber no longer exist.
+/// Writes the event that reports how many logs of the subscriber no longer exist.
 pub(in crate::http) fn write_gone(logs: usize, out: &mut String) {
     write_event(None, Some("deleted"), &json!({"topic": null, "logs": logs}).to_string(), out);
 }

@@ -11,22 +11,22 @@ use crate::http::problem::Problem;
 use crate::http::query::{QueryParameters, time_ns, unix_ns};
 use crate::protocol::Protocol;
 
-/// Known query parameters.
+/// The query parameters that are accepted.
 const KNOWN: [&str; 6] = ["from", "on_gap", "conflate", "name", "as", "last_event_id"];
-/// The header with the last event's id. Clients that cannot set headers use the query parameter.
+/// The header with the last event's id. Clients that cannot set headers use the query parameter `last_event_id`.
 const LAST_EVENT_ID: &str = "last-event-id";
-/// The longest name of a subscription, bytes.
+/// Maximum length of a subscription's name, bytes.
 const NAME_BYTES_MAX: usize = 255;
 
 #[derive(Debug)]
 pub(in crate::http) struct EventsRequest {
     pub(in crate::http) options: SubscribeOptions,
-    /// The subscriber's last position.
+    /// The position after which the subscriber continues; `None` for a new subscription.
     pub(in crate::http) resume: Option<ResumeToken>,
     pub(in crate::http) form: RecordFormat,
 }
 
-/// The same parameters in the client's notation.
+/// The parameters as the client wrote them, before they are parsed.
 #[derive(Debug)]
 pub(in crate::http) struct RawEventsRequest<'a> {
     pub(in crate::http) from: Option<&'a str>,
@@ -57,7 +57,7 @@ impl EventsRequest {
             on_gap: query.get("on_gap"),
             conflate: query.switch("conflate")?,
             name: query.get("name").filter(|name| !name.is_empty()).unwrap_or(peer),
-            // A subscriber that has received no id sends an empty id.
+            // A client that has received no id sends an empty id, which counts as none.
             resume: last.or(query.get("last_event_id")).filter(|text| !text.is_empty()),
             form,
             protocol: Protocol::Http,

@@ -16,12 +16,12 @@ use crate::http::event_stream::EventSource;
 use crate::http::problem::Problem;
 use crate::shared::SharedServer;
 
-/// Shortest time before a client reconnects, and the largest random addition to it, ms. The addition spreads thousands
-/// of clients.
+/// Minimum time before a client reconnects, ms. It is also the largest random addition to this time, so that thousands
+/// of clients do not reconnect at once.
 const RETRY_MS: u64 = 1_000;
 const RETRY_JITTER_MS: u64 = 2_000;
 
-/// A subscription's events.
+/// The source of a subscription's events.
 #[derive(Debug)]
 pub(super) struct TopicEvents {
     shared: Arc<SharedServer>,
@@ -34,7 +34,7 @@ pub(super) struct TopicEvents {
 }
 
 impl TopicEvents {
-    /// The source, and the text before the first event.
+    /// Creates the source, and the text that is sent before the first event.
     pub(super) fn of(
         shared: &Arc<SharedServer>,
         subscribed: EventSubscription,
@@ -43,7 +43,7 @@ impl TopicEvents {
     ) -> (TopicEvents, String) {
         let EventSubscription { subscriber, mut stream_positions, gone, charge } = subscribed;
         let mut beginning = String::new();
-        // Any number that differs between clients suffices.
+        // Any number that differs between clients is random enough.
         let jitter = shared.node.next_session().wrapping_mul(0x9e37_79b9_7f4a_7c15) % RETRY_JITTER_MS;
         write_retry(RETRY_MS + jitter, &mut beginning);
         if gone > 0 {
@@ -103,7 +103,7 @@ impl EventSource for TopicEvents {
         read
     }
 
-    /// Writes the position if records were skipped, else a comment.
+    /// Writes the position if records were skipped; otherwise a comment.
     fn write_heartbeat(&mut self, out: &mut String) {
         self.stream_positions.look(&mut self.subscriber);
         match self.stream_positions.take_id() {

@@ -10,12 +10,12 @@ use dunlin::wire::http::{LogKey, ResumeToken, write_one};
 /// A stream's position in each log.
 #[derive(Debug)]
 pub(in crate::http) struct StreamPositions {
-    /// Whether the stream has exactly one log. An id is then a position.
+    /// Whether the stream has exactly one log. An event's id is then just a position.
     is_one: bool,
-    /// Whether an id has the start position of a log of which no record was delivered.
+    /// Whether ids contain the start position of logs from which no record was delivered yet.
     begins: bool,
     positions: BTreeMap<LogKey, wire::Position>,
-    /// The log of the last position, which is mostly the log of the next one.
+    /// The log of the last position, cached because the next position is mostly of the same log.
     last: Option<(Arc<LogName>, LogKey)>,
     changed: bool,
 }
@@ -28,7 +28,7 @@ impl StreamPositions {
         StreamPositions { is_one, begins, positions: BTreeMap::new(), last: None, changed: false }
     }
 
-    /// Notes that every record of the log up to this position was delivered.
+    /// Records that all records of the log up to this position were delivered.
     pub(in crate::http) fn at(&mut self, log: &Arc<LogName>, position: Position) {
         let key = match &self.last {
             Some((last, key)) if Arc::ptr_eq(last, log) => *key,
@@ -42,7 +42,7 @@ impl StreamPositions {
         self.changed |= self.positions.insert(key, position) != Some(position);
     }
 
-    /// Takes the subscriber's positions, which include skipped records.
+    /// Copies the subscriber's positions, which include skipped records.
     pub(in crate::http) fn look(&mut self, subscriber: &mut Subscriber) {
         let mut found = Vec::new();
         subscriber.for_each_position(|log, position| found.push((Arc::clone(log), position)));
@@ -62,12 +62,12 @@ impl StreamPositions {
         self.positions.len()
     }
 
-    /// Whether each event has its own id.
+    /// Whether the stream has exactly one log, so that each event has its own id.
     pub(in crate::http) fn is_one(&self) -> bool {
         self.is_one
     }
 
-    /// The id, if it changed since the last call.
+    /// Returns the id if it has changed since the last call.
     pub(in crate::http) fn take_id(&mut self) -> Option<String> {
         if !std::mem::take(&mut self.changed) {
             return None;

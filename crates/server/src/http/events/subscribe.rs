@@ -1,4 +1,4 @@
-//! Converts a pattern to a subscriber that continues at the client's position.
+//! Converts a pattern to a subscriber, which continues at the client's position if it states one.
 
 use dunlin::topic::{
     Charge, ConsumeMode, Filter, Log, NewLogs, Pattern, Position, Start, SubscribeError, SubscribeOptions,
@@ -15,18 +15,18 @@ use super::stream_positions::StreamPositions;
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 
-/// A subscriber and its start.
+/// A subscriber that has been started, with the details that its stream needs.
 #[derive(Debug)]
 pub(in crate::http) struct EventSubscription {
     pub(in crate::http) subscriber: Subscriber,
     pub(in crate::http) stream_positions: StreamPositions,
-    /// Number of logs that the client's positions name and that no longer exist.
+    /// Number of logs for which the client stated positions, but which no longer exist.
     pub(in crate::http) gone: usize,
     /// The memory charge.
     pub(in crate::http) charge: Charge,
 }
 
-/// The limit's name.
+/// The name of the limit for logs of one stream.
 pub(in crate::http) const LOGS_MAX: &str = "event_logs_max";
 
 pub(in crate::http) async fn subscribe(
@@ -53,7 +53,7 @@ pub(in crate::http) async fn subscribe(
     let options = SubscribeOptions { names_subjects: pattern.is_literal(), ..request.options.clone() };
     let missing = MissingTopicPolicy::of(options.start, request.resume.is_some());
     node.prepare_select(&pattern, missing).await?;
-    // The start given here has no effect: each log gets its own start below.
+    // This start has no effect, because each log gets its own start below.
     let mut selected = node.select(&pattern, Start::Earliest, missing, NewLogs::new)?;
     if selected.logs.len() > RESUME_LOGS_MAX {
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
@@ -67,7 +67,7 @@ pub(in crate::http) async fn subscribe(
     let mut starts = StartPositions::new(request, &pattern, &selected)?;
     let mut open = |(log, filter): (Arc<Log>, Option<Filter>)| {
         let start = starts.of(&log, &options);
-        // A resumed subscription has read the topic before.
+        // A resumed subscription treats each log without a position as a new log, and uses the options for new logs.
         let late = request.resume.as_ref().map(|_| options.of_newcomer(&log).0);
         node.open_cursor(log, late.as_ref().unwrap_or(&options), start, filter, ConsumeMode::Reads)
     };
@@ -86,11 +86,11 @@ pub(in crate::http) async fn subscribe(
     Ok(EventSubscription { subscriber, stream_positions, gone, charge })
 }
 
-/// The start position of each log.
+/// The positions that the client stated, from which the start in each log follows.
 struct StartPositions(Option<BTreeMap<LogKey, wire::Position>>);
 
 impl StartPositions {
-    /// A single position requires exactly one log.
+    /// Checks the positions. A position without a log's name requires exactly one log.
     fn new(
         request: &EventsRequest,
         pattern: &Pattern,
@@ -121,14 +121,14 @@ impl StartPositions {
         match positions.remove(&LogKey::of(&name.topic, name.partition)) {
             Some(position) => Start::After(Position { epoch: position.epoch, seq: position.seq }),
             None if options.follows_state() && log.is_stateful() => Start::Snapshot,
-            // The subscriber has received nothing of this log yet.
+            // The client has received nothing of this log yet, so the requested start time applies.
             None if matches!(options.start, Start::Time(_)) => options.start,
-            // The log was created after the client's last position.
+            // The log was created after the client's last position, so it is read from its beginning.
             None => Start::Earliest,
         }
     }
 
-    /// The number of logs that no longer exist.
+    /// The number of logs for which the client stated positions, but which no longer exist.
     fn left(&self) -> usize {
         self.0.as_ref().map_or(0, |positions| positions.len())
     }

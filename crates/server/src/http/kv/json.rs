@@ -1,4 +1,4 @@
-//! Keys and values as JSON: text, or base64 in a field with the suffix `_base64`.
+//! Converts keys and values to JSON: as text, or as base64 in a field with the suffix `_base64`.
 
 use dunlin::state::{KeyEvent, KeyItem, KeyWithItem};
 use dunlin::wire::http::base64;
@@ -29,12 +29,12 @@ fn entry(key: &[u8], item: &KeyItem) -> Map<String, Value> {
     object
 }
 
-/// A key and its value.
+/// Converts a key and its value.
 pub(super) fn pair(pair: &KeyWithItem) -> Value {
     entry(&pair.key, &pair.item).into()
 }
 
-/// A change of a key.
+/// Converts a change of a key.
 pub(super) fn event(event: &KeyEvent<'_>) -> Value {
     let mut object = Map::new();
     match event {

@@ -84,14 +84,14 @@ pub(in crate::http) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The lease that a lock request names.
+/// The id of the lease that a request for a lock names.
 fn under(query: &QueryParameters) -> Result<u64, Problem> {
     number(query, "lease")?.ok_or_else(|| {
         Problem::bad_request("lease is missing: expected lease=NUMBER, as returned by POST /v1/leases")
     })
 }
 
-/// Acquires the lock. With `wait`, waits for the lock as long as the request lasts.
+/// Acquires the lock. With `wait`, waits for the lock until the request ends.
 pub(in crate::http) async fn acquire(
     Extension(context): Extension<Context>,
     PathName(name): PathName,
@@ -125,7 +125,7 @@ pub(in crate::http) async fn release(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The lock's holder: `created` is the fencing token.
+/// Returns the lock's holder. The field `created` is the fencing token.
 pub(in crate::http) async fn holder(
     Extension(context): Extension<Context>,
     PathName(name): PathName,

@@ -1,4 +1,4 @@
-//! `POST /v1/kv`: a transaction.
+//! `POST /v1/kv` executes a transaction.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -13,7 +13,7 @@ use super::{body, command, json as shown, unexpected_reply};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 
-/// A transaction as JSON.
+/// A transaction in a request, as JSON.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawTransaction {

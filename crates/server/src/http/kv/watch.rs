@@ -1,6 +1,7 @@
 //! `GET /v1/watch`: changes of keys as server-sent events, whose ids are positions: epoch and revision.
 //!
-//! Invariant: resuming after another epoch, or at revisions that are no longer held, ends with an event `end`.
+//! Invariant: if a client resumes with a position of another epoch, or at a revision that was compacted, the stream
+//! ends with the event `end`.
 
 use axum::Extension;
 use axum::extract::RawQuery;
@@ -24,11 +25,11 @@ use crate::http::problem::Problem;
 use crate::http::query::QueryParameters;
 use crate::protocol::Protocol;
 
-/// The changes of keys with a prefix.
+/// The source of events for changes of keys with a prefix.
 struct WatchEvents {
     subscriber: Subscriber,
     prefix: Vec<u8>,
-    /// The last id that was written.
+    /// The position in the last id that was sent.
     last_position: Position,
     /// The memory charge.
     _charge: Charge,
@@ -70,7 +71,7 @@ async fn subscribe(
     Ok(context.node().subscribe(KV, &options)?)
 }
 
-/// The start: after the last event's id, or else at `from`.
+/// The start of a watch: after the last event's id, or else at the query parameter `from`.
 fn start(query: &QueryParameters, headers: &HeaderMap, epoch: u32) -> Result<Start, Problem> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     if let Some(last) = last {
@@ -93,7 +94,7 @@ fn start(query: &QueryParameters, headers: &HeaderMap, epoch: u32) -> Result<Sta
 }
 
 impl WatchEvents {
-    /// Writes the position if it changed since the last id. Returns whether the position changed.
+    /// Writes the position as an id if it has changed since the last id. Returns whether it has.
     fn say_where(&mut self, out: &mut String) -> bool {
         let mut last_position = self.last_position;
         self.subscriber.for_each_position(|_, position| last_position = position);
@@ -137,7 +138,7 @@ impl EventSource for WatchEvents {
     }
 }
 
-/// Writes a revision's changes of keys with the prefix. Returns whether there were any.
+/// Writes the changes of keys with the prefix in one revision. Returns whether there were any.
 fn write(record: &Record<'_>, prefix: &[u8], out: &mut String) -> bool {
     let Ok(events) = KeyEvents::new(record.payload()) else { return false };
     let is_asked = |event: &KeyEvent<'_>| match event {

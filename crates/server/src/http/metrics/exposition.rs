@@ -5,9 +5,9 @@ use std::fmt::{Display, Write};
 /// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetricKind {
-    /// Only grows, until a restart.
+    /// A value that only grows until the node restarts.
     Counter,
-    /// Rises and falls.
+    /// A value that rises and falls.
     Gauge,
 }
 
@@ -16,12 +16,12 @@ pub(super) enum MetricKind {
 pub(super) struct Exposition(String);
 
 impl Exposition {
-    /// A metric without labels.
+    /// Writes a metric that has one value and no labels.
     pub(super) fn one(&mut self, kind: MetricKind, name: &str, help: &str, value: impl Display) {
         self.family(kind, name, help, [([], value)]);
     }
 
-    /// All series of a metric.
+    /// Writes a metric with all its series.
     pub(super) fn family<const N: usize, V: Display>(
         &mut self,
         kind: MetricKind,
@@ -55,7 +55,7 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Nanoseconds as seconds.
+/// Converts nanoseconds to seconds.
 pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }

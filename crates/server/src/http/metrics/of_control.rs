@@ -1,4 +1,4 @@
-//! Figures of the cluster's keys and of Raft. There are none until the node takes part in a cluster.
+//! Metrics of the cluster's keys and of Raft. There are none until the node takes part in a cluster.
 
 use dunlin::state::{ControlQuery, QueryAnswer};
 use dunlin::{Leadership, Node};

@@ -1,4 +1,4 @@
-//! Figures of the process, under the usual names of exporters.
+//! Figures of the process, under the metric names that Prometheus exporters usually have.
 
 use std::fs;
 
@@ -24,11 +24,11 @@ pub(super) fn write(out: &mut Exposition) {
     }
 }
 
-/// Figures of the process; `None` where the system has none.
+/// Figures of the process. A figure is `None` if the operating system does not provide it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ProcessFigures {
     pub(crate) rss_bytes: Option<u64>,
-    /// CPU time, seconds.
+    /// CPU time of the process, seconds.
     pub(crate) cpu_s: Option<f64>,
     pub(crate) threads: Option<u64>,
     pub(crate) open_files: Option<usize>,
@@ -62,7 +62,7 @@ fn start_seconds() -> Option<f64> {
     Some(boot + stat(19)? as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// A field of `/proc/self/stat`, counted after the process name, which may contain any characters.
+/// Reads a field of `/proc/self/stat`. Fields are counted after the process name, which may contain any characters.
 fn stat(at: usize) -> Option<u64> {
     let line = fs::read_to_string("/proc/self/stat").ok()?;
     line.rsplit_once(')')?.1.split_whitespace().nth(at)?.parse().ok()

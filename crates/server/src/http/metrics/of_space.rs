@@ -7,7 +7,7 @@ use super::exposition::Exposition;
 use super::exposition::MetricKind::{Counter, Gauge};
 use super::exposition::seconds;
 
-/// A metric's name, help text and value.
+/// The name, help text and value of a metric.
 type Figure = (&'static str, &'static str, fn(&RegionFigures) -> u64);
 
 pub(super) fn write(node: &Node, out: &mut Exposition) {

@@ -20,7 +20,7 @@ pub(super) fn write(slowest: &[SubscriptionInfo], out: &mut Exposition) {
 
 type Labels = [(&'static str, String); 4];
 
-/// One subscription for each set of labels: the slowest.
+/// Keeps one subscription for each set of labels: the slowest.
 fn unlike(slowest: &[SubscriptionInfo]) -> Vec<(Labels, &SubscriptionInfo)> {
     let mut unlike: Vec<(Labels, &SubscriptionInfo)> = Vec::new();
     for seen in slowest {

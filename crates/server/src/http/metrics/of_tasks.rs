@@ -1,4 +1,4 @@
-//! Figures of the cluster's tasks. There are none until the node takes part in a cluster.
+//! Metrics of the cluster's tasks. There are none until the node takes part in a cluster.
 
 use dunlin::scheduler::{SchedulerState, Signals};
 use dunlin::{Leadership, Node};

@@ -6,8 +6,8 @@ use dunlin::{StoredSurvey, TopicSurvey};
 use super::exposition::MetricKind::{self, Counter, Gauge};
 use super::exposition::{Exposition, seconds};
 
-/// Writes the figures. Other nodes leave out counters that only the owner knows, because they would be 0
-/// there.
+/// Writes the metrics of topics. Counters that only a topic's owner knows are left out at other nodes, where they would
+/// be 0.
 pub(super) fn write(topics: &[TopicSurvey], is_owned: impl Fn(&Topic) -> bool, out: &mut Exposition) {
     let owned: Vec<_> = topics.iter().filter(|seen| is_owned(&seen.topic)).collect();
     let mut of_owner = |kind: MetricKind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {

@@ -1,4 +1,4 @@
-//! The messages of a client in JSON.
+//! The JSON messages that a client may send.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::http::problem::Problem;
 use crate::http::query::whole_number;
 
-/// A message of the client.
+/// A message from the client.
 #[derive(Debug)]
 pub(super) enum ClientMessage<'a> {
     Hello(SocketHello),
@@ -20,14 +20,14 @@ pub(super) enum ClientMessage<'a> {
     Ping,
 }
 
-/// The kind of a message.
+/// The kind of a client's message.
 #[derive(Debug, Deserialize)]
 struct SocketMessageKind<'a> {
     #[serde(borrow)]
     op: Cow<'a, str>,
 }
 
-/// The client's credentials and name.
+/// The client's first message: its credentials and name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SocketHello {
@@ -41,13 +41,13 @@ pub(super) struct SocketHello {
     pub(super) name: String,
 }
 
-/// Starts a subscription, with the parameters of HTTP.
+/// Starts a subscription; the parameters are those of `GET /v1/topics/{pattern}/events`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Subscribe {
     #[serde(rename = "op")]
     _op: String,
-    /// The client's number for the subscription.
+    /// The number by which the client identifies the subscription.
     pub(super) id: u64,
     pub(super) pattern: String,
     pub(super) from: Option<String>,
@@ -55,7 +55,7 @@ pub(super) struct Subscribe {
     #[serde(default)]
     pub(super) conflate: bool,
     pub(super) name: Option<String>,
-    /// The subscriber's last position.
+    /// The subscriber's last position, after which it continues.
     pub(super) resume: Option<String>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Unsubscribe {
 pub(super) struct Publish<'a> {
     #[serde(rename = "op")]
     _op: String,
-    /// The client's number for the response.
+    /// The number by which the client recognizes the response.
     pub(super) request: u64,
     pub(super) subject: String,
     #[serde(borrow)]
@@ -124,7 +124,7 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
 }
 
 impl SocketHello {
-    /// The credentials as an `authorization` header.
+    /// The credentials in the form of an `authorization` header.
     pub(super) fn authorization(&self) -> Option<Vec<u8>> {
         match self {
             SocketHello { token: Some(token), .. } => Some(format!("Bearer {token}").into_bytes()),
@@ -138,7 +138,7 @@ impl SocketHello {
 }
 
 impl Publish<'_> {
-    /// The payload's bytes: a string's text, or the source text of other JSON.
+    /// The payload's bytes: the text of a JSON string, or the source text of any other JSON value.
     pub(super) fn payload(&self) -> Result<Cow<'_, [u8]>, Problem> {
         let wrong = |text: &str| Problem::bad_request(text);
         match (self.payload, &self.payload_base64) {

@@ -10,9 +10,9 @@ use tungstenite::handshake::derive_accept_key;
 
 use crate::http::problem::Problem;
 
-/// The version of the WebSocket protocol.
+/// The version of the WebSocket protocol that the node supports.
 const VERSION: &str = "13";
-/// Bytes of the client's random key.
+/// Length of the client's random key in the handshake, bytes.
 const KEY_BYTES: usize = 16;
 
 /// A WebSocket sub-protocol.
@@ -22,7 +22,7 @@ pub(super) enum SubProtocol {
     Bytes,
     /// A JSON object in each message.
     Texts,
-    /// The NATS client protocol, in binary messages, without a named sub-protocol.
+    /// The NATS client protocol in binary messages; used when the client names no sub-protocol.
     Nats,
 }
 
@@ -35,7 +35,7 @@ impl SubProtocol {
     }
 }
 
-/// The chosen sub-protocol, and the response. `unnamed` is chosen if the client names none.
+/// Chooses the sub-protocol and creates the response. If the client names none, `unnamed` is chosen.
 pub(super) fn answer(
     headers: &HeaderMap,
     unnamed: Option<SubProtocol>,
@@ -71,13 +71,13 @@ pub(super) fn answer(
     Ok((sub_protocol, response))
 }
 
-/// The items of a header with a list.
+/// The items of a header whose value is a list.
 fn items<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
-/// Whether the request asks for a WebSocket.
+/// Whether the request asks to become a WebSocket.
 pub(in crate::http) fn is_asked_for(headers: &HeaderMap) -> bool {
     lists(headers, &header::UPGRADE, "websocket")
 }
@@ -86,7 +86,7 @@ fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     items(headers, name).any(|item| item.eq_ignore_ascii_case(wanted))
 }
 
-/// The value of a header that occurs once.
+/// The value of a header; `None` if the header is missing or repeated.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).into_iter();
     let value = values.next().filter(|_| values.next().is_none())?;
@@ -128,7 +128,7 @@ mod tests {
     fn first_known_sub_protocol_of_the_offer_is_chosen() {
         let (sub_protocol, response) = answer(&headers(("", "")), None).unwrap();
         assert_eq!((sub_protocol, response.status().as_u16()), (SubProtocol::Texts, 101));
-        // The example of the standard.
+        // The example in RFC 6455.
         assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         assert_eq!(response.headers()["sec-websocket-protocol"], "dunlin.v1.json");
     }

@@ -1,7 +1,7 @@
 //! A subscription over a JSON WebSocket: the events of `GET /v1/topics/{pattern}/events?as=json`, each as an object.
 //!
-//! Invariant: between two calls, the subscription holds no segment of a log, and has sent everything that it
-//! read.
+//! Invariant: between two calls, the subscription holds no segment of a log, and all records that it has read were
+//! added to the output.
 
 use std::task::{Context as TaskContext, Poll};
 
@@ -76,7 +76,7 @@ impl SocketSubscription {
         Ok(reading)
     }
 
-    /// Ready when an event can be read, or with an error when the subscription has ended.
+    /// Returns `Ready` when an event can be read, and an error when the subscription has ended.
     pub(super) fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), SubscribeError>> {
         self.subscriber.poll_ready(cx)
     }
@@ -88,7 +88,7 @@ impl SocketSubscription {
         read
     }
 
-    /// Fails if the user lost the permission to read.
+    /// Fails if the user has lost the permission to read.
     pub(super) fn check(&mut self) -> Result<(), Refused> {
         self.validity.as_mut().map_or(Ok(()), SubscriptionAccess::check)
     }
@@ -133,13 +133,13 @@ impl SocketSubscription {
         }
     }
 
-    /// Adds the position, if records were skipped.
+    /// Adds a message with the position if records were skipped.
     pub(super) fn write_heartbeat(&mut self, out: &mut Vec<String>) {
         self.stream_positions.look(&mut self.subscriber);
         self.say_where(out);
     }
 
-    /// Adds the position from which a subscriber can resume.
+    /// Adds a message with the position from which a subscriber can resume.
     fn say_where(&mut self, out: &mut Vec<String>) {
         if let Some(at) = self.stream_positions.take_id() {
             out.push(json!({"op": "position", "id": self.id, "resume": at}).to_string());

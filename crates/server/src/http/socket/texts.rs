@@ -1,9 +1,10 @@
-//! A WebSocket that speaks JSON.
+//! Serves a WebSocket whose messages are JSON.
 //!
 //! Invariants:
-//! - Messages are handled in order. While the client does not read its responses, none of its messages is read.
-//! - Records that the client does not read stay in the log: all its subscriptions hold one chunk, and no
-//!   segment of a log.
+//! - Messages are handled in order. While the client does not read its responses, the node does not read the client's
+//!   messages.
+//! - Records that the client does not read stay in the log. All subscriptions of the client together hold one chunk in
+//!   memory, but no segment of a log.
 //! - When the user loses access or the node stops, the client receives the reason.
 //!
 //! Limits: `ws.hello_bytes_max` before the login, then `ws.message_bytes_max`, charged to the node's budget until the
@@ -35,70 +36,70 @@ use crate::http::publish::{PublishOptions, PublishTarget, position, publish_reco
 use crate::protocol::Protocol;
 use crate::stream::WebSocketStream;
 
-/// Bytes read at once.
+/// Number of bytes that are read at once.
 const READ_BYTES: usize = 16 << 10;
-/// How long a client has to read the reason of the end.
+/// How long a client has to read the reason why its connection ends.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Close statuses: the node stops, a text is not UTF-8, the client broke the rules or may not log in.
+/// WebSocket close statuses. Below: the node stops; a text is not UTF-8; the client broke the rules or may not log in.
 const GOING_AWAY: u16 = 1_001;
 const NOT_UTF8: u16 = 1_007;
 const NOT_ALLOWED: u16 = 1_008;
 
-/// Why the connection ends.
+/// The reason why the connection ends.
 #[derive(Debug)]
 enum ConnectionEnd {
-    /// The client is gone.
+    /// The client has disconnected.
     Gone,
-    /// The client receives the reason.
+    /// The client receives this reason before the connection is closed.
     WithReason(Box<Problem>),
 }
 
-/// A subscription with its first messages, or its name and the reason of the refusal.
+/// A started subscription with its first messages, or the subscription's name and the reason of the refusal.
 type SubscribeOutcome = Result<(Box<SocketSubscription>, Vec<String>), (Option<String>, Box<Problem>)>;
-/// A subscription that waits for its logs.
+/// A subscription that is being started, and waits for its logs.
 type PendingSubscription = Pin<Box<dyn Future<Output = SubscribeOutcome> + Send>>;
-/// A publish: the response, or the reason to end the connection.
+/// A publish that is under way. It ends with the response, or with the reason to end the connection.
 type PendingPublish = Pin<Box<dyn Future<Output = Result<String, Box<Problem>>> + Send>>;
 
 /// The next event that the connection handles.
 enum SocketEvent {
-    /// A complete message.
+    /// A client's message is complete.
     ClientMessage,
-    /// A subscription with records, or at its end.
+    /// A subscription has records to read, or has ended.
     Ready(u64, Result<(), Box<Problem>>),
-    /// A subscription that was started or refused.
+    /// The start of a subscription was completed or refused.
     SubscribeOutcome(u64, SubscribeOutcome),
-    /// A record that was published or refused.
+    /// A record was published or refused.
     Published(Result<String, Box<Problem>>),
     /// A heartbeat is due.
     Beat,
-    /// The users or the node's state may have changed.
+    /// The users file or the node's state may have changed.
     Look,
 }
 
-/// A JSON WebSocket.
+/// A JSON WebSocket connection.
 struct JsonSocket {
     context: Context,
     framed: WebSocketStream,
     waiter: Arc<Waiter>,
-    /// The client's name for itself.
+    /// The name by which the client identifies itself.
     name: String,
-    /// The bytes of an incomplete message, and since when it is incomplete.
+    /// The bytes of an incomplete message; the next field has the time since which it is incomplete.
     text: Vec<u8>,
     text_since: Option<Instant>,
-    /// The limit of a message's bytes, and the limit's name.
+    /// Maximum size of a message, bytes, and the name of this limit.
     text_bytes_max: (usize, &'static str),
     charge: Charge,
     buffer: Box<[u8]>,
     readings: BTreeMap<u64, SocketSubscription>,
-    /// Subscriptions that wait for their logs.
+    /// Subscriptions that are being started, by the client's number.
     beginning: Vec<(u64, PendingSubscription)>,
     /// The pending publish; no message is read before its response.
     publishing: Option<PendingPublish>,
-    /// The last subscription that had a turn.
+    /// The id of the subscription that was served last.
     turn: u64,
     heartbeat: Pin<Box<Sleep>>,
-    /// The close status, unless the node stops.
+    /// The close status with which the connection ends, unless the node stops.
     ends_with: u16,
 }
 
@@ -134,7 +135,7 @@ pub(super) async fn serve(context: Context, framed: WebSocketStream) {
         Err(end) => end,
     };
     if let ConnectionEnd::WithReason(why) = ended {
-        // A client that does not read the reason is dropped.
+        // A client that does not read the reason in time is disconnected.
         let _ = timeout(FAREWELL, texts.part(&why)).await;
     }
 }
@@ -148,7 +149,7 @@ fn gone(_: io::Error) -> ConnectionEnd {
 }
 
 impl JsonSocket {
-    /// Reads the hello message and logs the client in.
+    /// Reads the client's first message and logs the client in.
     async fn log_in_client(&mut self) -> Result<(), ConnectionEnd> {
         let patience_ms = self.context.limits().handshake_ms_max;
         let hello = timeout(Duration::from_millis(patience_ms.into()), self.hello()).await;
@@ -227,7 +228,7 @@ impl JsonSocket {
             Poll::Ready(Err(end)) => return Poll::Ready(Err(end)),
             Poll::Pending => {}
         }
-        // Subscriptions with higher ids than the last one served come first.
+        // Serves subscriptions in rotation: those with higher ids than the last one served come first.
         let turn = self.turn;
         let (before, behind): (Vec<_>, Vec<_>) = self.readings.iter_mut().partition(|(id, _)| **id <= turn);
         for (id, reading) in behind.into_iter().chain(before) {
@@ -237,20 +238,20 @@ impl JsonSocket {
                 return Poll::Ready(Ok(SocketEvent::Ready(*id, ready)));
             }
         }
-        // Sends a pong that was delayed.
+        // Sends a pong that could not be sent earlier.
         if let Poll::Ready(Err(_)) = self.framed.poll_flush_taken(cx) {
             return Poll::Ready(Err(ConnectionEnd::Gone));
         }
         self.heartbeat.as_mut().poll(cx).map(|()| Ok(SocketEvent::Beat))
     }
 
-    /// Ready with true when a message is complete, and with false when the client sends no more.
+    /// Returns `Ready(true)` when a message is complete, and `Ready(false)` when the client will send no more.
     fn poll_text(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<bool, ConnectionEnd>> {
         let ms_max = self.context.limits().ws.message_ms_max;
         let JsonSocket {
             framed, text, text_since, text_bytes_max: (bytes_max, limit), charge, buffer, ..
         } = self;
-        // The time limit is checked at each event, and at least at each heartbeat.
+        // The time limit is checked at each event, so at least once per heartbeat interval.
         if text_since.is_some_and(|since| since.elapsed() > Duration::from_millis(ms_max.into())) {
             return Poll::Ready(Err(end_with(Refused::limit("ws.message_ms_max", ms_max.into()))));
         }
@@ -306,7 +307,7 @@ impl JsonSocket {
         }
     }
 
-    /// Ends subscriptions without permission, and sends the reasons.
+    /// Ends the subscriptions whose permission was revoked, and sends the reasons.
     async fn check_user(&mut self) -> Result<(), ConnectionEnd> {
         let Some(login) = self.context.login() else { return Ok(()) };
         login.validity().map_err(end_with)?;
@@ -381,8 +382,8 @@ impl JsonSocket {
         }
     }
 
-    /// Starts a subscription. Others continue during the start, because another node may have to return the
-    /// start position.
+    /// Begins to start a subscription. Other subscriptions continue in the meantime, because the start position may
+    /// have to come from another node.
     async fn subscribe(&mut self, asked: Subscribe) -> Result<(), ConnectionEnd> {
         let limits = self.context.limits();
         let subscriptions_max = limits.ws.subscriptions_max as usize;
@@ -408,10 +409,10 @@ impl JsonSocket {
         Ok(())
     }
 
-    /// Adds a started subscription, or reports its refusal.
+    /// Adds a subscription that was started, or reports its refusal.
     async fn begun(&mut self, id: u64, begun: SubscribeOutcome) -> Result<(), ConnectionEnd> {
         let mut out = Vec::new();
-        // The permission may have been revoked in the meantime.
+        // The permission may have been revoked during the start.
         let begun = begun.and_then(|(mut reading, said)| match reading.check() {
             Ok(()) => Ok((reading, said)),
             Err(refused) => Err((Some(reading.identity.name.clone()), Box::new(Problem::from(refused)))),
@@ -433,7 +434,7 @@ impl JsonSocket {
         self.send(&out).await
     }
 
-    /// Sends the texts, and waits until the socket has taken them.
+    /// Sends the texts, and waits until all bytes are written to the socket.
     async fn send(&mut self, texts: &[String]) -> Result<(), ConnectionEnd> {
         let limits = self.context.limits();
         self.heartbeat
@@ -441,7 +442,7 @@ impl JsonSocket {
             .reset(Instant::now() + Duration::from_millis(limits.http.heartbeat_ms.into()));
         let bytes: usize = texts.iter().map(String::len).sum();
         let budget = self.context.shared().node.budget();
-        // The basic allowance of a connection is not charged.
+        // The basic allowance of a connection is not charged to the memory budget.
         let counted = bytes.saturating_sub(2 * limits.http.event_bytes as usize);
         let charge = Charge::of(budget, 2 * counted)
             .map_err(|spent| end_with(Refused::from(&PublishError::from(spent))));
@@ -450,7 +451,7 @@ impl JsonSocket {
         poll_fn(|cx| self.framed.poll_flush_taken(cx)).await.map_err(gone)
     }
 
-    /// Sends the reason, closes, and waits for the client's end.
+    /// Sends the reason, closes the WebSocket, and waits until the client has closed it too.
     async fn part(&mut self, why: &Problem) -> Result<(), ConnectionEnd> {
         let code = why.refused().code;
         if code != ErrorCode::ShuttingDown {
@@ -471,7 +472,7 @@ impl JsonSocket {
     }
 }
 
-/// Publishes the record of a message, and returns the response.
+/// Publishes the record in a client's message, and returns the response.
 async fn publish_text(context: &Context, text: &str) -> Result<String, Box<Problem>> {
     match ClientMessage::read(text) {
         Ok(ClientMessage::Publish(asked)) => Ok(match publish(context, &asked).await {
@@ -501,7 +502,7 @@ async fn publish(context: &Context, asked: &Publish<'_>) -> Result<Value, Proble
     publish_record(context, &target, &meta, &payload, terms).await
 }
 
-/// The response to a numbered request.
+/// Creates the response to a request that has a number.
 fn answer(op: &str, name: &str, number: u64, mut object: Value) -> String {
     object["op"] = op.into();
     object[name] = number.into();

@@ -1,4 +1,4 @@
-//! A submitted task in JSON.
+//! The JSON of a submitted task.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use serde_json::value::RawValue;
 
 use crate::http::problem::Problem;
 
-/// A submitted task. Times are milliseconds since 1970.
+/// A task in the body of a request. Times are milliseconds since 1970.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JsonTask<'a> {
     kind: String,
-    /// A string, whose text is the payload; or other JSON, whose source text is the payload.
+    /// The payload: the text of a JSON string, or the source text of any other JSON value.
     #[serde(borrow)]
     payload: Option<&'a RawValue>,
     payload_base64: Option<String>,
@@ -47,7 +47,7 @@ pub(super) struct JsonTask<'a> {
     subject: String,
 }
 
-/// At most one of the three kinds of delay.
+/// The delay before a task's first attempt; a request may state at most one of the three kinds.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRetry {
@@ -67,9 +67,9 @@ struct Bounds {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum RawAfter {
-    /// The index of a task in the same list, from 0.
+    /// The index of another task in the same request, from 0.
     Index(u32),
-    /// The number of an existing task, in hexadecimal.
+    /// The number of an existing task, in hexadecimal digits.
     Task(String),
 }
 
@@ -97,7 +97,7 @@ impl JsonTask<'_> {
         })
     }
 
-    /// The task with its decoded payload.
+    /// Converts this to a new task with the decoded payload.
     pub(super) fn task<'d>(&'d self, payload: &'d [u8]) -> Result<NewTask<'d>, Problem> {
         Ok(NewTask {
             queue: self.queue.as_deref().unwrap_or("default").as_bytes(),

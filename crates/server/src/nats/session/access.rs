@@ -1,4 +1,4 @@
-//! The client's login, and the checks after its permissions change.
+//! The client's login, and the checks after its permissions have changed.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::shared::LOGIN;
 /// The state of the client's login.
 #[derive(Debug, Default)]
 pub(super) enum LoginState {
-    /// The client has sent no credentials, or needs none.
+    /// The client has sent no credentials, or the node requires none.
     #[default]
     NoCredentials,
     Checking(PendingLogin),
@@ -27,12 +27,12 @@ pub(super) enum LoginState {
 const VIOLATION: &str = "Authorization Violation";
 
 impl Session {
-    /// Whether the client is logged in, or needs no login.
+    /// Whether the client is logged in, or the node requires no login.
     pub(super) fn is_logged_in(&self) -> bool {
         self.shared.access.is_none() || matches!(self.entrance, LoginState::LoggedIn(_))
     }
 
-    /// Whether CONNECT waits for the check of its credentials.
+    /// Whether the credentials in CONNECT are still being checked.
     pub(super) fn is_login_pending(&self) -> bool {
         matches!(self.entrance, LoginState::Checking(_))
     }
@@ -80,7 +80,8 @@ impl Session {
                 self.fail("maximum account active connections exceeded");
             }
             Some(Err(Refused { code: ErrorCode::RateLimit, numbers: [retry_after_ms, ..], .. })) => {
-                // Client libraries give up after nats-server's texts for wrong credentials, so this text differs.
+                // This text differs from nats-server's text for wrong credentials, because client libraries give up
+                // after that one.
                 let seconds = retry_after_ms.div_ceil(1_000);
                 self.fail(&format!("too many failed logins, try again in {seconds} s"));
             }
@@ -89,14 +90,14 @@ impl Session {
         Ok(false)
     }
 
-    /// The user's account, if it limits the publish rate.
+    /// The user's account if the account limits the publish rate; otherwise `None`.
     #[inline]
     pub(super) fn metered(&self) -> Option<&Account> {
         self.login().map(|login| &**login.account()).filter(|account| account.is_metered())
     }
 
-    /// After a change of the users file, ends the subscriptions that the user may no longer have, and sends
-    /// the reasons to the client.
+    /// Ends the subscriptions for which the user has lost the permission, and sends the reasons to the client. Called
+    /// after a change of the users file.
     pub(super) fn users_changed(&mut self) {
         let Some(login) = self.login() else { return };
         if self.is_closing() {
@@ -106,14 +107,14 @@ impl Session {
             return self.fail("User Authentication Revoked");
         }
         self.set_step();
-        // Looks up topics and permissions again for the next records.
+        // Forgets the topics, so that topics and permissions are looked up again for the next records.
         self.targets = Default::default();
         self.opening_is_stale = !self.opening.is_empty();
         let numbers: Vec<u32> = self.subscriptions.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.recheck(number));
     }
 
-    /// Ends the subscription if the client may no longer have it.
+    /// Ends the subscription if the client has lost the permission for it.
     pub(super) fn recheck(&mut self, number: u32) {
         if self.recheck_subscription(number).is_err()
             && let Some(subscription) = self.subscriptions.get(&number)
@@ -148,7 +149,7 @@ impl Session {
     }
 }
 
-/// The error text that nats-server uses.
+/// nats-server's error text for a subscription without permission.
 pub(super) fn not_to_subscribe(subject: &str, queue: Option<&str>) -> String {
     match queue {
         Some(queue) => {
@@ -158,18 +159,19 @@ pub(super) fn not_to_subscribe(subject: &str, queue: Option<&str>) -> String {
     }
 }
 
-/// Why a subscription is refused or ended. Client libraries report permission violations to the program and continue;
-/// after an unknown text they close the connection for good.
+/// The error text for a subscription that is refused or ended for any other reason. Client libraries report permission
+/// violations to the program and continue; after an unknown text they close the connection for good.
 pub(super) fn subscription_refused(subject: &str, queue: Option<&str>, why: &str) -> String {
     format!("{}: {why}", not_to_subscribe(subject, queue))
 }
 
-/// Why a record is refused for any reason but a missing permission. See [`subscription_refused`].
+/// The error text for a record that is refused for any reason other than a missing permission. See
+/// [`subscription_refused`].
 pub(super) fn publish_refused(subject: &[u8], why: &str) -> String {
     format!("{}: {why}", not_to_publish(subject))
 }
 
-/// The error text that nats-server uses.
+/// nats-server's error text for a record without permission.
 pub(super) fn not_to_publish(subject: &[u8]) -> String {
     format!("Permissions Violation for Publish to \"{}\"", String::from_utf8_lossy(subject))
 }

@@ -1,5 +1,5 @@
-//! The session's timer. It limits the time until the first operation, the time of an incomplete operation, the time
-//! without a `PONG`, the wait for room, and the time to close.
+//! The session's timer. It limits how long the session waits for the first operation, the rest of an operation, a
+//! `PONG`, room in a topic, and the end of a closing connection.
 
 use dunlin::now_ns;
 use dunlin::wire::nats::PING;
@@ -14,7 +14,7 @@ impl Session {
     pub(super) fn on_timer(&mut self) {
         match &mut self.phase {
             Phase::Greeting => self.fail("Authentication Timeout"),
-            // Retries the publish, also when its wait time is over.
+            // Retries the publish, even when its wait time has ended.
             Phase::Open if self.blocked.is_some() => {
                 self.blocked.iter_mut().for_each(BlockedPublish::try_again)
             }
@@ -25,7 +25,8 @@ impl Session {
         }
     }
 
-    /// Restarts the timer of an incomplete operation after a read; `is_new` says that this is a new operation.
+    /// Restarts the timer of an incomplete operation after a read. `is_new` says whether the operation began with this
+    /// read.
     pub(super) fn watch_unread(&mut self, is_new: bool) {
         if self.unread.is_empty() || self.blocked.is_some() || self.is_waiting() || self.is_cut {
             self.unread_since_ns = 0;
@@ -38,9 +39,10 @@ impl Session {
         }
     }
 
-    /// Pauses reading.
+    /// Pauses reading from a client that sends single bytes.
     pub(super) fn hold(&mut self) {
-        // Spreads the sessions that pause at the same time.
+        // The pause depends on the session's number, so that sessions which paused at the same time do not all continue
+        // at the same time.
         self.hold_for(HELD_MS + (self.id % u64::from(HELD_MS)) as u32);
     }
 
@@ -55,7 +57,7 @@ impl Session {
         self.look_at_unread();
     }
 
-    /// Cuts off a client that holds memory for an incomplete operation too long.
+    /// Disconnects a client that has held memory for an incomplete operation for too long.
     fn look_at_unread(&mut self) {
         let ms_max = self.shared.limits.nats.publish_ms_max;
         let waited_ms = now_ns().saturating_sub(self.unread_since_ns) / 1_000_000;
@@ -76,7 +78,7 @@ impl Session {
         }
         self.pings += 1;
         self.timer.set_ms(limits.ping_ms);
-        // A client that reads nothing receives no `PING`, but the missing `PONG` counts.
+        // A client that reads nothing is sent no further `PING`, but counts as missing a `PONG`.
         if self.outbound.is_empty() {
             self.outbound.control.extend_from_slice(PING);
         }
@@ -89,7 +91,8 @@ impl Session {
 
     /// Starts the timer of the next `PING`.
     pub(super) fn start_ping_timer(&mut self) {
-        // The session has one timer. It watches an incomplete operation again after the next read.
+        // The session has only one timer, which is used for another time from here on. The next read sets it for an
+        // incomplete operation again.
         self.unread_is_watched = false;
         self.timer.set_ms(self.shared.limits.nats.ping_ms);
     }

@@ -1,4 +1,4 @@
-//! Closing a connection: pending output is sent first, and the client has time to read it.
+//! Closes a connection: pending output is sent first, and the client gets time to read it.
 
 use dunlin::wire::nats;
 
@@ -8,14 +8,14 @@ use crate::session::ConnectionLost;
 /// How long a client has to read pending output, ms.
 const FAREWELL_MS: u32 = 1_000;
 
-/// The reason that operators see for a slow client.
+/// The reason that operators see for a client that reads too slowly.
 const SLOW_CONSUMER: &str = "Slow Consumer";
 
 #[derive(Debug, Default)]
 pub(super) struct Closing {
-    /// The direction to the client was shut down.
+    /// Whether the session has shut down its sending direction.
     ended_writing: bool,
-    /// The time is over, or the client has disconnected.
+    /// Whether the time to close is over, or the client has disconnected.
     pub(super) is_over: bool,
 }
 
@@ -37,8 +37,8 @@ impl Session {
         self.cut_off(SLOW_CONSUMER);
     }
 
-    /// Closes the connection of a client that broke no rule. The client receives no `-ERR`, because libraries
-    /// do not reconnect after one. Operators see the reason.
+    /// Closes the connection of a client that violated no rule. Sends no `-ERR`, because client libraries do not
+    /// reconnect after one. Operators see the reason.
     pub(super) fn cut_off(&mut self, why: &str) {
         if !self.is_closing() {
             self.session_trace.cut_off(why, self.behind());
@@ -46,21 +46,21 @@ impl Session {
         }
     }
 
-    /// The client's largest lag in one log, in records.
+    /// The largest number of records that the client has still to read in one log.
     fn behind(&self) -> u64 {
         self.channels.values().map(|channel| channel.cursor.behind()).max().unwrap_or(0)
     }
 
-    /// Stops handling operations and sending records; pending output is still sent. Without an error, client
-    /// libraries reconnect.
+    /// Stops handling operations and sending records, and only sends pending output. The client receives no error, so
+    /// client libraries reconnect.
     pub(super) fn begin_closing(&mut self) {
         if self.is_closing() {
             return;
         }
         if self.shared.is_stopping() {
             self.session_trace.node_is_stopping();
-            // The INFO message announces that the node stops. A new client has received that in its first
-            // INFO.
+            // This INFO message announces that the node stops. A client that has just connected received the
+            // announcement in its first INFO.
             self.write_info_again();
         }
         self.phase = Phase::Closing(Closing::default());
@@ -71,8 +71,8 @@ impl Session {
         self.timer.set_ms(FAREWELL_MS);
     }
 
-    /// Whether the connection may be dropped. The session first waits for the client's end, because closing a socket
-    /// with unread bytes would discard output on its way to the client.
+    /// Whether the connection may be dropped. The session first waits until the client has closed its side: closing a
+    /// socket that has unread bytes would discard output that is still being sent.
     pub(super) fn may_close(&mut self) -> Result<bool, ConnectionLost> {
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
         let all_is_said = self.outbound.is_empty() && self.refusals.is_empty();

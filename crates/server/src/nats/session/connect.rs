@@ -1,4 +1,4 @@
-//! INFO and CONNECT.
+//! The operations INFO and CONNECT.
 
 use dunlin::Refused;
 use dunlin::wire::ErrorCode;
@@ -11,7 +11,8 @@ use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 use crate::stream::Stream;
 
-/// The version by which clients choose features. Every feature of this version is supported.
+/// The nats-server version that INFO states. Clients choose features by it, and the node supports every feature of this
+/// version.
 const LIKE_VERSION: &str = "2.10.0";
 pub(super) const PROTOCOL: u32 = 1;
 /// The cluster name in INFO.
@@ -43,7 +44,7 @@ impl Session {
         self.done();
     }
 
-    /// The connection's name for operators.
+    /// The connection's name, shown to operators.
     pub(super) fn name(&self) -> String {
         match self.connect.name.as_str() {
             "" if self.connect.lang.is_empty() => format!("nats {}", self.id),
@@ -53,7 +54,7 @@ impl Session {
     }
 }
 
-/// Appends the INFO message for the NATS port. It precedes TLS, unless the client starts TLS itself.
+/// Appends the INFO message for a NATS port. INFO is sent before TLS, unless the client starts TLS itself.
 pub(crate) fn write_info(
     shared: &SharedServer,
     socket: Option<&TcpStream>,
@@ -64,7 +65,8 @@ pub(crate) fn write_info(
     write_info_at(shared, Protocol::Nats, socket, session, is_tls, out);
 }
 
-/// Appends the INFO message for a port of any listener, with the other nodes' addresses of that listener.
+/// Appends the INFO message for a port of any listener. It includes the addresses of the same listener at the other
+/// nodes.
 fn write_info_at(
     shared: &SharedServer,
     protocol: Protocol,
@@ -101,18 +103,18 @@ fn write_info_at(
     info.say(out);
 }
 
-/// The error for a client that gets no session.
+/// The error for a client whose connection is refused.
 pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
     let mut out = Vec::new();
     nats::refuse(&mut out, &in_words(refused));
     out
 }
 
-/// The text of a refusal.
+/// The text of a refusal for the client.
 pub(super) fn in_words(refused: &Refused) -> String {
     match refused.code {
         ErrorCode::Limit => FULL.to_owned(),
-        // The text of nats-server.
+        // nats-server's text.
         ErrorCode::TlsRequired => "Secure Connection - TLS Required".to_owned(),
         code => format!("{code} {}", refused.text),
     }

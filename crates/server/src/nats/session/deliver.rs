@@ -1,7 +1,7 @@
 //! Writing to the client: which channels may write, how much, and how their cursors move.
 //!
-//! Channels with records share a write equally, in turns. After a message larger than its share, a channel skips turns
-//! (deficit round robin).
+//! Channels with records take turns, and each gets an equal share of a write. After a message larger than its share, a
+//! channel skips turns (deficit round robin).
 
 use std::io;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ use crate::session::{ConnectionLost, TurnProgress};
 const TURN_CHANNELS_MAX: usize = 16;
 
 impl Session {
-    /// Writes once, if anything is due.
+    /// Does one write if there is anything to send.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -52,7 +52,7 @@ impl Session {
         }
     }
 
-    /// Flushes bytes that were written but not yet taken by the socket.
+    /// Flushes bytes that were written to the stream but that the socket has not taken.
     #[inline]
     fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<TurnProgress, ConnectionLost> {
         match self.stream.poll_flush_taken(cx) {
@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Picks channels with records, from the head of the queue. Sends the notices that the search finds.
+    /// Picks channels with records from the head of the queue. Sends the notices that are found during this search.
     fn choose(&mut self, turn: &mut Vec<u32>, pace: &WritePacer) {
         turn.clear();
         for _ in 0..self.line.len() {
@@ -74,7 +74,7 @@ impl Session {
             let Some(number) = self.line.pop_front() else { return };
             if self.look(number, pace)
                 && let Some(channel) = self.channels.get_mut(&number)
-                // A channel that was woken may be queued twice.
+                // A woken channel may be in the queue twice.
                 && !std::mem::replace(&mut channel.in_turn, true)
             {
                 turn.push(number);
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// Whether the channel has records. If not, it waits, pauses, or has ended.
+    /// Whether the channel has records to send. If it has none, it waits, is paused, or has ended.
     fn look(&mut self, number: u32, pace: &WritePacer) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
@@ -93,7 +93,7 @@ impl Session {
                 }
                 ReadOutcome::Records => return true,
                 ReadOutcome::Empty => {
-                    // The cursor has also passed skipped records.
+                    // This position includes the skipped records that the cursor has passed.
                     let through = channel.cursor.read_through();
                     channel.reading.at(through);
                     if channel.cursor.is_registered() {
@@ -126,7 +126,7 @@ impl Session {
         }
     }
 
-    /// Writes once. Returns whether the socket took anything.
+    /// Does one write. Returns whether the socket took any bytes.
     fn write(&mut self, scratch: &mut NatsScratch) -> Result<bool, ConnectionLost> {
         let NatsScratch { gathered, turn, moves, .. } = scratch;
         let mut plan = WritePlan::new(gathered, moves, &self.outbound);
@@ -155,7 +155,7 @@ impl Session {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
             Err(_) => return Err(ConnectionLost),
         };
-        // Without memory for its rest, the session cannot finish a started message.
+        // If there is no memory for the rest of a message of which a part was sent, the connection must end.
         let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| ConnectionLost)?;
         let before_records = self.outbound.sent(sent);
         debug_assert!(before_records <= sent);
@@ -164,15 +164,15 @@ impl Session {
         Ok(sent > 0)
     }
 
-    /// Moves the channels past the bytes that the socket took or that are kept to be sent. `begins` is the
-    /// start of the first message.
+    /// Moves the cursors of the channels past the messages that were sent, or whose rest is kept to be sent. `begins`
+    /// is the offset of the first message in the write.
     fn settle(&mut self, turn: &[u32], moves: &[CursorMove], mut begins: usize, sent: usize) {
         let mut moves = moves.iter().peekable();
-        // Moves of one channel are adjacent.
+        // Handles all moves of one channel together; they are adjacent.
         while let Some(first) = moves.peek().copied() {
             let (mut records, mut bytes, mut messages, mut stopped) = (0, 0, 0, false);
             while let Some(made) = moves.next_if(|made| made.channel == first.channel) {
-                // Skipped records take effect with the message before them.
+                // The cursor passes skipped records only together with the message before them.
                 stopped |= made.messages > 0 && begins >= sent;
                 begins = made.end;
                 if !stopped {

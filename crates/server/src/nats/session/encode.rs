@@ -1,5 +1,5 @@
-//! Encodes records as messages. Notes the position of each message in a write, and moves the channels' cursors by the
-//! bytes that were sent.
+//! Encodes records as messages. Records where in a write each message ends, so that the channels' cursors move by the
+//! messages that were sent.
 
 use std::sync::Arc;
 
@@ -14,12 +14,13 @@ use super::subscription::{Channel, Subscription};
 use crate::session::outbound::{OutboundBuffer, UnsentPart};
 use crate::session::pieces::{LENT_BYTES_MIN, Pieces};
 
-/// Maximum number of bytes of records that are looked up together.
+/// Maximum number of bytes of records that are read from a log at once.
 const SPAN_BYTES_MAX: usize = 16 << 10;
-/// Smaller payloads are copied: a message with a borrowed payload takes three pieces.
+/// Size from which a payload is borrowed from its segment instead of copied. A message with a borrowed payload takes
+/// three pieces of the write.
 const LENT_PAYLOAD_MIN: usize = 4 * LENT_BYTES_MIN;
 
-/// How one message, or skipped records, move a channel's cursor.
+/// How one message, or a number of skipped records, moves a channel's cursor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CursorMove {
     pub(super) channel: u32,
@@ -27,7 +28,7 @@ pub(super) struct CursorMove {
     pub(super) advance_bytes: u32,
     /// 1 for a message, 0 for skipped records.
     pub(super) messages: u32,
-    /// Where in the write the message ends. Each message begins where the previous one ends.
+    /// Offset in the write at which the message ends. The next message begins there.
     pub(super) end: usize,
 }
 
@@ -39,7 +40,7 @@ pub(super) struct WritePlan<'a, 's> {
 }
 
 impl<'a, 's> WritePlan<'a, 's> {
-    /// Starts a write with the pending output that is not records.
+    /// Starts a write with the pending output other than records.
     pub(super) fn new(
         gathered: &'s mut Vec<u8>,
         moves: &'s mut Vec<CursorMove>,
@@ -55,7 +56,7 @@ impl<'a, 's> WritePlan<'a, 's> {
         &self.pieces
     }
 
-    /// Where the first message begins.
+    /// The offset at which the first message begins.
     pub(super) fn begin(&self) -> usize {
         self.begin
     }
@@ -165,7 +166,8 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.pieces.gather(b"\r\n");
     }
 
-    /// The rest of a message of which the socket took only a part: `sent` bytes of the write were sent.
+    /// The unsent rest of a message of which the socket took only a part. `sent` is the number of bytes of the write
+    /// that were sent.
     pub(super) fn rest_of_cut(
         &self,
         sent: usize,
@@ -183,20 +185,20 @@ impl<'a, 's> WritePlan<'a, 's> {
     }
 }
 
-/// The offset of a frame's flags.
+/// The offset of the flags in a frame.
 const FLAGS_AT: usize = 5;
 
 /// Options of encoding that do not depend on the subscription.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EncodeOptions<'a> {
-    /// The client understands headers.
+    /// Whether the client understands headers.
     pub(super) headers: bool,
     pub(super) own: &'a OwnRecords,
-    /// Reply subjects of requests that the client receives.
+    /// The reply subjects of the requests that were delivered to the client.
     pub(super) replies: &'a ReplySubjectSet,
 }
 
-/// A record's position, for subscriptions that asked for sequence numbers.
+/// A record's position, which is sent to subscriptions that asked for sequence numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecordPosition<'a> {
     pub(super) epoch: u32,
@@ -221,12 +223,12 @@ pub(super) fn write_head(
     }
 }
 
-/// The prefix of the node's own headers.
+/// Prefix of the headers that the node adds itself.
 const NODE_HEADERS: &[u8] = b"Dunlin-";
-/// Headers in which client libraries report a message's status, as in the node's notices.
+/// Headers in which client libraries expect a message's status. The node's notices use them too.
 const STATUS_OF_LIBRARIES: [&str; 2] = ["Status", "Description"];
 
-/// Writes the message's line and headers. The line contains the length of the headers, so the headers are
+/// Writes the message's first line and its headers. The line contains the length of the headers, so the headers are
 /// encoded first.
 fn write_head_with_headers(
     out: &mut Vec<u8>,
@@ -236,7 +238,7 @@ fn write_head_with_headers(
     sequenced: Option<RecordPosition<'_>>,
 ) {
     let mut block = Vec::with_capacity(128);
-    // A subscription with sequence numbers must be able to distinguish the node's headers from a publisher's.
+    // A subscription with sequence numbers must be able to tell the node's headers from a publisher's headers.
     let is_nodes = |name: &str| {
         let begins = name.as_bytes().get(..NODE_HEADERS.len());
         let is_dunlins = begins.is_some_and(|begins| begins.eq_ignore_ascii_case(NODE_HEADERS));
@@ -259,7 +261,7 @@ fn put_position(block: &mut Vec<u8>, sequenced: RecordPosition<'_>, message: &Na
     put_number(block, "Dunlin-Seq", seq);
     put_number(block, "Dunlin-Epoch", epoch.into());
     let name = log.name();
-    // The topic's name, if it differs from the subject.
+    // Adds the topic's name if it differs from the subject.
     if !message.subject[1].is_empty() {
         put_header(block, "Dunlin-Topic", name.topic.as_bytes());
     }

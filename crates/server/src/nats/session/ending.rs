@@ -20,25 +20,25 @@ const PONGS_MAX: usize = 1_024;
 /// reading.
 const POSITIONS_MAX: usize = 1 << 18;
 
-/// `PONG`s that wait, in order.
+/// Pending `PONG`s, in the order in which they must be sent.
 #[derive(Debug, Default)]
 pub(super) struct PendingPongs {
     pending: VecDeque<PendingPong>,
     /// Sum of the `positions` of all pending `PONG`s.
     positions: usize,
-    /// Whether the client has received a `PONG`.
+    /// Whether the client has received a `PONG` on this connection.
     has_sent_one: bool,
-    /// Whether INFO follows the first `PONG`.
+    /// Whether INFO must be sent after the first `PONG`.
     info_is_due: bool,
 }
 
-/// A `PONG` is sent when channels and queue group members have passed these positions.
+/// A pending `PONG`. It is sent when channels and queue group members have passed the positions in it.
 #[derive(Debug)]
 struct PendingPong {
     channels: Vec<(u32, Position)>,
-    /// Members of queue groups, each with the last sequence number of each log.
+    /// The queue group members, each with the sequence number that it must pass in each log.
     members: Vec<(u32, Vec<u64>)>,
-    /// The number of positions that were to be passed when the `PING` arrived.
+    /// Number of positions that had to be passed when the `PING` arrived.
     positions: usize,
 }
 
@@ -49,7 +49,7 @@ impl PendingPongs {
 }
 
 impl Session {
-    /// Sends a `PONG` after the messages that exist now.
+    /// Sends a `PONG` after all messages that exist at this time.
     pub(super) fn pong(&mut self) {
         self.take_woken();
         let ending = self.ending.iter().filter_map(|number| self.subscriptions.get(number));
@@ -59,7 +59,7 @@ impl Session {
             .iter()
             .chain(ending)
             .filter_map(|number| Some((*number, self.channels.get(number)?.cursor.log().last())));
-        // The `PONG` also follows the start of channels that are being opened.
+        // The `PONG` also waits for the channels that are being opened.
         let opening = self.opening.iter().filter(|(_, opening)| opening.subjects.is_some());
         let opening = opening.map(|(channel, _)| (*channel, Position::default()));
         let channels: Vec<(u32, Position)> = due.chain(opening).collect();
@@ -76,9 +76,9 @@ impl Session {
         }
     }
 
-    /// Sends the `PONG`s whose positions are passed.
+    /// Sends the `PONG`s whose positions have been passed.
     pub(super) fn write_due_pongs(&mut self) {
-        // Errors for records that precede the `PING` are sent first.
+        // Errors of records that precede the `PING` are sent before the `PONG`.
         while self.refusals.is_empty()
             && let Some(waits_for) = self.pongs.pending.front_mut()
         {
@@ -105,8 +105,8 @@ impl Session {
         }
     }
 
-    /// Sends INFO again, to a client that supports that. Client libraries expect nothing between CONNECT and their
-    /// first `PONG`; before it, the INFO waits.
+    /// Sends INFO again if the client supports that. Client libraries expect nothing between CONNECT and their first
+    /// `PONG`, so the INFO is sent after that `PONG`.
     pub(super) fn write_info_again(&mut self) {
         if !matches!(self.phase, Phase::Open) || self.connect.protocol < PROTOCOL {
             return;
@@ -118,9 +118,9 @@ impl Session {
         }
     }
 
-    /// Ends a subscription after the messages that exist now.
+    /// Ends a subscription after all messages that exist at this time.
     pub(super) fn end_in_order(&mut self, number: u32) {
-        // A record that was just published may have created a topic.
+        // A record that was just published may have created a topic that this subscription must read.
         self.take_newcomers();
         self.finish_turns(number);
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };

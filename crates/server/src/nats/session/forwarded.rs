@@ -1,7 +1,7 @@
-//! Batches that were forwarded to other owners, until the owners respond. A refusal is reported when it arrives,
+//! Tracks batches that were forwarded to other owners until the owners respond. A refusal is reported when it arrives,
 //! which may be after the `PONG` of a later `PING`.
 //!
-//! Limit: the node's `forwarded_bytes_max`; beyond it the session forwards no batch.
+//! Limit: the node's `forwarded_bytes_max`; above it, the session forwards no batch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use super::Session;
 use super::inboxes::is_inbox;
 use super::publish::PARTITION;
 
-/// The waiter token of an owner's response.
+/// Token with which the response of an owner notifies the session's waiter.
 pub(super) const OWNER_RESPONDED: u32 = u32::MAX - 7;
 
-/// In the order of publishing. A response out of order waits for those before it.
+/// Forwarded batches in the order of publishing. A response that arrives out of order waits for the responses to
+/// earlier batches.
 #[derive(Debug, Default)]
 pub(super) struct ForwardedBatches(VecDeque<ForwardedBatch>);
 
@@ -28,7 +29,7 @@ struct ForwardedBatch {
 }
 
 impl ForwardedBatches {
-    /// The first batch that its owner refused. Accepted batches before it are removed.
+    /// Returns the first batch that its owner refused. Removes the accepted batches before it.
     fn refused(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, PublishError)> {
         while let Some(first) = self.0.front() {
             match first.log.await_stored(first.receipt.position, AckLevel::ByOwner, waiter, OWNER_RESPONDED) {
@@ -42,7 +43,7 @@ impl ForwardedBatches {
 }
 
 impl Session {
-    /// Remembers a batch that was sent to the owner of its topic.
+    /// Stores a batch that was sent to the owner of its topic.
     pub(super) fn batch_forwarded(&mut self, subject: &[u8], receipt: &Receipt, records: usize) {
         let targets_max = self.shared.limits.nats.targets_max;
         let Ok(target) = self.targets.find(&self.node, subject, 0, targets_max) else { return };
@@ -54,14 +55,14 @@ impl Session {
         }
     }
 
-    /// Reports the owners' refusals, unless earlier refusals wait for room.
+    /// Reports the owners' refusals to the client, unless earlier refusals are still waiting to be sent.
     pub(super) fn report_owner_refusals(&mut self) {
         while self.refusals.is_empty()
             && let Some((run, error)) = self.forwarded.refused(&self.waiter)
         {
             self.targets.forget(run.subject.as_bytes());
-            // If the requester has ended, no client misses the reply. An inbox's topic has an inbox name,
-            // regardless of its subjects.
+            // A refused reply to a requester that has ended is not reported. The topic of an inbox has the inbox's
+            // name, whatever the subject is.
             if !is_inbox(&run.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
                 self.refuse_publish(run.subject.as_bytes(), &error.to_string(), run.records);
             }

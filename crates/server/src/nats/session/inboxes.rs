@@ -18,10 +18,10 @@ use super::reading::SCANNED_PER_OPERATION;
 use super::subscription::{SEQUENCED, Subscription};
 use crate::access::{InboxClaim, Login};
 
-/// How long another node's answer that it has no subscriber stays valid.
+/// How long another node's response that it has no subscriber stays valid.
 const ALONE_FOR: Duration = Duration::from_millis(100);
 
-/// The inboxes of one connection, and how many subscriptions need each.
+/// The inboxes of one connection, each with the number of subscriptions that need it.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionInboxes(HashMap<Box<str>, OpenInbox>);
 
@@ -45,7 +45,7 @@ impl ConnectionInboxes {
             return Ok(true);
         }
         let mut inbox = Inbox::of_client(node.clone(), key(pattern));
-        // If another connection has the inbox too, the inbox exists until both have left it.
+        // Another connection may have the same inbox; the inbox then exists until both have closed it.
         let is_new = match inbox.open_new() {
             Ok(is_new) => is_new,
             Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => false,
@@ -72,7 +72,8 @@ impl ConnectionInboxes {
 }
 
 impl Session {
-    /// Whether another user has the subject's inbox at another node. This node knows only its own inboxes.
+    /// Whether a connection of another user, at another node, has the inbox of the subject. The other nodes are
+    /// queried, because this node knows only its own inboxes.
     pub(super) fn is_in_foreign_inbox(&mut self, subject: &str, from: usize) -> Result<bool, RetryFrom> {
         let subject = subject.strip_prefix(SEQUENCED).unwrap_or(subject);
         if !is_inbox(subject) || !names_its_owner(subject) || self.inboxes.0.contains_key(key(subject)) {
@@ -85,11 +86,11 @@ impl Session {
         Ok(is_foreign)
     }
 
-    /// Prepares the reply inbox for a request that is about to be published. The inbox takes the reply if no topic
-    /// owns the reply subject and only clients of this node subscribe to it. A reply therefore leaves no topic
-    /// behind. The inbox owns no subject.
+    /// Prepares the reply inbox for a request that is about to be published. The inbox receives the reply if no topic
+    /// owns the reply subject and only clients of this node subscribe to it. No topic is created for the reply then.
+    /// The inbox does not own the reply subject.
     ///
-    /// Limit: another node's answer about its subscribers stays valid for [`ALONE_FOR`].
+    /// Limit: another node's response about its subscribers stays valid for [`ALONE_FOR`].
     pub(super) fn open_reply_inbox(&mut self, reply: &[u8], from: usize) -> Result<(), RetryFrom> {
         let subject = std::str::from_utf8(reply).ok().and_then(|reply| Subject::parse(reply).ok());
         let Some((subject, patterns)) = subject.and_then(|of| Some((of, Inbox::patterns_of(of.as_str())?)))
@@ -127,19 +128,20 @@ impl Session {
     }
 }
 
-/// Whether a subject or pattern is an inbox.
+/// Whether a subject or pattern belongs to an inbox.
 pub(super) fn is_inbox(subject: &str) -> bool {
     subject.starts_with(PREFIX)
 }
 
-/// Whether the pattern names one inbox.
+/// Whether the pattern matches the subjects of one inbox only.
 pub(super) fn names_its_owner(pattern: &str) -> bool {
     pattern.strip_prefix(PREFIX).is_some_and(|rest| !rest.starts_with(['*', '>']))
 }
 
 const PREFIX: &str = "_INBOX.";
 
-/// The common part of an inbox's subjects: the first two tokens, and the dot after them if there are more.
+/// The part that all subjects of an inbox have in common: the first two tokens, and the dot after them if there are
+/// more.
 pub(super) fn key(subject: &str) -> &str {
     let rest = &subject[PREFIX.len()..];
     rest.find('.').map_or(subject, |at| &subject[..=PREFIX.len() + at])

@@ -1,11 +1,11 @@
 //! Queue groups: memberships in the topics' `share` groups. A subscription with a queue joins the group in each
-//! matching topic, and each record goes to one member of the queue. The topic's owner keeps the membership, also on
-//! another node.
+//! matching topic, and each record goes to one member of the queue. The topic's owner manages the membership, even if
+//! it is another node.
 //!
-//! When a subscription ends in order, the owner ends the membership, and the session delivers the records
-//! that it received before.
+//! When a client ends a subscription, the owner ends the membership, and the session still delivers the records that it
+//! has received.
 //!
-//! Records are copied into the output, a turn's worth at a time, and count as consumed then.
+//! Records are copied into the output, at most [`TURN_RECORDS`] at a time, and count as consumed from then on.
 //!
 //! Invariant: a group created by a NATS client ends with its last member. A later member starts with new
 //! records, as in NATS.
@@ -21,7 +21,7 @@ use super::access::subscription_refused;
 use super::encode::{RecordPosition, write_head};
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// Records of one member's turn.
+/// Maximum number of records that are delivered to one member before the next member's turn.
 const TURN_RECORDS: usize = 64;
 
 /// A subscription's membership in the group of one topic.
@@ -29,17 +29,17 @@ const TURN_RECORDS: usize = 64;
 pub(super) struct QueueMember {
     pub(super) subscription: u32,
     share: ShareMember,
-    /// The subjects of the topic that the subscription takes.
+    /// Selects the topic's records that the subscription receives; `None` if it receives all.
     filter: Option<Filter>,
     /// Number of records that the log dropped before any member received them, as of the last report.
     given_up: u64,
-    /// The last sequence number that was taken from each log.
+    /// For each log, the sequence number of the last record that was taken.
     taken: Vec<u64>,
-    /// The member waits to be woken.
+    /// Whether the member waits for a notification of new records.
     pub(super) waits: bool,
-    /// Whether the owner gives the member no new records. Earlier records are in flight.
+    /// Whether the owner sends the member no new records. Earlier records may still arrive.
     pub(super) is_ending: bool,
-    /// The memory charge.
+    /// Memory that is charged for the membership.
     _charge: Charge,
 }
 
@@ -52,40 +52,40 @@ impl QueueMember {
         self.share.group()
     }
 
-    /// The last sequence number of each log of the topic.
+    /// For each log of the topic, its last sequence number.
     pub(super) fn last_seqs(&self) -> Vec<u64> {
         self.topic().logs().iter().map(|log| log.last().seq).collect()
     }
 
-    /// Whether the member has received its records up to these sequence numbers.
+    /// Whether the member has received all its records up to these sequence numbers, one for each log.
     pub(super) fn is_past(&self, last_seqs: &[u64]) -> bool {
         !self.is_ending && (self.waits || self.taken.iter().zip(last_seqs).all(|(taken, last)| taken >= last))
     }
 }
 
-/// The group's name if its members take only some of a topic's subjects. Members with other patterns form other
-/// groups.
+/// The name of a queue's group if its members receive only some of a topic's subjects. Members with different patterns
+/// form different groups.
 pub(super) fn group_of_some(queue: &str, pattern: &Pattern) -> String {
     format!("{queue}.of.{}", pattern.as_str().replace('*', "+").replace('>', "#"))
 }
 
-/// The group that a queue's members join in a topic.
+/// The name of the group that a queue's members join in a topic.
 pub(super) fn group_of(queue: &str, pattern: &Pattern, is_of_some: bool) -> String {
     if is_of_some { group_of_some(queue, pattern) } else { queue.to_owned() }
 }
 
-/// How a member's turn ended.
+/// The result of delivering records to a member once.
 enum TurnOutcome {
     Waits,
     More,
     /// The topic was deleted.
     Ended,
-    /// The subscription has reached its message limit.
+    /// The subscription has received its maximum number of messages.
     Over,
 }
 
 impl Session {
-    /// Joins the group of the log's topic, once for each topic.
+    /// Joins the group of the log's topic; a subscription joins once for each topic.
     pub(super) fn join(
         &mut self,
         subscription: u32,
@@ -134,7 +134,7 @@ impl Session {
         Ok(())
     }
 
-    /// Delivers records to each queued member in turn.
+    /// Delivers records to each queued member, one after another.
     pub(super) fn deliver_to_members(&mut self) {
         for _ in 0..self.member_line.len() {
             if self.is_closing() || self.outbound.control.len() > CONTROL_BYTES_MAX {
@@ -156,8 +156,8 @@ impl Session {
         }
     }
 
-    /// Delivers the pending records of the subscription's groups, and ends its memberships. A membership at
-    /// another node ends when the owner's last records have arrived.
+    /// Delivers the received records of the subscription's groups, and ends its memberships. A membership at another
+    /// node ends when the owner's last records have arrived.
     pub(super) fn finish_turns(&mut self, subscription: u32) {
         let members =
             self.subscriptions.get(&subscription).map_or_else(BTreeSet::new, |of| of.members.clone());
@@ -227,7 +227,8 @@ impl Session {
                 }
                 Event::Notice(Notice::Deleted { .. }) => return TurnOutcome::Ended,
                 Event::Notice(notice) => {
-                    // The group loses records of a member that died. This client did not cause the loss.
+                    // These records were lost because a member died. This client did not cause the loss, so it is not
+                    // disconnected.
                     let given_up = std::mem::replace(&mut member.given_up, member.share.given_up());
                     if !subscription.is_sequenced && given_up < member.given_up {
                         self.close_slow_consumer();

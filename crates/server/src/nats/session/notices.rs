@@ -1,7 +1,6 @@
-//! Notices for subscriptions. A subscription that asked for sequence numbers receives each notice as a status
-//! message. A plain subscription receives none: if it lost records that it could have received, the connection is
-//! closed, as nats-server closes a slow client's. Records that were lost with their owner do not count, and the
-//! subscription continues.
+//! Notices for subscriptions. A subscription that asked for sequence numbers receives each notice as a status message.
+//! A plain subscription receives none. If it lost records that it could have received, the connection is closed, as
+//! nats-server does with slow consumers. Records that were lost with their owner are no reason to close it.
 
 use dunlin::topic::{EpochChanged, Notice};
 use dunlin::wire::nats::{NatsMessageHead, header_lines};
@@ -15,7 +14,7 @@ const DELETED: &[u8] = b"410 Deleted";
 const LAGGING: &[u8] = b"429 Lagging";
 
 impl Session {
-    /// Sends a notice to the channel's subscription, or closes the connection after a loss.
+    /// Sends a notice to the channel's subscription; if a plain subscription lost records, closes the connection.
     pub(super) fn notice(&mut self, number: u32, notice: &Notice) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let Some(subscription) = self.subscriptions.get(&channel.subscription) else { return };
@@ -76,14 +75,14 @@ impl Session {
 
 /// Whether this subscriber lost records that others received, or could have received.
 ///
-/// Records that an owner lost when it died do not count: `known_through` is `None` then.
+/// Records that an owner lost when it died are no such loss; `known_through` is `None` in this case.
 fn is_loss(notice: &Notice) -> bool {
     match notice {
         Notice::Gap(_) => true,
         Notice::EpochChanged(EpochChanged { last_seen, known_through, new_first, .. }) => {
             let is_behind_end = known_through.is_some_and(|through| through > *last_seen);
-            // The next owner may lack records that were read here: its epoch begins at or before the last of them.
-            // Records of the new epoch that are not retained follow as a gap.
+            // The new owner may lack records that were read here; then its epoch begins at or before the last of these
+            // records. Records of the new epoch that are not retained are reported later as a gap.
             let begins_late = new_first.seq > last_seen.saturating_add(1);
             is_behind_end || begins_late
         }

@@ -1,4 +1,4 @@
-//! How the session handles each operation.
+//! The work that handling a `SUB` or `UNSUB` costs, in units of one operation.
 
 use dunlin::wire::nats::{NatsOperation, OK};
 
@@ -9,8 +9,8 @@ use super::{Phase, Session};
 const SUBSCRIPTION_WORK: usize = 8;
 
 impl Session {
-    /// Handles an operation. Records are added to the batch; any other operation is handled at once, after
-    /// the batch. If the batch has to wait for room, the operation is handled later.
+    /// Handles an operation. A published record is added to the batch. For any other operation, the batch is appended
+    /// first, and the operation is handled at once. If the batch has to wait for room, the operation is handled later.
     #[inline]
     pub(super) fn take<'b>(
         &mut self,
@@ -49,7 +49,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends `+OK` to a client with `"verbose": true`.
+    /// Sends `+OK` if the client set `"verbose": true`.
     pub(super) fn done(&mut self) {
         if self.connect.verbose {
             self.outbound.control.extend_from_slice(OK);

@@ -1,4 +1,4 @@
-//! The connection's own records, which clients with `"echo": false` do not receive.
+//! Tracks the records that the connection itself published. Clients with `"echo": false` do not receive them.
 //!
 //! Limit: `own_ranges_max`; a client with a larger lag is disconnected.
 
@@ -8,21 +8,21 @@ use std::sync::Arc;
 
 use dunlin::topic::Log;
 
-/// Above this many ranges in a log, the session drops ranges that all channels have passed.
+/// Number of ranges in one log above which the session drops the ranges that all channels have passed.
 const RANGES_KEPT: usize = 64;
 
-/// The connection's own records in the logs that it reads.
+/// The connection's own records in each log that it reads.
 #[derive(Debug, Default)]
 pub(super) struct OwnRecords(HashMap<usize, OwnLogRecords>);
 
-/// The own records of one log, and the channels that read it.
+/// The connection's own records in one log, and the channels that read this log.
 #[derive(Debug, Default)]
 struct OwnLogRecords {
     ranges: SeqRanges,
     channels: BTreeSet<u32>,
 }
 
-/// The ranges of sequence numbers, in order.
+/// Ranges of sequence numbers, in ascending order.
 #[derive(Debug, Default)]
 struct SeqRanges(VecDeque<(u64, u64)>);
 
@@ -45,8 +45,8 @@ impl OwnRecords {
         }
     }
 
-    /// Adds records that the connection published. Returns the approximate number of ranges that the log's
-    /// channels must still pass.
+    /// Adds records that the connection published. Returns the approximate number of ranges that the log's channels
+    /// have still to pass.
     pub(super) fn add(
         &mut self,
         log: &Arc<Log>,
@@ -61,13 +61,13 @@ impl OwnRecords {
         ranges.0.len()
     }
 
-    /// Whether the record is the connection's own.
+    /// Whether the connection itself published the record.
     pub(super) fn holds(&self, log: &Arc<Log>, seq: u64) -> bool {
         self.0.get(&key(log)).is_some_and(|of_log| of_log.ranges.holds(seq))
     }
 }
 
-/// The log's address as its key: a log that a channel reads is not moved.
+/// The address of a log in memory, used as its key. It stays the same while a channel reads the log.
 fn key(log: &Arc<Log>) -> usize {
     Arc::as_ptr(log) as usize
 }

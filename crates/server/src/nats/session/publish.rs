@@ -1,9 +1,8 @@
-//! Appending published records: consecutive records of one subject are appended together, straight from the read
-//! buffer.
+//! Appends published records. Consecutive records of one subject are appended together, directly from the read buffer.
 //!
 //! If a reliable topic is full, the session stops reading until there is room or the topic's wait time is over. The
-//! same holds for a user over the publish rate: NATS has no acknowledgements. The full socket therefore slows the
-//! client down, and no error is sent.
+//! same holds for a user over the publish rate. NATS has no acknowledgements, so the session sends no error: the full
+//! socket slows the client down.
 
 use std::sync::Arc;
 
@@ -18,10 +17,11 @@ use super::access::{not_to_publish, publish_refused};
 use super::reading::SCANNED_PER_OPERATION;
 use super::targets::{PublishTarget, TargetError};
 
-/// Payload bytes of records that are appended together, or one larger record: they share a segment.
+/// Maximum number of payload bytes of records that are appended together; a single larger record is appended alone. The
+/// records of a batch share a segment.
 const RUN_BYTES_MAX: usize = 64 << 10;
 
-/// How long a batch may become.
+/// Maximum size of a batch: number of records, and bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
     records: usize,
@@ -37,7 +37,7 @@ impl Default for BatchLimits {
 /// A record of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchRecord<'b> {
-    /// Where the operation begins in the read buffer.
+    /// Offset in the read buffer at which the operation begins.
     begins: usize,
     published: PublishOperation<'b>,
 }
@@ -51,26 +51,26 @@ impl BatchRecord<'_> {
 /// The records of a batch, in order.
 pub(super) type PublishedBatch<'b> = Vec<BatchRecord<'b>>;
 
-/// An empty batch that reuses the memory of another batch.
+/// Empties a batch so that its memory can be reused for another one.
 pub(super) fn emptied<'b>(mut run: PublishedBatch<'_>) -> PublishedBatch<'b> {
     run.clear();
     run.into_iter().map(|_| unreachable!("it is empty")).collect()
 }
 
-/// A publish that waits for room in its topic, or until the user's rate allows it.
+/// A publish that waits for room in its topic, or until the user's publish rate allows it.
 #[derive(Debug)]
 pub(super) struct BlockedPublish {
-    /// The time at which the wait ends and the batch is refused.
+    /// Time at which the wait ends and the batch is refused, ns.
     deadline_ns: u64,
     try_again: bool,
     over_rate: bool,
 }
 
-/// The shortest pause of a session that exceeds its user's rate. A longer pause lets the session publish in fewer,
-/// larger steps.
+/// Minimum pause of a session that exceeds its user's publish rate, ns. With a longer pause, the session publishes
+/// fewer and larger batches.
 const HELD_NS_MIN: u64 = 5_000_000;
 
-/// The batch waits, and none of its records was appended. The session will handle the operations from this offset on
+/// The batch has to wait, and none of its records was appended. The session handles the operations from this offset on
 /// again.
 #[derive(Debug)]
 pub(super) struct RetryFrom {
@@ -82,19 +82,19 @@ impl BlockedPublish {
         self.try_again = true;
     }
 
-    /// Notes that some topic has room.
+    /// Records that a topic has room again.
     pub(super) fn room(&mut self) {
         self.try_again |= !self.over_rate;
     }
 
-    /// Whether to try again; true once for each notification.
+    /// Whether to try the append again. Returns true once for each notification.
     pub(super) fn may_try_again(&mut self) -> bool {
         std::mem::take(&mut self.try_again)
     }
 }
 
 impl Session {
-    /// Adds a record to the batch. A batch with another subject, or a long one, is appended first.
+    /// Adds a record to the batch. If the batch has another subject or would be too long, it is appended first.
     #[inline]
     pub(super) fn add_to_run<'b>(
         &mut self,
@@ -102,7 +102,7 @@ impl Session {
         begins: usize,
         run: &mut PublishedBatch<'b>,
     ) -> Result<(), RetryFrom> {
-        // A record with headers or a reply subject is appended alone: headers are parsed for one record at a time, and
+        // A record with headers or a reply subject is appended alone. Headers are parsed for one record at a time, and
         // a request may have no responder.
         let is_alone = !published.headers.is_empty() || published.reply.is_some();
         if let Some(first) = run.first()
@@ -127,7 +127,7 @@ impl Session {
         if is_alone { self.publish_run(run) } else { Ok(()) }
     }
 
-    /// Appends the batch. If its topic is full, appends no record of it, and reads the batch again.
+    /// Appends the batch. If its topic is full, no record is appended, and the batch is read again later.
     pub(super) fn publish_run(&mut self, run: &mut PublishedBatch<'_>) -> Result<(), RetryFrom> {
         let Some(first) = run.first() else { return Ok(()) };
         self.pings = 0;
@@ -175,7 +175,7 @@ impl Session {
             return Ok(());
         }
         if self.is_opening(subject) {
-            // The client's new subscription must receive this record.
+            // The client has just subscribed, and its new subscription must receive this record.
             self.waits_for_opening = Some(self.opened);
             return Err(RetryFrom { from: first.begins });
         }
@@ -195,12 +195,12 @@ impl Session {
         self.append_admitted(run, headers)
     }
 
-    /// Appends records one by one, so that a refused record takes no others with it.
+    /// Appends records one by one, so that one refused record does not cause the others to be refused.
     fn append_each(&mut self, run: &PublishedBatch<'_>) -> Result<(), RetryFrom> {
         for (nth, record) in run.iter().enumerate() {
             let appended = self.append_admitted(&vec![*record], &[]);
             if appended.is_err() && self.connect.verbose {
-                // The records before the failed one are not read again.
+                // Sends `+OK` for the records before the one that must be retried; they are not read again.
                 (0..nth).for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
             }
             appended?;
@@ -208,7 +208,7 @@ impl Session {
         Ok(())
     }
 
-    /// Appends a batch that the user's rate allows.
+    /// Appends a batch that the user's publish rate allows.
     fn append_admitted(
         &mut self,
         run: &PublishedBatch<'_>,
@@ -219,7 +219,7 @@ impl Session {
         let now_ns = now_ns();
         let mut appended = self.try_append(run, headers, now_ns);
         if let Err(AppendRefusal::Refused(PublishError::Closed)) = appended {
-            // The topic was deleted; another topic of that name may exist, or can be created.
+            // The topic was deleted. A later search may find, or create, another topic of this name.
             self.targets.forget(subject);
             self.find_target(first)?;
             appended = self.try_append(run, headers, now_ns);
@@ -247,8 +247,8 @@ impl Session {
         Ok(())
     }
 
-    /// Finds the topic on a thread that may wait, if finding it has to wait. No record of the batch is
-    /// appended before.
+    /// If finding the topic has to wait, searches for it on another thread. No record of the batch is appended before
+    /// the search ends.
     fn find_target(&mut self, first: &BatchRecord<'_>) -> Result<(), RetryFrom> {
         let PublishOperation { subject, payload, .. } = first.published;
         if let Some(inbox) = self.find_reply_inbox(subject, first.begins)? {
@@ -264,7 +264,7 @@ impl Session {
         }
     }
 
-    /// Sets the largest batch that the user's rates allow.
+    /// Sets the maximum batch size that the user's publish rates allow.
     pub(super) fn set_step(&mut self) {
         let step = self.login().map_or((u64::MAX, u64::MAX), |login| login.account().step());
         let records = usize::try_from(step.0).unwrap_or(usize::MAX);
@@ -272,7 +272,7 @@ impl Session {
         self.step = BatchLimits { records, bytes };
     }
 
-    /// Checks the user's publish rate. Over the rate, the session pauses; if the pause would be too long, the batch
+    /// Checks the user's publish rate. If it is exceeded, the session pauses. If the pause would be too long, the batch
     /// is refused.
     fn admit(&mut self, run: &PublishedBatch<'_>) -> Result<RateOutcome, RetryFrom> {
         let Some(account) = self.metered() else { return Ok(RateOutcome::Within) };
@@ -303,13 +303,13 @@ impl Session {
         Err(RetryFrom { from: run[0].begins })
     }
 
-    /// Whether the user may publish. A user without permission is refused when the record is appended.
+    /// Whether the user may publish to this subject. Without the permission, the record is refused when it is appended.
     fn may_publish(&self, subject: &[u8]) -> bool {
         let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
         subject.is_none_or(|subject| self.node.may_publish(subject).is_ok())
     }
 
-    /// Sends the no-responders status to a requester; the request is not published.
+    /// Sends a requester the status that there is no responder. The request is not published.
     fn write_no_responders(&mut self, reply: &[u8]) {
         let Ok(reply) = std::str::from_utf8(reply) else { return };
         let Ok(subject) = Subject::parse(reply) else { return };
@@ -322,7 +322,8 @@ impl Session {
         self.outbound.control.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a record. If the topic is full, adds the session to the topic's list of waiters, and tries once more.
+    /// Appends a record. If the topic is full, adds the session to the topic's list of waiters and tries once more,
+    /// because room may have become free in between.
     fn try_append(
         &mut self,
         run: &PublishedBatch<'_>,
@@ -332,7 +333,7 @@ impl Session {
         let PublishOperation { subject, payload, .. } = run[0].published;
         let targets_max = self.shared.limits.nats.targets_max;
         if !self.connect.echo && !self.targets.knows(subject) {
-            // A new subscription of this client must know that this record is its own, so the channel is opened
+            // A new subscription of this client must recognize the record as the client's own, so its channel is opened
             // first.
             self.targets.find(&self.node, subject, payload.len(), targets_max)?;
             self.take_newcomers();
@@ -343,7 +344,7 @@ impl Session {
         let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
         let log = &topic.logs()[PARTITION];
         if run.len() > 1 && log.is_stateful() && log.is_mirror() {
-            // The owner would refuse the whole batch for one record.
+            // The owner would refuse the whole batch because of one record.
             return Err(AppendRefusal::OneByOne);
         }
         self.pressure.note(log.pressure(), run);
@@ -359,9 +360,9 @@ impl Session {
         }
     }
 
-    /// Remembers own records, for a client that does not want to receive them.
+    /// Records the appended records as the connection's own, if the client does not want to receive them.
     fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: usize) {
-        // A forwarded record has no position yet.
+        // A forwarded record has no position yet, so it cannot be recorded.
         if receipt.acknowledged == AckLevel::ByOwner {
             return self.batch_forwarded(subject, receipt, count);
         }
@@ -409,7 +410,7 @@ impl Session {
         target.map_or(0, |target| target.topic.patience().as_nanos().min(u64::MAX.into()) as u64)
     }
 
-    /// Sends an error for each record: NATS has no acknowledgements.
+    /// Sends one error for each refused record, because NATS has no acknowledgements.
     pub(super) fn refuse_publish(&mut self, subject: &[u8], why: &str, records: usize) {
         self.refuse_each(publish_refused(subject, why), records);
     }
@@ -428,20 +429,20 @@ impl Session {
     }
 }
 
-/// Returns `None` if the subject is invalid; the append refuses it then.
+/// The pattern that matches exactly this subject; `None` if the subject is invalid, which the append then refuses.
 fn pattern_of(subject: &[u8]) -> Option<Pattern> {
     let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
     subject.map(Pattern::from)
 }
 
-/// The headers of the response to a request without responders.
+/// The headers of the reply to a request that has no responder.
 const NOBODY: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
-/// nats-server's text for pedantic clients.
+/// nats-server's text for an invalid subject; sent only to pedantic clients.
 const INVALID_SUBJECT: &str = "Invalid Publish Subject";
 
-/// The bytes published to topics that have a far-behind subscriber without notices, and the largest lag of
-/// such a subscriber in bytes.
+/// The number of bytes that the client published to topics with a subscriber that is far behind and receives no
+/// notices, and the largest lag of such a subscriber, bytes.
 #[derive(Debug, Default)]
 pub(super) struct SubscriberPressure {
     behind: u64,
@@ -457,8 +458,8 @@ impl SubscriberPressure {
         }
     }
 
-    /// How long to pause reading from the client, ms. The client publishes at [`PACE_BYTES_MS`] at first, and at a
-    /// quarter of this rate if the subscriber is far behind. A subscriber that reads can follow at this rate. A stuck
+    /// How long to pause reading from the client, ms. The pause limits the client to [`PACE_BYTES_MS`] at first, and to
+    /// a quarter of this rate as the subscriber's lag grows. A working subscriber can read at this rate. A stuck
     /// subscriber does not block the publisher for long.
     pub(super) fn take_pause_ms(&mut self) -> Option<u32> {
         let shift = (self.behind / PRESSED_BYTES).max(1).ilog2().min(2);
@@ -471,15 +472,15 @@ impl SubscriberPressure {
     }
 }
 
-/// A subscriber that is this many bytes behind slows publishers down.
+/// Lag of a subscriber from which its publishers are slowed down, bytes.
 const PRESSED_BYTES: u64 = 8 << 20;
-/// Rate of a slowed publisher at first, bytes per millisecond.
+/// Rate to which a publisher is slowed down at first, bytes per millisecond.
 const PACE_BYTES_MS: usize = 32 << 10;
 
-/// Records without a key are in the first partition.
+/// The partition of records without a key.
 pub(super) const PARTITION: usize = 0;
 
-/// Whether the user's rate allows a batch.
+/// Whether the user's publish rate allows a batch.
 #[derive(Debug, PartialEq, Eq)]
 enum RateOutcome {
     Within,
@@ -490,7 +491,7 @@ enum RateOutcome {
 enum AppendRefusal {
     TargetError(TargetError),
     Refused(PublishError),
-    /// One record is refused, or may be: the records are appended one by one.
+    /// At least one record of the batch is or may be refused, so the records are appended one by one.
     OneByOne,
 }
 
@@ -512,7 +513,7 @@ fn draft<'a>(
     tail: &'a str,
     headers: &'a [(&'a str, &'a [u8])],
 ) -> Draft<'a> {
-    // The subject was checked when the record was added.
+    // The subject was already checked when the record was added.
     let reply = published.reply.and_then(|reply| std::str::from_utf8(reply).ok());
     let meta = Meta { subject_tail: tail, reply, headers, ..Meta::default() };
     Draft { meta, payload: Payload::Copied(published.payload) }
@@ -520,7 +521,7 @@ fn draft<'a>(
 
 type Headers<'a> = Vec<(&'a str, &'a [u8])>;
 
-/// Returns `None` if there are too many headers.
+/// Parses a block of headers; `None` if it has too many headers.
 fn headers_of(block: &[u8]) -> Result<Option<Headers<'_>>, nats::Violation> {
     let headers: Vec<_> =
         HeaderBlock::parse(block)?.iter().take(HEADERS_MAX + 1).collect::<Result<_, _>>()?;

@@ -1,7 +1,7 @@
 //! Reads operations from the socket.
 //!
-//! Operations are parsed in the thread's read buffer. The session copies only an incomplete operation; it
-//! collects an operation larger than the buffer.
+//! Operations are parsed in the thread's read buffer. The session copies only the bytes of an incomplete operation. An
+//! operation larger than the buffer is collected in a buffer of the session.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -15,22 +15,24 @@ use crate::session::scratch::{READ_BYTES, Scratch};
 use crate::session::{ConnectionLost, TurnProgress};
 use crate::shared::SharedServer;
 
-/// The approximate number of operations that one read handles: some 20 µs of work. A client that floods the node
-/// delays the thread's other clients this long. The read buffer limits large operations.
+/// Approximate number of operations that are handled after one read: some 20 µs of work. A client that floods the node
+/// delays the thread's other clients by this time. For large operations, the size of the read buffer is the limit.
 pub(super) const TURN_OPERATIONS: usize = 512;
-/// Number of subscriptions, channels or members that the session examines in the time of one operation.
+/// Number of subscriptions, channels or members that the session can examine in the time that one operation takes.
 pub(super) const SCANNED_PER_OPERATION: usize = 4;
-/// The smallest read.
+/// Minimum number of bytes to read at once.
 const TURN_BYTES_MIN: usize = 16 << 10;
 
-/// After this many small reads in a row that complete no operation, a client counts as one that sends single bytes.
+/// Number of consecutive small reads without a complete operation after which a client counts as one that sends single
+/// bytes.
 const TRICKLES_MAX: u32 = 8;
 const TRICKLE_BYTES: usize = 512;
 
-/// A payload must be this much smaller than a record, which also holds headers and subjects.
+/// Number of bytes by which a payload must be smaller than the largest record, because a record also holds headers and
+/// subjects.
 const META_BYTES_MAX: u32 = 64 << 10;
 
-/// The limits on what clients send.
+/// The limits on operations that clients send.
 pub(super) fn limits(shared: &SharedServer) -> NatsDecoderLimits {
     let payload_bytes_max = shared.node.config().topic.record_bytes_max.saturating_sub(META_BYTES_MAX);
     NatsDecoderLimits {
@@ -40,7 +42,7 @@ pub(super) fn limits(shared: &SharedServer) -> NatsDecoderLimits {
 }
 
 impl Session {
-    /// Reads once and handles what arrived.
+    /// Reads once, and handles the operations that arrived.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -110,7 +112,7 @@ impl Session {
                 self.count_trickle(bytes);
                 Ok(TurnProgress::Some)
             }
-            // The last read emptied the socket, so readiness must be polled again.
+            // The last read emptied the socket, so the session must wait for readiness.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
                 Ok(TurnProgress::Some)
             }
@@ -150,7 +152,8 @@ impl Session {
         if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) }
     }
 
-    /// Reads more of one large operation. The buffer grows with the bytes that arrive, not with the announced length.
+    /// Reads more of one large operation. The buffer grows with the bytes that arrive, not with the length that the
+    /// client announced.
     fn collect(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let before = self.unread.len();
         let more = before.max(READ_BYTES).min(self.unread_needs - before);
@@ -174,7 +177,7 @@ impl Session {
         read
     }
 
-    /// Handles complete operations, as many as fit a turn, and keeps the rest.
+    /// Handles complete operations, as many as fit in one turn, and keeps the rest.
     fn handle_all(&mut self, bytes: &[u8], memory: &mut PublishedBatch<'static>) {
         let mut run = emptied(std::mem::take(memory));
         let (at, operations) = self.handle_each(bytes, &mut run);
@@ -193,7 +196,7 @@ impl Session {
         }
     }
 
-    /// Handles complete operations, as many as fit a turn. Returns how many bytes and operations that was.
+    /// Handles complete operations, as many as fit in one turn. Returns the number of handled bytes and operations.
     fn handle_each<'b>(&mut self, bytes: &'b [u8], run: &mut PublishedBatch<'b>) -> (usize, usize) {
         let limits = self.limits();
         let (mut at, mut operations) = (0, 0);
@@ -218,7 +221,7 @@ impl Session {
                     break;
                 }
                 Err(violation) => {
-                    // Operations before the violation are valid.
+                    // The operations before the violation are valid, so their records are appended.
                     let _ = self.publish_run(run);
                     self.fail(&violation.to_string());
                 }

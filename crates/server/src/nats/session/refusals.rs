@@ -1,7 +1,7 @@
-//! Refused records: one `-ERR` for each record, as from nats-server, even if many are refused together.
+//! Sends one `-ERR` for each refused record, like nats-server, even if many records are refused together.
 //!
-//! Limit: `CONTROL_BYTES_MAX` of text at once. Further refusals wait as a text and its count. The session then stops
-//! reading, and reports no owners' refusals.
+//! Limit: `CONTROL_BYTES_MAX` of text at once. Further refusals are kept as a text and the number of records. While
+//! refusals are kept, the session stops reading, and does not report the refusals of other owners.
 
 use std::collections::VecDeque;
 
@@ -9,14 +9,14 @@ use dunlin::wire::nats;
 
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// The refusals to send, in order.
+/// The refusals that are still to be sent, in order.
 #[derive(Debug, Default)]
 pub(super) struct PendingRefusals(VecDeque<RepeatedRefusal>);
 
 #[derive(Debug)]
 struct RepeatedRefusal {
     text: String,
-    /// Number of refused records whose `-ERR` is not sent yet; at least one.
+    /// Number of refused records whose `-ERR` was not sent yet; at least 1.
     records: usize,
 }
 
@@ -46,13 +46,13 @@ impl PendingRefusals {
 }
 
 impl Session {
-    /// Refuses `records` records, at least one, with a text for each.
+    /// Refuses `records` records, at least one; each record gets an error with this text.
     pub(super) fn refuse_each(&mut self, text: String, records: usize) {
         self.refusals.add(text, records);
         self.refusals.write(&mut self.outbound.control);
     }
 
-    /// Continues with refusals that had no room before.
+    /// Sends refusals for which there was no room before.
     pub(super) fn go_on_refusing(&mut self) {
         if !self.refusals.is_empty() {
             self.refusals.write(&mut self.outbound.control);

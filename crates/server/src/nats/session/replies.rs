@@ -1,10 +1,10 @@
-//! Reply subjects outside `_INBOX` of requests that were delivered to this client. A reply without a waiting
-//! requester must not leave a topic behind.
+//! Remembers the reply subjects outside `_INBOX` of the requests that were delivered to this client. No topic must be
+//! created for a reply whose requester no longer waits.
 //!
-//! A record that the client publishes to any other subject is no reply, and gets a topic even if another client's
-//! request named the subject.
+//! A record that the client publishes to any other subject is no reply. It gets a topic, even if a request to another
+//! client had this reply subject.
 //!
-//! Limit: a session remembers [`REPLIES_MAX`] subjects. Beyond that it forgets all of them, and any record of the
+//! Limit: a session remembers [`REPLIES_MAX`] subjects. Above this limit, it forgets all of them, and any record of the
 //! client may be a reply.
 
 use std::cell::{Cell, RefCell};
@@ -26,7 +26,7 @@ pub(super) struct ReplySubjectSet {
 }
 
 impl ReplySubjectSet {
-    /// Remembers the reply subject of a message to the client.
+    /// Remembers the reply subject of a message that is sent to the client.
     #[inline]
     pub(super) fn expect(&self, reply: Option<&str>) {
         if let Some(reply) = reply
@@ -49,14 +49,14 @@ impl ReplySubjectSet {
         self.subjects.borrow().contains(subject)
     }
 
-    /// Whether a request to this client may have named this subject.
+    /// Whether a request that was delivered to this client may have had this reply subject.
     pub(super) fn may_have(&self, subject: &str) -> bool {
         self.has(subject) || self.has_forgotten.get() && Inbox::has_own_prefix(subject)
     }
 }
 
 impl Session {
-    /// Whether this is a reply without a requester for which a topic would be created.
+    /// Whether the record is a reply without a waiting requester, and publishing it would create a topic.
     pub(super) fn is_reply_without_requester(
         &mut self,
         subject: &[u8],
@@ -73,8 +73,8 @@ impl Session {
         Ok(!self.has_subscriber(&Pattern::from(subject), from)?)
     }
 
-    /// The reply inbox for a reply. Queries other nodes; if a node has a subscriber, the reply is published
-    /// to a topic instead.
+    /// Finds the reply inbox for a reply. Queries the other nodes; if one has a subscriber, the reply is published to a
+    /// topic instead.
     pub(super) fn find_reply_inbox(
         &mut self,
         subject: &[u8],
@@ -86,14 +86,14 @@ impl Session {
             return Ok(None);
         }
         if let Some(inbox) = self.node.reply_inbox(subject) {
-            // Unless the record is certainly a reply, it must also reach subscribers at other nodes.
+            // A record that may not be a reply must also reach subscribers at other nodes.
             let is_here = !inbox.logs()[0].is_mirror();
             let has_subscriber = is_here
                 && !self.replies.has(subject.as_str())
                 && self.has_reply_subscriber_elsewhere(&Pattern::from(subject), from)?;
             return Ok(Some(inbox).filter(|_| !has_subscriber));
         }
-        // The node remembers the inbox that the query finds.
+        // If the query finds an inbox, the node remembers it; the next line looks it up.
         let has_subscriber = self.has_subscriber(&Pattern::from(subject), from)?;
         Ok(self.node.reply_inbox(subject).filter(|_| has_subscriber))
     }

@@ -32,9 +32,9 @@ fn queue_name(queue: &[u8]) -> Result<&str, SubscriptionRefusal> {
     }
 }
 
-/// The reason why a subscription was refused. The connection continues.
+/// The reason why a subscription is refused. The connection continues.
 enum SubscriptionRefusal {
-    /// nats-server refuses the subject too.
+    /// The subject is one that nats-server refuses too.
     Unsound,
     Forbidden,
     /// The connection has reached its limit of subscriptions.
@@ -193,8 +193,8 @@ impl Session {
         self.number_last
     }
 
-    /// Reads topics that were created after their subscriptions, from the first record on and in the order of
-    /// creation.
+    /// Starts to read topics that were created after their subscriptions. Each is read from its first record on, in the
+    /// order of creation.
     pub(super) fn take_newcomers(&mut self) {
         let mut arrived: Vec<(u32, FilteredLog)> = Vec::new();
         for number in self.new_logs.take() {
@@ -211,7 +211,7 @@ impl Session {
         }
     }
 
-    /// Ends a subscription that cannot read all its subjects, and sends the reason.
+    /// Ends a subscription that may not or cannot read all its subjects, and sends the reason.
     fn refuse_reading(&mut self, subscription: u32, why: SubscribeError) {
         if let Some(of) = self.subscriptions.get(&subscription) {
             let text = SubscriptionRefusal::from(why).in_words(&of.subject(), of.queue.as_deref());
@@ -231,7 +231,7 @@ impl Session {
             true => {
                 let is_of_some = filter.is_some();
                 match self.join(subscription, &log, filter, start) {
-                    // The client may not join the group of a topic that was created later: the subscription continues
+                    // The topic was created later, and the client may not join its group. The subscription continues
                     // with the other topics.
                     Err(SubscribeError::Forbidden(why)) if start == Start::Earliest => {
                         self.refuse_later_topic(subscription, &log, is_of_some, &why);
@@ -244,8 +244,8 @@ impl Session {
         })
     }
 
-    /// Refuses a topic that was created later. The error names the topic instead of the subject, so that client
-    /// libraries end no subscription.
+    /// Reports that a topic created later cannot be read. The error names the topic and not the subscription's subject,
+    /// so that client libraries do not end the subscription.
     fn refuse_later_topic(&mut self, subscription: u32, log: &Log, is_of_some: bool, why: &str) {
         let Some(of) = self.subscriptions.get(&subscription) else { return };
         let group = group_of(of.queue.as_deref().unwrap_or_default(), &of.pattern, is_of_some);
@@ -272,7 +272,7 @@ impl Session {
             start,
             on_gap: OnGap::Oldest,
             wait: Wait::Parked,
-            // A reliable topic waits for a slow client, as for any subscriber.
+            // Registered, so that a reliable topic waits for this subscriber as for any other.
             registered: true,
             conflate: false,
             test_loss_every: None,
@@ -313,7 +313,7 @@ impl Session {
             }
         }
         for (channel, cursor) in found {
-            // The error of another channel may have ended the subscription.
+            // An error of another channel may have ended the subscription, and this channel with it.
             let Some(opening) = self.opening.remove(&channel) else { continue };
             let PendingChannel { subscription, options, charge, .. } = opening;
             if let Some(of) = self.subscriptions.get_mut(&subscription) {
@@ -332,7 +332,7 @@ impl Session {
         self.opening_is_stale &= !self.opening.is_empty();
     }
 
-    /// Whether a subscription of this client that is being opened must receive records of this subject.
+    /// Whether one of this client's subscriptions that are being opened must receive records of this subject.
     pub(super) fn is_opening(&self, subject: &[u8]) -> bool {
         if self.opening.is_empty() {
             return false;
@@ -394,7 +394,7 @@ impl Session {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
         self.ending.remove(&number);
         subscription.opening.iter().for_each(|channel| drop(self.opening.remove(channel)));
-        // Another subscription may use the name.
+        // The name may already belong to a newer subscription.
         if self.by_sid.get(&subscription.sid) == Some(&number) {
             self.by_sid.remove(&subscription.sid);
         }
@@ -410,7 +410,8 @@ impl Session {
         }
     }
 
-    /// Ends a channel whose log has no more records. The subscription continues: another log may match its subjects.
+    /// Ends a channel whose log will have no more records. The subscription continues, because other logs may match its
+    /// subjects.
     pub(super) fn end_channel(&mut self, number: u32) {
         let Entry::Occupied(entry) = self.channels.entry(number) else { return };
         let mut channel = entry.remove();

@@ -1,5 +1,4 @@
-//! Queries whether the cluster has a subscriber to a subject. The next publish may wait until the other nodes
-//! respond.
+//! Queries other nodes whether they have a subscriber to a subject. The next publish may wait until they respond.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,14 +10,14 @@ use super::Session;
 use super::access::LoginState;
 use super::publish::RetryFrom;
 
-/// Results that the next publish needs, and the pending query.
+/// The results that the next publish needs, and the query that is under way.
 #[derive(Debug, Default)]
 pub(super) struct SubscriberQueries {
     known: Vec<(Pattern, QueryScope, bool)>,
     query: Option<(Pattern, QueryScope, TopicFuture<bool>)>,
 }
 
-/// The subscriptions that a query covers.
+/// The subscriptions for which a query asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QueryScope {
     All,
@@ -33,7 +32,7 @@ impl SubscriberQueries {
         self.query.is_some()
     }
 
-    /// Ready when the pending query has its result.
+    /// Returns `Ready` when the pending query has its result.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some((_, _, query)) = &mut self.query else { return Poll::Ready(()) };
         let Poll::Ready(has_subscriber) = Pin::new(query).poll(cx) else { return Poll::Pending };
@@ -43,19 +42,21 @@ impl SubscriberQueries {
         Poll::Ready(())
     }
 
-    /// Drops the results after the publish.
+    /// Drops the results; called after the publish.
     pub(super) fn clear(&mut self) {
         self.known.clear();
     }
 }
 
 impl Session {
-    /// Whether a subject of the pattern has a subscriber. If a query is needed, reading starts again at `from`.
+    /// Whether any subject of the pattern has a subscriber. If a query is necessary, operations are read again from
+    /// offset `from` after it.
     pub(super) fn has_subscriber(&mut self, pattern: &Pattern, from: usize) -> Result<bool, RetryFrom> {
         self.query(pattern, QueryScope::All, from)
     }
 
-    /// Whether another node has a subscriber for replies. A node that does not answer has none.
+    /// Whether another node has a subscriber that may receive replies. A node that does not respond counts as having
+    /// none.
     pub(super) fn has_reply_subscriber_elsewhere(
         &mut self,
         pattern: &Pattern,
@@ -64,7 +65,7 @@ impl Session {
         self.query(pattern, QueryScope::ReplyOthers, from)
     }
 
-    /// Whether another user has the inbox, at another node.
+    /// Whether a connection of another user, at another node, has the inbox.
     pub(super) fn is_inbox_of_another(&mut self, inbox: &Pattern, from: usize) -> Result<bool, RetryFrom> {
         self.query(inbox, QueryScope::OtherUsers, from)
     }
@@ -86,7 +87,7 @@ impl Session {
             },
         };
         match query.take_now() {
-            // A node that cannot query assumes a subscriber.
+            // If the node cannot query, a subscriber is assumed to exist.
             Some(has_subscriber) => Ok(has_subscriber.unwrap_or(true)),
             None => {
                 self.subscriber_queries.query = Some((pattern.clone(), scope, query));

@@ -10,40 +10,40 @@ use dunlin::topic::{
 };
 use dunlin::{CursorFuture, Inbox};
 
-/// The subject prefix of subscriptions whose messages carry sequence numbers.
+/// The prefix by which a subscription asks for sequence numbers in its messages.
 pub(super) const SEQUENCED: &str = "$DUNLIN.seq.";
 
 /// A subscription of the client.
 #[derive(Debug)]
 pub(super) struct Subscription {
-    /// The client's name for the subscription.
+    /// The client's name (`sid`) for the subscription.
     pub(super) sid: Box<[u8]>,
-    /// The pattern. A subscription inside an inbox keeps the inbox open.
+    /// The pattern of the subjects to receive. While the subscription exists, so does the inbox that contains the
+    /// pattern.
     pub(super) pattern: Pattern,
-    /// The queue group that shares the messages.
+    /// The queue group with which the subscription shares its messages, if there is one.
     pub(super) queue: Option<Box<str>>,
-    /// Whether each message carries its sequence number, and gaps are sent as messages.
+    /// Whether each message has its sequence number, and gaps are sent as messages.
     pub(super) is_sequenced: bool,
-    /// The subscription ends after this many messages.
+    /// Number of messages after which the subscription ends.
     pub(super) max: Option<u64>,
     pub(super) delivered: u64,
-    /// Messages of the write that is being built.
+    /// Number of the subscription's messages in the write that is being built.
     pub(super) in_write: Cell<u64>,
     pub(super) channels: BTreeSet<u32>,
-    /// Channels whose start positions are being looked up.
+    /// Numbers of the channels whose start positions are being looked up.
     pub(super) opening: BTreeSet<u32>,
-    /// Whether the subscription ends when its channels have ended.
+    /// Whether the subscription ends as soon as its channels have ended.
     pub(super) is_ending: bool,
-    /// Memberships in groups, instead of channels.
+    /// Numbers of the memberships in queue groups, which a subscription with a queue has instead of channels.
     pub(super) members: BTreeSet<u32>,
-    /// The reply inbox for subjects with the client's own prefix. The inbox ends with the last subscription that
-    /// uses it.
+    /// The reply inbox for subjects under the subscription's prefix. It ends with the last subscription that uses it.
     pub(super) answers: Option<Inbox>,
-    /// Time at which other nodes last answered that they have no subscriber for the same subjects.
+    /// Time at which the other nodes last reported that they have no subscriber to the same subjects.
     pub(super) alone_since: Option<Instant>,
-    /// Receives logs of topics that are created later.
+    /// Receives the logs of topics that are created later and match the pattern.
     pub(super) newcomers: Arc<NewLogs>,
-    /// The memory charge.
+    /// Memory that is charged for the subscription.
     pub(super) _charge: Charge,
 }
 
@@ -55,10 +55,10 @@ impl Subscription {
     }
 }
 
-/// A log to read, and the filter of its records.
+/// A log to read, and the filter that selects its records.
 pub(super) type FilteredLog = (Arc<Log>, Option<Filter>);
 
-/// One log of a subscription.
+/// A subscription's channel: its state in one log.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) subscription: u32,
@@ -67,15 +67,15 @@ pub(super) struct Channel {
     pub(super) reading: Arc<SubscriberProgress>,
     /// Whether the channel skips records that the connection published itself.
     pub(super) skips_own: bool,
-    /// The last record to deliver.
+    /// Position of the last record to deliver, if the channel is ending.
     pub(super) until: Option<Position>,
-    /// Bytes sent beyond the channel's share, to be compensated.
+    /// Bytes that were sent in addition to the channel's share. The channel skips turns until they are compensated.
     pub(super) debt: Cell<usize>,
-    /// Whether the channel is part of the write that is being built.
+    /// Whether records of the channel are in the write that is being built.
     pub(super) in_turn: bool,
     /// Whether the channel has sent a record since it last ran out of records.
     pub(super) sent: bool,
-    /// The memory charge.
+    /// Memory that is charged for the channel.
     pub(super) _charge: Charge,
 }
 
@@ -84,25 +84,25 @@ pub(super) struct Channel {
 pub(super) struct PendingChannel {
     pub(super) subscription: u32,
     pub(super) options: SubscribeOptions,
-    /// The subjects of the topic, if it existed before the client subscribed.
+    /// The pattern of the topic's subjects, if the topic existed before the client subscribed.
     pub(super) subjects: Option<Pattern>,
     pub(super) cursor: CursorFuture,
-    /// The memory charge.
+    /// Memory that is charged for the channel.
     pub(super) charge: Charge,
 }
 
 impl Subscription {
-    /// How many messages may still be delivered.
+    /// Number of messages that may still be delivered before the limit is reached.
     pub(super) fn left(&self) -> u64 {
         self.max.map_or(u64::MAX, |max| max.saturating_sub(self.delivered + self.in_write.get()))
     }
 
-    /// Whether a subscription that ends in order has delivered everything.
+    /// Whether a subscription that is ending has delivered all its messages.
     pub(super) fn has_ended(&self) -> bool {
         self.is_ending && self.channels.is_empty() && self.members.is_empty()
     }
 
-    /// Whether the message limit is reached.
+    /// Whether the subscription has reached its message limit.
     pub(super) fn is_over(&self) -> bool {
         self.max.is_some_and(|max| self.delivered >= max)
     }
@@ -114,7 +114,7 @@ impl Channel {
         self.until.is_some_and(|until| self.is_past(until))
     }
 
-    /// Whether the record was delivered, or can no longer be delivered.
+    /// Whether the channel has delivered the record at this position, or will never deliver it.
     pub(super) fn is_past(&self, last: Position) -> bool {
         let next = self.cursor.next();
         next.epoch != last.epoch || next.seq > last.seq

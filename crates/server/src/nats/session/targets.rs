@@ -1,8 +1,9 @@
-//! The destinations of published records: the topic of each subject, looked up once.
+//! Caches the topic of each subject to which the connection publishes.
 //!
 //! A topic that was created for a record stays if one of its records is accepted, and is removed otherwise.
 //!
-//! Limit: `targets_max` subjects are remembered; beyond the limit, the session looks up all of them again.
+//! Limit: `targets_max` subjects are remembered; above this number, the session forgets all of them and looks them up
+//! again.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
@@ -20,43 +21,45 @@ use super::inboxes::{self, is_inbox};
 #[derive(Debug, Default)]
 pub(super) struct PublishTargets {
     by_key: HashMap<Box<str>, RememberedTarget>,
-    /// The result of a search on a thread that may wait.
+    /// The result of a search that another thread made.
     found: Option<(Box<str>, Result<OwningTopic, TopicError>)>,
-    /// The inbox of the reply that is being published: its subject is used once.
+    /// The inbox that receives the reply that is being published, with the reply's subject. A reply subject is used
+    /// only once.
     reply: Option<(Box<str>, PublisherRegistration)>,
 }
 
-/// A pending search for a topic, and then for the topics of the records after it.
+/// A pending search for the topic of a record, followed by a search for the topics of later records.
 pub(super) struct TargetSearch {
     subject: Box<str>,
     owner: TopicFuture<OwningTopic>,
     found: Option<(Result<OwningTopic, TopicError>, TopicFuture<()>)>,
 }
 
-/// Maximum number of subjects to look up ahead.
+/// Maximum number of later subjects for which topics are searched in advance.
 const AHEAD_MAX: usize = 256;
 
-/// Field order matters: the publisher is dropped before its topic may be deleted.
+/// A cached topic. The order of the fields matters: the publisher must be dropped before its topic may be deleted.
 #[derive(Debug)]
 struct RememberedTarget {
     place: PublisherRegistration,
     _owner: OwningTopic,
 }
 
-/// The topic of a subject's records.
+/// The topic for the records of a subject.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PublishTarget<'a> {
     pub(super) topic: &'a Arc<Topic>,
-    /// The part of the subject that records carry.
+    /// The part of the subject that is stored in records.
     pub(super) tail: &'a str,
 }
 
 /// The reason why a record has no topic.
 #[derive(Debug)]
 pub(super) enum TargetError {
-    /// The subject is invalid.
+    /// The subject has no valid syntax.
     Unsound,
-    /// The subject has no receiver: a closed inbox, or a subject of a feature that this node does not have.
+    /// No receiver can exist for the subject: it belongs to a closed inbox, or to a feature that this node does not
+    /// have.
     Nobody,
     Refused(TopicError),
 }
@@ -79,8 +82,9 @@ impl TargetError {
 }
 
 impl TargetSearch {
-    /// Polls the search. `unread` holds what the client sent after the record. Once the first topic is found, the
-    /// topics of those records are created together, because each alone would wait for the cluster.
+    /// Polls the search. `unread` has the bytes that the client sent after the record. Once the first topic is found,
+    /// the topics of the records in `unread` are created together, because creating each one would wait for the
+    /// cluster.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -94,7 +98,7 @@ impl TargetSearch {
             self.found = Some((owner, node.make_ahead_async(ahead)));
         }
         if let Some((_, ahead)) = &mut self.found {
-            // An error is reported later, when a record is published to the topic.
+            // Ignores errors here. They are reported when a record is published to the topic.
             let _ = ready!(Pin::new(ahead).poll(cx));
         }
         match self.found.take() {
@@ -104,7 +108,7 @@ impl TargetSearch {
     }
 }
 
-/// The subjects of later records whose topics have to be created, and the first payload size of each.
+/// The subjects of later records whose topics must be created, each with its first payload size.
 fn subjects_ahead(
     node: &Node,
     first: &str,
@@ -130,7 +134,7 @@ fn subjects_ahead(
 }
 
 impl PublishTargets {
-    /// The topic of a subject; created if the node does that for a record of this payload size.
+    /// Finds the topic of a subject. The node may create it for a record of this payload size.
     #[inline]
     pub(super) fn find<'a>(
         &'a mut self,
@@ -141,7 +145,7 @@ impl PublishTargets {
     ) -> Result<PublishTarget<'a>, TargetError> {
         let subject = std::str::from_utf8(subject).map_err(|_| TargetError::Unsound)?;
         if is_inbox(subject) {
-            // The rest of an inbox subject is new each time, and is therefore checked each time.
+            // The end of an inbox's subject differs in each reply, so it is checked each time.
             Subject::parse(subject).map_err(|_| TargetError::Unsound)?;
         }
         if let Some((_, place)) = self.reply.as_ref().filter(|(reply, _)| **reply == *subject) {
@@ -163,13 +167,13 @@ impl PublishTargets {
         Ok(PublishTarget::of(&self.by_key[key].place, subject))
     }
 
-    /// Sends the next record, a reply with this subject, to this inbox.
+    /// Makes the next record, which is a reply with this subject, go to this inbox.
     pub(super) fn reply_to(&mut self, subject: &[u8], inbox: &Arc<Topic>) {
         let subject = std::str::from_utf8(subject).ok();
         self.reply = subject.map(|subject| (subject.into(), inbox.register_publisher()));
     }
 
-    /// Ends [`reply_to`](PublishTargets::reply_to) after the publish.
+    /// Ends the effect of [`reply_to`](PublishTargets::reply_to); called after the publish.
     #[inline]
     pub(super) fn end_reply(&mut self) {
         if self.reply.is_some() {
@@ -177,7 +181,7 @@ impl PublishTargets {
         }
     }
 
-    /// Starts a search if finding the topic has to wait; [`PublishTargets::find`] uses its result.
+    /// Starts a search if finding the topic has to wait. [`PublishTargets::find`] uses the result.
     pub(super) fn begin_finding(
         &self,
         node: &Node,
@@ -197,18 +201,18 @@ impl PublishTargets {
         Some(TargetSearch { subject: subject.into(), owner, found: None })
     }
 
-    /// Keeps the result of a search.
+    /// Stores the result of a search.
     pub(super) fn found(&mut self, finding: TargetSearch, owner: Result<OwningTopic, TopicError>) {
         self.found = Some((finding.subject, owner));
     }
 
-    /// Whether the subject's topic is known.
+    /// Whether the topic of the subject is cached.
     pub(super) fn knows(&self, subject: &[u8]) -> bool {
         let is_reply = self.reply.as_ref().is_some_and(|(reply, _)| reply.as_bytes() == subject);
         is_reply || std::str::from_utf8(subject).is_ok_and(|subject| self.by_key.contains_key(key(subject)))
     }
 
-    /// Forgets a topic that is closed or refuses records.
+    /// Removes the subject's topic from the cache, because it is closed or refuses records.
     pub(super) fn forget(&mut self, subject: &[u8]) {
         if let Ok(subject) = std::str::from_utf8(subject) {
             self.by_key.remove(key(subject));
@@ -217,7 +221,7 @@ impl PublishTargets {
     }
 }
 
-/// The key by which a topic is remembered.
+/// The key of a subject in the cache.
 fn key(subject: &str) -> &str {
     if is_inbox(subject) { inboxes::key(subject) } else { subject }
 }

@@ -16,7 +16,7 @@ fn links(process: u64, regions: Vec<(RegionId, u64)>) -> ProcessLinks {
     ProcessLinks::new(listener, RunnerHello { process, world, regions }, secret, SpaceLimits::default())
 }
 
-/// The connection work of a runner between ticks.
+/// Does the work on connections that a runner does between two ticks.
 fn turn(links: &mut ProcessLinks) {
     links.dial(0);
     links.accept(0);
@@ -42,7 +42,8 @@ fn turn(links: &mut ProcessLinks) {
     }
 }
 
-/// The process with the lower number has written its hello, and neither has read the other's.
+/// Two processes that have begun to connect: the one with the lower number has sent its hello, and neither has read the
+/// other's hello.
 fn half_met(regions: Vec<(RegionId, u64)>) -> (ProcessLinks, ProcessLinks) {
     let (mut lower, mut higher) = (links(1, regions), links(2, Vec::new()));
     higher.add_peer(WorldPeer { process: 1, address: lower.listener.local_addr().unwrap() }, 0);

@@ -1,9 +1,9 @@
 //! The partition of the curve, agreed by one key.
 //!
-//! The owner of the first region weighs all regions. It writes the key only if the key and its own region are
-//! unchanged since it read them. If two processes both believe to be this owner, at most one succeeds, and
-//! partitions follow each other one by one. Entities in another region's stretch are handed over as usual. A
-//! process with an old partition loses no entity.
+//! The owner of the first region weighs all regions. It writes the key only if the key and its own region are unchanged
+//! since it read them. If two processes both take themselves for this owner, at most one of them succeeds, so that
+//! partitions change one after another. Entities that are in another region's stretch afterwards are handed over as
+//! usual. A process that still has the old partition loses no entity.
 
 use dunlin::space::Behaviour;
 use dunlin::state::{ComparedProperty, Comparison};
@@ -34,7 +34,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let Some(next) = self.space.ask(|runner| runner.next_cut())? else { return Ok(()) };
         let read = seen.cut.as_ref().map_or((0, 1), |(revision, cut)| (*revision, cut.version));
         if next.version() != read.1 + 1 {
-            // The keys that were read are older than the runner's partition.
+            // The keys that were read are older than the partition that the runner uses.
             return Ok(());
         }
         let (own, owner) = self.owner_key(first, epoch);

@@ -1,4 +1,5 @@
-//! The actions of a process on regions: claim, take over, begin, name a standby, follow, release.
+//! The actions of a process on regions: claim a region, take it over, begin it, name its standby, follow it, and
+//! release it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crate::space::runner::Runner;
 
 /// Interval at which a missing copy is requested again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// Time for a released region's standby to catch up, and the pause between checks.
+/// How long a released region's standby may take to catch up, and the pause between two checks.
 const RELEASE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1));
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
@@ -28,7 +29,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                     RegionAction::Begin { lost, .. } => self.begin(region, authority, lost, seen),
                     _ => self.take_over(region, authority, seen),
                 };
-                // A region that does not run here must not stay claimed.
+                // If the region could not be started here, its claim is given up, so that another process can claim it.
                 if done.is_err() {
                     self.claims.remove(&region);
                     self.give_up(region, authority.epoch)?;
@@ -42,7 +43,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
     }
 
-    /// Claims the region's key if it is free; returns the new epoch and until when the region may act.
+    /// Claims the region's key if it is free. Returns the new epoch, and the time until which the region may act.
     fn claim(
         &mut self,
         region: RegionId,
@@ -55,14 +56,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let claimed = match known {
             Some((_, epoch)) => Some(*epoch),
             None => {
-                // Prepared before other processes see the claim.
+                // Prepares the region before other processes can see the claim.
                 let (prepared, heard) = self
                     .space
                     .ask(move |runner| (runner.host().prepare(region), runner.epoch_known(region)))?;
                 prepared.map_err(SpaceError::from)?;
                 self.in_doubt.insert(region, deed);
-                // If the cluster has lost its keys, its epoch of revisions is above all earlier epochs of regions;
-                // epochs of regions start there.
+                // If the cluster has lost its keys, its epoch of revisions is higher than all earlier epochs of
+                // regions. The epochs of regions continue from it.
                 let (newest, read) = seen.epochs.get(&region).copied().unwrap_or_default();
                 let epoch = u64::from(self.kv.revision()?.0).max(newest.max(heard) + 1);
                 let value = RegionOwner { process: self.config.process, epoch }.bytes();
@@ -71,12 +72,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let text = epoch.to_string();
                 let claim = Transaction::new().if_modified_at(&own, 0).if_modified_at(&epochs, read);
                 let claim = claim.then(KeyOperation::Put { key: &own, value: &value, lease });
-                // A standby of the previous owner is not a standby of this one.
+                // Deletes the previous owner's standby, because it is not a standby of this owner.
                 let claim = claim.put(&epochs, text.as_bytes()).delete(&standby);
                 self.kv.transact(&claim)?.succeeded.then_some(epoch)
             }
         };
-        // If this fails, an earlier attempt may have succeeded: the next turn sees that.
+        // A failed claim may follow an earlier attempt that succeeded; the next turn reads that from the keys.
         let Some(epoch) = claimed else { return Ok(None) };
         self.in_doubt.remove(&region);
         self.claims.insert(region, epoch);
@@ -134,12 +135,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             (self.tell)(WorldEvent::WaitedOut { region, processes, expected });
         }
         (self.tell)(WorldEvent::Owns { region, epoch: authority.epoch, from_tick: None });
-        // If this fails, a later turn writes the key again.
+        // If this write fails, a later turn repeats it.
         let _ = self.kv.put(key(&self.config.world, "began", region.0.into()), b"1");
         Ok(())
     }
 
-    /// Deletes the region's key, if it still has this epoch.
+    /// Deletes the region's key if it still has this epoch. Returns whether it was deleted.
     fn give_up(&mut self, region: RegionId, epoch: u64) -> Result<bool, OwnershipError> {
         let (own, value) = self.owner_key(region, epoch);
         let ours =
@@ -147,20 +148,20 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(self.kv.transact(&ours.delete(&own))?.succeeded)
     }
 
-    /// The key of a region that this process owns in this epoch, and its value.
+    /// The key of a region, and the value that the key has if this process owns the region in this epoch.
     pub(super) fn owner_key(&self, region: RegionId, epoch: u64) -> (Vec<u8>, Vec<u8>) {
         let value = RegionOwner { process: self.config.process, epoch }.bytes();
         (key(&self.config.world, "region", region.0.into()), value)
     }
 
-    /// Names a region's standby, if this process still owns the region.
+    /// Writes the key that names a region's standby, if this process still owns the region.
     fn name(&mut self, region: RegionId, standby: StandbyKey) -> Result<(), OwnershipError> {
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
         let (own, owner) = self.owner_key(region, epoch);
         let key = key(&self.config.world, "standby", region.0.into());
         let value = serde_json::to_vec(&standby).unwrap_or_default();
         if !standby.is_nobody() {
-            // From here on, the region must make no change that a copy could lack.
+            // From here on, the region must make no change that the standby's copy could lack.
             self.space.ask(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
         }
         let ours =
@@ -181,7 +182,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         if !recent {
             self.asked.insert(region, Instant::now());
             self.space.order(move |runner| {
-                // A copy of an earlier owner cannot be continued.
+                // Forgets copies of earlier owners, from which the region cannot be continued.
                 runner.forget_older(region, epoch);
                 runner.follow(region);
             })?;
@@ -189,14 +190,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Stops a region, waits until its standby knows everything, and gives the region up.
+    /// Stops a region, waits until its standby has its complete state, and gives the region up.
     fn release(&mut self, region: RegionId) -> Result<(), OwnershipError> {
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
         self.space.ask(move |runner| runner.host_mut().set_authority(region, None))?;
         let deadline = Instant::now() + RELEASE.0;
         while !self.space.ask(move |runner| runner.host().is_known(region))? {
             if Instant::now() > deadline {
-                // The next turn lets the region act again.
+                // The release failed; the next turn allows the region to act again.
                 return Ok(());
             }
             std::thread::sleep(RELEASE.1);
@@ -210,7 +211,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 }
 
-/// Applies the key that names a region's standby.
+/// Applies the key that names a region's standby to the runner.
 pub(super) fn has_standby<const D: usize, B: Behaviour<D> + Clone>(
     runner: &mut Runner<D, B>,
     region: RegionId,
@@ -222,7 +223,7 @@ pub(super) fn has_standby<const D: usize, B: Behaviour<D> + Clone>(
     }
 }
 
-/// Converts an instant to the runner's clock.
+/// Converts an instant to nanoseconds of the runner's clock.
 pub(super) fn until_ns(until: Instant) -> u64 {
     monotonic_ns() + until.saturating_duration_since(Instant::now()).as_nanos() as u64
 }

@@ -1,4 +1,4 @@
-//! The keys of a world in its cluster.
+//! The keys of a world in its cluster, and their values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,29 +9,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::space::secret::Secret;
 
-/// The entry of a process.
+/// The value of a process's key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProcessRecord {
     /// The address for other processes of the world.
     pub(super) address: SocketAddr,
-    /// The address of its node for clients.
+    /// The address at which clients reach the process's node.
     pub(super) url: String,
-    /// The regions that the process had in memory when it registered, for a cluster that has lost its keys.
+    /// The regions that the process had in memory when it registered. Used if the cluster has lost its keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) memory: BTreeMap<u32, RegionMemory>,
 }
 
-/// A region's state in a process that does not own the region. The higher epoch counts; within one epoch, the
-/// owner's state counts.
+/// A region's state in a process that does not own the region. Of several states, the one with the highest epoch
+/// counts; within one epoch, the owner's state counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct RegionMemory {
-    /// The epoch of the region's owner at the time of the state.
+    /// The epoch of the region's owner when the state was made.
     pub(super) epoch: u64,
     /// Whether the process was that owner; otherwise it was a standby whose copy counted.
     pub(super) owner: bool,
 }
 
-/// The owner of a region, and its epoch, which only grows, even if the cluster loses its keys.
+/// The owner of a region, and the epoch of its ownership. Epochs only grow, even if the cluster loses its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RegionOwner {
     pub(super) process: u64,
@@ -44,18 +44,18 @@ impl RegionOwner {
     }
 }
 
-/// The standby of a region, and the previous one while that still counts.
+/// The value of the key that names a region's standby, and the previous standby while that one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StandbyKey {
     pub(super) process: u64,
-    /// The previous standby; 0 for none.
+    /// The previous standby while it counts; 0 means that there was none.
     pub(super) before: Option<u64>,
-    /// The epoch of the owner whose copy counts.
+    /// The epoch of the owner to which the standby's copy belongs.
     pub(super) epoch: u64,
 }
 
 impl StandbyKey {
-    /// The region has no standby: the owner of this epoch continues alone, and no copy counts.
+    /// The value for a region without a standby: the owner of this epoch continues alone, and no copy counts.
     pub(super) fn nobody(epoch: u64) -> StandbyKey {
         StandbyKey { process: 0, before: None, epoch }
     }
@@ -92,23 +92,23 @@ impl CurveStretches {
     }
 }
 
-/// All keys of a world, as they were read.
+/// All keys of a world as they were at one read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WorldSnapshot {
     pub(super) processes: BTreeMap<u64, ProcessRecord>,
-    /// Process and epoch of each region's owner.
+    /// For each region, the process that owns it, and the epoch.
     pub(super) owners: BTreeMap<RegionId, (u64, u64)>,
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
     pub(super) began: BTreeSet<RegionId>,
-    /// The highest claimed epoch of each region, and the revision that wrote it.
+    /// For each region, the highest epoch in which it was claimed, and the revision that wrote this.
     pub(super) epochs: BTreeMap<RegionId, (u64, u64)>,
     /// Whether the world's description exists.
     pub(super) described: bool,
-    /// Whether ticks are suspended.
+    /// Whether ticks are suspended in the whole world.
     pub(super) hold: bool,
-    /// The secret that admits processes.
+    /// The secret with which processes connect; `None` before its key is written.
     pub(super) secret: Option<Secret>,
-    /// The partition and the revision of its key; `None` for the first partition.
+    /// The partition of the curve, and the revision of its key; `None` while the first partition applies.
     pub(super) cut: Option<(u64, CurveStretches)>,
 }
 
@@ -133,7 +133,7 @@ pub(super) fn key(world: &str, what: &str, number: u64) -> Vec<u8> {
 }
 
 impl WorldSnapshot {
-    /// Decodes a world's keys; unreadable ones count as missing.
+    /// Decodes a world's keys. A key that cannot be decoded counts as missing.
     pub(super) fn of(world: &str, entries: &[KvEntry]) -> WorldSnapshot {
         let (prefix, mut seen) = (prefix(world), WorldSnapshot::default());
         for entry in entries {
@@ -180,14 +180,14 @@ impl WorldSnapshot {
         seen
     }
 
-    /// The process whose state in memory counts for a region.
+    /// The process that continues a region after the cluster has lost its keys, because its state in memory counts.
     pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
         let memory =
             |(process, place): (&u64, &ProcessRecord)| Some((*place.memory.get(&region.0)?, *process));
         self.processes.iter().filter_map(memory).max().map(|(_, process)| process)
     }
 
-    /// Number of regions that a process owns.
+    /// Number of regions that the process owns.
     pub(super) fn count(&self, process: u64) -> usize {
         self.owners.values().filter(|(owner, _)| *owner == process).count()
     }

@@ -1,5 +1,5 @@
-//! Decides the actions of a process from the world's keys and its own state. The function is pure: it receives the time
-//! as the ages of regions without an owner.
+//! Decides the actions of a process from the world's keys and its own state. The decision depends only on its input.
+//! Instead of a clock, it receives the time for which each region has had no owner.
 
 use std::collections::BTreeMap;
 
@@ -7,44 +7,44 @@ use dunlin::space::RegionId;
 
 use super::keys::{RegionMemory, StandbyKey, WorldSnapshot};
 
-/// State of a process besides the keys.
+/// The state of a process that is not in the keys, as input of the decision.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LocalState {
     pub(super) process: u64,
     /// All regions of the world.
     pub(super) regions: Vec<RegionId>,
-    /// Number of processes that the world waits for before regions are distributed.
+    /// Number of processes that must be present before the regions are distributed.
     pub(super) expected: usize,
-    /// Whether regions need a standby.
+    /// Whether each region needs a standby.
     pub(super) standby: bool,
-    /// Copies of other processes' regions, with their owners' epochs.
+    /// The regions of other processes of which this process has a copy, with the owner's epoch at the time of the copy.
     pub(super) copies: BTreeMap<RegionId, u64>,
-    /// Regions in memory that the process does not own.
+    /// The regions whose state is in this process's memory although it does not own them.
     pub(super) memory: BTreeMap<RegionId, RegionMemory>,
-    /// Regions of this process whose named standby has a copy.
+    /// The regions of this process whose named standby has received a copy.
     pub(super) begun_copies: Vec<RegionId>,
-    /// Actions whose responses were lost.
+    /// Actions whose response was lost, so that they may or may not have taken effect.
     pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
-    /// How long each region has had no owner, ms.
+    /// For each region without an owner, the time since it lost its owner, ms.
     pub(super) free_ms: BTreeMap<RegionId, u64>,
-    /// How long a region waits for a process with a copy before the region begins without entities, ms.
+    /// How long a region waits for a process that has a copy before the region begins without entities, ms.
     pub(super) patience_ms: u64,
 }
 
-/// An action on a region.
+/// An action of this process on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegionAction {
-    /// Continue a region from a copy of another owner's region, or from this process's own state.
+    /// Continue a region from a copy of another owner's region, or from this process's own earlier state.
     TakeOver(RegionId),
-    /// Begin without a copy; `lost` if the region had an owner before.
+    /// Begin a region without a copy. `lost` says whether it had an owner before, whose state is lost then.
     Begin { region: RegionId, lost: bool },
-    /// Name the standby.
+    /// Name this standby for the region.
     Name(RegionId, StandbyKey),
     /// Become a standby of another process's region.
     Follow(RegionId),
     /// Stop being a standby.
     Forget(RegionId),
-    /// Give the region to its standby.
+    /// Give the region to its named standby.
     Release(RegionId),
 }
 
@@ -60,7 +60,7 @@ pub(super) fn plan(seen: &WorldSnapshot, own: &LocalState) -> Vec<RegionAction> 
             None => deeds.extend(as_heir(seen, own, *region)),
         }
     }
-    // Only one region begins or is released at a time, so that the effects are visible before the next.
+    // Only one region begins or is released at a time, so that the keys show the effect before the next one.
     let (mut released, mut begun, mut given) = (false, false, false);
     deeds.retain(|deed| match deed {
         RegionAction::Release(_) => !std::mem::replace(&mut released, true),
@@ -81,20 +81,21 @@ fn as_owner(seen: &WorldSnapshot, own: &LocalState, region: RegionId, epoch: u64
         return has_copy.then_some(RegionAction::Name(region, StandbyKey { process, before: None, epoch }));
     }
     let best = seen.processes.keys().copied().filter(|process| *process != own.process);
-    // Selects the process with the fewest regions; among equals, the one with the next number.
+    // Selects the process with the fewest regions. Of processes with equally many, selects the one with the next higher
+    // number.
     let best = best.min_by_key(|process| (seen.count(*process), process.wrapping_sub(own.process)));
     let Some(best) = best else {
         let nobody = StandbyKey::nobody(epoch);
         return (own.standby && named != Some(nobody)).then_some(RegionAction::Name(region, nobody));
     };
     let gains = seen.count(best) + 2 <= seen.count(own.process);
-    // Without standbys, the plan names a process only to hand it the region, one region at a time.
+    // In a world without standbys, a standby is named only to give it the region, one region at a time.
     let ours = |region: &RegionId| seen.owners.get(region).is_some_and(|(owner, _)| *owner == own.process);
     let given = || seen.standbys.keys().any(|other| *other != region && ours(other));
     if !own.standby && (!gains || named.is_none() && given()) {
         return None;
     }
-    // The process whose copy counts until another has begun; 0 for none.
+    // The process whose copy counts until the new standby has begun; 0 if there is none.
     let counts = named.map_or(0, |named| named.before.unwrap_or(named.process));
     let current = named.filter(|named| named.before.is_none() && is_there(named.process));
     match current.map(|named| named.process) {
@@ -104,8 +105,8 @@ fn as_owner(seen: &WorldSnapshot, own: &LocalState, region: RegionId, epoch: u64
     }
 }
 
-/// Whether this process has no region and cannot receive one: it owns no region, is no standby, and no other
-/// process has a region to give away.
+/// Whether this process has no region and cannot receive one. It is idle if it owns no region, is no standby, and no
+/// other process has a region to give away.
 pub(super) fn is_idle(seen: &WorldSnapshot, own: &LocalState) -> bool {
     let busiest = seen.processes.keys().map(|process| seen.count(*process)).max().unwrap_or(0);
     let stands_by = seen.standbys.values().any(|standby| standby.process == own.process);
@@ -121,12 +122,12 @@ fn as_standby(seen: &WorldSnapshot, own: &LocalState, region: RegionId) -> Optio
     (!counts && own.copies.contains_key(&region)).then_some(RegionAction::Forget(region))
 }
 
-/// The action on a region without an owner.
+/// Decides this process's action on a region that has no owner; `None` if it does nothing.
 fn as_heir(seen: &WorldSnapshot, own: &LocalState, region: RegionId) -> Option<RegionAction> {
     let newest = seen.epochs.get(&region).map(|(epoch, _)| *epoch);
     let memory = own.memory.get(&region);
     if memory.is_some_and(|memory| memory.owner && Some(memory.epoch) == newest) {
-        // The lease of this process expired, and no process has claimed the region since.
+        // The lease of this process has expired, but no other process has claimed the region since.
         return Some(RegionAction::TakeOver(region));
     }
     let free_ms = own.free_ms.get(&region).copied().unwrap_or(0);
@@ -135,8 +136,8 @@ fn as_heir(seen: &WorldSnapshot, own: &LocalState, region: RegionId) -> Option<R
         && let Some(best) = seen.best_memory(region)
         && free_ms <= 2 * own.patience_ms
     {
-        // The cluster has lost its keys: the process with the best state continues once all processes had
-        // time to return.
+        // The cluster has lost its keys. The process with the best state continues after all processes had time to
+        // return.
         let goes_on = best == own.process && memory.is_some() && enough;
         return goes_on.then_some(RegionAction::TakeOver(region));
     }
@@ -203,8 +204,7 @@ mod tests {
         assert_eq!(plan(&named, &own(1)), []);
         assert_eq!(plan(&named, &own(2)), [RegionAction::Follow(R)]);
         assert_eq!(plan(&named, &LocalState { begun_copies: vec![R], ..own(1) }), [key(2, None)]);
-        // The standby has ended: the owner names another, and the previous one counts until the new one has
-        // begun.
+        // The standby has ended. The owner names another one, but the previous one counts until the new one has begun.
         assert_eq!(plan(&seen(&[1, 3], Some(1), Some((2, None))), &own(1)), [key(3, Some(2))]);
     }
 
@@ -291,7 +291,8 @@ mod tests {
         assert_eq!(plan(&others, &remembers(1, EPOCH, true)), []);
     }
 
-    /// A cluster that lost its keys, with these processes and their memories.
+    /// A cluster that has lost its keys, and in which these processes, with these states in memory, have registered
+    /// again.
     fn without_keys(back: &[(u64, Option<RegionMemory>)]) -> WorldSnapshot {
         let processes: Vec<u64> = back.iter().map(|(process, _)| *process).collect();
         let mut seen = WorldSnapshot { began: [].into(), epochs: [].into(), ..seen(&processes, None, None) };

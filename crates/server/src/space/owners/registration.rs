@@ -1,4 +1,4 @@
-//! Registration of a process in its world, the world's secret, and the other processes.
+//! Registers a process in its world, and finds the world's secret and the other processes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use crate::space::description::WorldDescription;
 use crate::space::error::SpaceError;
 use crate::space::secret::{Secret, random};
 
-/// Upper bound of process numbers, so that people can tell them apart.
+/// Upper bound of process numbers. It is low enough for people to tell the numbers apart.
 const NUMBERS: u64 = 1_000_000;
 
-/// A random process number: a cluster that has lost its keys does not know the assigned ones. A process with another
-/// process's number is refused.
+/// A random process number. Numbers are not assigned by the cluster, because a cluster that has lost its keys would not
+/// know them. A process is refused if another process has its number.
 pub fn process_number() -> Result<u64, SpaceError> {
     let bytes = random()?;
     let number = bytes.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte));
@@ -27,8 +27,8 @@ pub fn process_number() -> Result<u64, SpaceError> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
-    /// Returns the time until which the lease is certain to last. Without a lease, the process first
-    /// registers its regions in memory, under a free number.
+    /// Returns the time until which this process's lease certainly lasts. Without a lease, the process first registers
+    /// under a free number, with the regions that it has in memory.
     pub(super) fn hold_lease(&mut self) -> Result<Instant, OwnershipError> {
         if let Some(lease) = &self.lease {
             return Ok(lease.check()?);
@@ -73,7 +73,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         for region in self.began.clone() {
             self.create(key(&self.config.world, "began", region.0.into()), b"1")?;
         }
-        // Written last, because a missing description triggers this function.
+        // Writes the description last, because a missing description is what causes this function to be called.
         self.create(description, &self.description.bytes())
     }
 
@@ -85,13 +85,13 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.create(WorldDescription::key(&self.config.world), &self.description.bytes())
     }
 
-    /// Creates a missing key.
+    /// Creates a key if it is missing.
     fn create(&self, key: Vec<u8>, value: &[u8]) -> Result<(), OwnershipError> {
         self.kv.transact(&Transaction::new().if_modified_at(&key, 0).put(&key, value))?;
         Ok(())
     }
 
-    /// Adopts the secret in the world's key. If the key is missing, this process's secret is written.
+    /// Uses the secret in the world's key. If the key is missing, writes this process's secret to it.
     pub(super) fn hold_secret(&mut self, found: Option<Secret>) -> Result<(), OwnershipError> {
         let secret = match (found, self.secret) {
             (Some(found), _) => found,
@@ -100,7 +100,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let (key, bytes) = (secret_key(&self.config.world), own.bytes());
                 let create = Transaction::new().if_modified_at(&key, 0).put(&key, &bytes);
                 if !self.kv.transact(&create)?.succeeded {
-                    // Another process was faster: the next turn reads its secret.
+                    // Another process wrote its secret first; the next turn reads it.
                     return Ok(());
                 }
                 own

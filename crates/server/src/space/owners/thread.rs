@@ -1,4 +1,4 @@
-//! The thread that keeps a process's lease and regions.
+//! The thread that keeps a process's lease and decides which regions it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -30,23 +30,23 @@ pub struct RegionOwnershipConfig {
     pub process: u64,
     /// The address for other processes of the world.
     pub address: SocketAddr,
-    /// The address of the node for clients.
+    /// The address at which clients reach the node.
     pub url: String,
     /// The regions of the world.
     pub regions: Vec<RegionId>,
-    /// Number of processes that the world waits for before regions are distributed.
+    /// Number of processes that must be present before the regions are distributed.
     pub expected: usize,
-    /// Whether regions need a standby.
+    /// Whether each region needs a standby.
     pub standby: bool,
-    /// Time to live of a process's lease.
+    /// Time to live of the process's lease.
     pub ttl: Duration,
     /// Interval at which the keys are read.
     pub look: Duration,
-    /// How long a region waits for a process with a copy.
+    /// How long a region without an owner waits for a process that has a copy of it.
     pub patience: Duration,
-    /// The pace of the ticks.
+    /// The rate of the ticks.
     pub pace: TickPace,
-    /// Data from which this program creates the world again; part of the world's [`WorldDescription`].
+    /// Data from which this program can create the world again; part of the world's [`WorldDescription`].
     pub recipe: Value,
 }
 
@@ -57,71 +57,73 @@ pub type Populate<const D: usize, B> = Arc<dyn Fn(&mut Host<D, B>, RegionId) + S
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorldEvent {
-    /// A region runs here from now on.
+    /// A region runs at this process from now on.
     Owns {
         /// The region.
         region: RegionId,
-        /// The fencing epoch.
+        /// The fencing epoch of this process's ownership.
         epoch: u64,
-        /// The tick from which the region continues; `None` if it begins.
+        /// The tick from which the region continues; `None` if the region begins.
         from_tick: Option<u64>,
     },
-    /// The region continues here with all its state, after the lease expired or the cluster lost its keys and no
+    /// The region continues here with all its state. The lease had expired or the cluster had lost its keys, but no
     /// other process claimed the region.
     Reclaimed {
         /// The region.
         region: RegionId,
-        /// The fencing epoch.
+        /// The fencing epoch of this process's ownership.
         epoch: u64,
         /// The tick from which the region continues.
         tick: u64,
     },
-    /// Another process runs a region that this one owned. This process's state of it is lost, unless the
-    /// other process was its standby. A standby continues at most one tick behind the end of this process's
-    /// lease.
+    /// Another process runs a region that this one owned. The region's state at this process is lost, unless the other
+    /// process was the region's standby. A standby continues with a state that is at most one tick older than the end
+    /// of this process's lease.
     GivenUp {
         /// The region.
         region: RegionId,
-        /// Tick and number of entities of the lost state, if known.
+        /// Tick and number of entities of the lost state, if they are known.
         held: Option<(u64, u64)>,
-        /// The standby that took over.
+        /// The standby that has taken over; `None` if the other process was no standby.
         heir: Option<u64>,
     },
-    /// A region is populated although fewer processes are present than expected. A process that comes later with a
-    /// copy of the region loses that copy.
+    /// A region is populated although fewer processes are present than expected. If a process with a copy of the region
+    /// registers later, its copy is not used.
     WaitedOut {
         /// The region.
         region: RegionId,
-        /// Processes that are present.
+        /// Number of processes that are present.
         processes: usize,
-        /// Processes that the world expects.
+        /// Number of processes that the world expects.
         expected: usize,
     },
-    /// The cluster has lost the world's keys; its processes write them again, and continue from memory.
+    /// The cluster has lost the world's keys. The processes write them again, and continue from their memory.
     KeysLost,
     /// A region's state is lost: its owner has ended, and no copy counts.
     Lost(RegionId),
-    /// A region continues without a standby, because there is no other process. Its state is lost if this process
-    /// fails.
+    /// A region continues without a standby, because there is no other process. If this process fails, the region's
+    /// state is lost.
     Alone(RegionId),
-    /// This process has no region until another process ends.
+    /// This process has no region, and receives none until another process ends.
     Idle,
     /// A region was given to another process.
     Released(RegionId),
-    /// This process changed the partition, because loads had diverged. The value is the partition's version.
+    /// This process changed the partition, because the regions' loads had diverged. The value is the partition's new
+    /// version.
     Cut(u64),
-    /// The lease was lost; the process registers again.
+    /// The lease was lost, for this reason; the process registers again.
     LeaseLost(String),
-    /// A request to the cluster failed and is repeated.
+    /// A request to the cluster failed, for this reason; it is repeated.
     Away(String),
 }
 
-/// Shortest time to live of a process's lease: a shorter lease ends before its renewal.
+/// Minimum time to live of a process's lease. A shorter lease could end before it is renewed.
 pub const TTL_MIN: Duration = Duration::from_millis(100);
-/// Longest time to live that a cluster grants.
+/// Maximum time to live that a cluster grants.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
-/// Acquires and gives up a process's regions of a world. Dropping it gives the regions to their standbys.
+/// Acquires a process's regions of a world, and gives them up. When this is dropped, the regions are given to their
+/// standbys.
 #[derive(Debug)]
 pub struct RegionOwnership {
     stop: Arc<AtomicBool>,
@@ -135,30 +137,30 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) populate: Populate<D, B>,
     pub(super) tell: Box<dyn FnMut(WorldEvent) + Send>,
     pub(super) lease: Option<Lease>,
-    /// The world's description for the cluster.
+    /// The description that is written to the world's key.
     pub(super) description: WorldDescription,
     /// Regions that are known to have begun.
     pub(super) began: BTreeSet<RegionId>,
-    /// States in memory of regions that this process does not own.
+    /// The regions whose state is in memory although this process does not own them.
     pub(super) memory: BTreeMap<RegionId, RegionMemory>,
-    /// Tick and number of entities of each state in memory.
+    /// Tick and number of entities of each state in `memory`.
     held: BTreeMap<RegionId, (u64, u64)>,
-    /// Regions that run here, with their epochs.
+    /// The regions that run here, each with the epoch of its claim.
     pub(super) claims: BTreeMap<RegionId, u64>,
-    /// The last standbys of these regions, in the claim's epoch.
+    /// The last standby that was named for each of these regions in the claim's epoch.
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
-    /// The newest known version of the partition.
+    /// The newest version of the partition that this process has seen.
     pub(super) cut_version: u64,
     free_since: BTreeMap<RegionId, Instant>,
     pub(super) asked: BTreeMap<RegionId, Instant>,
-    /// Claims whose responses were lost. The claims may have succeeded.
+    /// Claims whose response was lost, so that they may have succeeded.
     pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
     pub(super) peers: BTreeMap<u64, SocketAddr>,
     holds: bool,
     /// The world's secret, once it is known.
     pub(super) secret: Option<Secret>,
     idle: bool,
-    /// The last error, so that it is reported once.
+    /// The last error of a request to the cluster, kept so that each error is reported only once.
     away: Option<String>,
 }
 
@@ -184,7 +186,7 @@ pub(super) enum OwnershipError {
 }
 
 impl RegionOwnership {
-    /// Starts the thread. `tell` receives the events.
+    /// Starts the thread, which calls `tell` with each event.
     pub fn start<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         kv: Kv,
         config: RegionOwnershipConfig,
@@ -231,7 +233,7 @@ impl RegionOwnership {
         let stopped = Arc::clone(&stop);
         let work = move || {
             while !stopped.load(Ordering::Relaxed) {
-                // A request to an unresponsive node ends with the lease, or when the process stops.
+                // A request to a node that does not respond is interrupted when the lease ends or the process stops.
                 let (ends, lease) = (Arc::clone(&stopped), keeper.lease.as_ref().map(Lease::handle));
                 let lapsed = move || lease.as_ref().is_some_and(|lease| lease.check().is_err());
                 let turn = || keeper.turn();
@@ -251,7 +253,7 @@ impl RegionOwnership {
 impl Drop for RegionOwnership {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // The keys end with the lease.
+        // Waits for the thread. The process's keys end with its lease.
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
@@ -275,7 +277,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.renew(&seen, until)?;
         self.delete_topics(&seen)?;
         if !seen.processes.contains_key(&self.config.process) {
-            // The cluster has lost its keys, and may have given the lease's number to another process.
+            // Drops the lease without revoking it: the cluster has lost its keys, and may have given the lease's number
+            // to another process.
             if let Some(lease) = self.lease.take() {
                 lease.leave();
             }
@@ -296,14 +299,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     fn went_wrong(&mut self, error: OwnershipError) {
-        // The request was interrupted because the lease expired.
+        // The request was interrupted because the lease has expired.
         let lost = self.lease.as_ref().and_then(|lease| lease.check().err());
         let error = lost.map_or(error, OwnershipError::Lease);
         if let OwnershipError::Lease(lost) = error {
             (self.tell)(WorldEvent::LeaseLost(lost.to_string()));
             self.lease = None;
             self.in_doubt.clear();
-            // Other processes may own the regions by now.
+            // Other processes may own the regions already, so they are stopped here.
             for (region, epoch) in std::mem::take(&mut self.claims) {
                 self.retire(region, epoch);
             }
@@ -316,14 +319,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
     }
 
-    /// Stops a region of this process, and keeps its state in case no other process claims it.
+    /// Stops a region of this process. Keeps its state, in case no other process claims the region.
     fn retire(&mut self, region: RegionId, epoch: u64) {
         self.memory.insert(region, RegionMemory { epoch, owner: true });
-        // The runner may have ended.
+        // The runner may already have ended.
         let _ = self.space.order(move |runner| runner.retire_region(region));
     }
 
-    /// Extends the time until which regions act, and stops regions that another process owns.
+    /// Extends the time until which the regions may act. Stops the regions that another process owns.
     fn renew(&mut self, seen: &WorldSnapshot, until: Instant) -> Result<(), OwnershipError> {
         let process = self.config.process;
         let is_ours = |region: &RegionId, epoch: u64| seen.owners.get(region) == Some(&(process, epoch));
@@ -341,7 +344,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Deletes topics of regions that run at other nodes.
+    /// Deletes the topics of regions that run at other processes' nodes.
     fn delete_topics(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         let is_elsewhere = |process: &u64| {
             let place = seen.processes.get(process);
@@ -357,7 +360,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Repeats orders to the runner and writes to the cluster, because earlier ones may have been lost.
+    /// Repeats earlier orders to the runner and writes to the cluster, because they may have been lost.
     fn say_again(&mut self, seen: &WorldSnapshot) -> Result<(), OwnershipError> {
         let ours = |(region, epoch): (&RegionId, &u64)| {
             let standby = seen.standbys.get(region).filter(|standby| standby.epoch == *epoch);
@@ -381,7 +384,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
 
     fn own(&mut self, seen: &WorldSnapshot) -> Result<LocalState, OwnershipError> {
         let regions = self.config.regions.clone();
-        // An action on a region that another process owns did not succeed.
+        // If another process owns the region, this process's action on it did not succeed.
         let process = self.config.process;
         self.in_doubt.retain(|region, _| seen.owners.get(region).is_none_or(|(owner, _)| *owner == process));
         self.free_since.retain(|region, _| !seen.owners.contains_key(region));
@@ -417,7 +420,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         })
     }
 
-    /// Decides which states in memory count, by the keys; without keys, the previous decision stays.
+    /// Decides by the keys which states in memory count. If the keys are lost, the previous decision remains.
     fn remember(&mut self, seen: &WorldSnapshot, copies: &BTreeMap<RegionId, u64>) {
         let process = self.config.process;
         for (region, epoch) in copies.iter().map(|(region, epoch)| (*region, *epoch)) {

@@ -1,6 +1,6 @@
-//! Loads of regions, and changes of the partition.
+//! Measures the loads of regions, and changes the partition.
 //!
-//! `owners` decides which process changes the partition: a change takes effect once the cluster has it.
+//! `owners` decides which process changes the partition. A change takes effect once it is stored in the cluster.
 
 use dunlin::space::{BalancePolicy, Behaviour, LoadReport, Partition};
 
@@ -14,7 +14,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.config.balance.filter(|_| self.lockstep.is_none())
     }
 
-    /// Sends the loads of this process's regions to all processes, if it is time.
+    /// Sends the loads of this process's regions to all processes, at an interval.
     pub(super) fn weigh(&mut self) {
         let Some(balance) = self.balance() else { return };
         if !self.ticks.is_multiple_of(balance.every_ticks.max(1)) {
@@ -42,12 +42,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         Ok(())
     }
 
-    /// The better partition that this process would choose; `None` if none is needed.
+    /// A partition that balances the loads better; `None` if the present one is good enough.
     pub fn next_cut(&self) -> Option<Partition> {
         self.scales.next(self.host.partition(), &self.balance()?, monotonic_ns())
     }
 
-    /// Applies a partition. Entities outside their region's stretch are handed over at once.
+    /// Applies a partition. Entities that are in another region's stretch then are handed over at once.
     pub fn cut(&mut self, partition: &Partition) {
         self.host.set_partition(partition, monotonic_ns());
     }

@@ -12,13 +12,13 @@ use super::Runner;
 const HELLO_BYTES_MAX: usize = 1 << 20;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
-    /// Handles the received frames of a connection, up to the first that must wait.
+    /// Handles the received frames of a connection, up to the first frame that must wait.
     pub(super) fn read(&mut self, key: LinkId) {
         let Some(link) = self.links.get(key) else { return };
         let mut came = link.connection.take_read_buffer();
         let now_ns = monotonic_ns();
         let outcome = loop {
-            // The peer may be verified by now.
+            // The frames that were just handled may have verified the peer.
             let is_stranger = self.links.get(key).is_none_or(|link| link.process.is_none());
             let max = if is_stranger { HELLO_BYTES_MAX } else { self.config.limits.frame_bytes_max };
             match SpaceFrame::decode(came.unread(), max) {
@@ -42,7 +42,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Whether the step has not begun here.
+    /// Whether a peer's step has not begun at this process.
     fn is_ahead(&self, step: u64) -> bool {
         self.lockstep.as_ref().is_some_and(|lockstep| step > lockstep.step())
     }
@@ -54,7 +54,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
                 SpaceFrame::Hello(hello) => self.links.hear(key, hello),
                 SpaceFrame::Proof(proof) => {
                     self.links.meet(key, proof)?;
-                    // Later frames require that the end of the previous connection is handled.
+                    // The end of the process's previous connection must be handled before frames of this one.
                     self.take_events(now_ns);
                     Ok(())
                 }
@@ -129,9 +129,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         Ok(())
     }
 
-    /// Sends a region of this process to a process that becomes its standby.
+    /// Sends the state of one of this process's regions to a process that becomes its standby.
     fn begin_standby(&mut self, region: RegionId, process: u64) {
-        // Sends the earlier records first, because this standby must not receive them.
+        // Sends earlier records first, because the new standby must not receive them: they are already in the state.
         self.ship();
         if self.host.region(region).is_none() || !self.standby_tracker.begin(region, process) {
             return;
@@ -144,7 +144,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
     fn follow_on(&mut self, region: RegionId, process: u64, bytes: &[u8], whole: bool) {
         let from_owner = self.links.whereabouts(region).is_some_and(|(owner, _)| owner == process);
-        // The copy contains the records from before it.
+        // A record that is not a whole state can only be applied to a copy that has the earlier records.
         let begins = whole || self.standby_tracker.copy(region).is_some();
         if !from_owner || !self.standby_tracker.wants(region) || !begins {
             return;

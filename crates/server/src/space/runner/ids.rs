@@ -1,4 +1,5 @@
-//! Unique entity ids: a process that spawns an entity asks the owners of all other regions for its id.
+//! Keeps entity ids unique: a process that spawns an entity asks the owners of all other regions whether the id is in
+//! use.
 //!
 //! ```text
 //!  a client spawns:  ask all ── all say no ──► spawn ── ask all again ── all say no ──► tell the client
@@ -8,9 +9,10 @@
 //! Invariants:
 //! - If one of two entities with the same id is known to be the only one, the other is removed. If both were
 //!   just spawned, the one in the region with the higher number is removed.
-//! - An entity that was handed over since its spawn is not removed. The entity may have returned, and another
+//! - An entity that was handed over since its spawn is not removed. Such an entity may have returned since, and another
 //!   region's response may have been about the same entity.
-//! - A query to a region without an owner waits for one. Until then, a client is refused.
+//! - A query to a region without an owner waits until the region has an owner. A client's spawn is refused during this
+//!   time.
 //! - A lost query is repeated; a repeated response changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,9 +24,9 @@ use crate::space::error::RunnerRefusal;
 use crate::space::frame::{FieldReader, SpaceFrame};
 use crate::space::pace::monotonic_ns;
 
-/// Interval at which a query is repeated, because a response about a million ids takes a while.
+/// Interval at which a query is repeated, ns. It is long, because a response about a million ids takes a while.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
-/// How long a client's spawn waits for all responses.
+/// How long the spawn of a client waits for all responses, ns.
 const CLIENT_NS: u64 = 1_500_000_000;
 
 /// The reason why an entity was not added to a world.
@@ -39,21 +41,21 @@ pub enum SpawnError {
     NoOwner(Vec<RegionId>),
 }
 
-/// The region of a spawned entity, and the last tick before.
+/// The region of a spawned entity, and the last tick before the spawn.
 type Spawned = (RegionId, u64);
 type Reply = Box<dyn FnOnce(Result<Spawned, SpawnError>) + Send>;
-/// Receives the entities that have one of the ids, or the regions that did not respond.
+/// A function that receives the entities that have one of the ids, or the regions that did not respond.
 type IdCallback<const D: usize, B> =
     Box<dyn FnOnce(&mut Runner<D, B>, Result<Vec<RemoteEntity>, Vec<RegionId>>) + Send>;
 
-/// An entity of another process that has the id.
+/// An entity at another process that has one of the queried ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RemoteEntity {
     id: EntityId,
     region: RegionId,
-    /// The entity was just spawned, too.
+    /// Whether the entity was also just spawned.
     is_fresh: bool,
-    /// The entity is being handed over to that region.
+    /// Whether the entity is being handed over to that region.
     is_coming: bool,
 }
 
@@ -63,7 +65,7 @@ const OTHER_BYTES: usize = 13;
 
 struct IdQuery<const D: usize, B> {
     ids: Vec<EntityId>,
-    /// Regions without a response.
+    /// The regions that have not responded yet.
     left: BTreeSet<RegionId>,
     others: Vec<RemoteEntity>,
     asked_ns: u64,
@@ -71,14 +73,14 @@ struct IdQuery<const D: usize, B> {
     then: IdCallback<D, B>,
 }
 
-/// Pending queries.
+/// The queries for ids that are pending, and the entities that are still to be checked.
 pub(super) struct IdChecks<const D: usize, B> {
     last: u64,
     questions: BTreeMap<u64, IdQuery<D, B>>,
-    /// Entities that were spawned here and not checked yet.
+    /// The entities that were spawned here and whose ids were not checked yet.
     next: Vec<EntityId>,
     is_asking: bool,
-    /// Waiting clients with their results.
+    /// The clients that wait for the second check of their spawned entity, by entity: where to reply, and the spawn.
     waiting: HashMap<EntityId, (Reply, Spawned)>,
 }
 
@@ -101,7 +103,7 @@ impl<const D: usize, B> IdChecks<D, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
-    /// Spawns an entity after all regions have confirmed that its id is free. `reply` receives the result.
+    /// Spawns an entity after all regions have confirmed that its id is free. Sends the result with `reply`.
     pub fn spawn_for(
         &mut self,
         entity: &Entity<'_, D>,
@@ -158,7 +160,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Removes entities whose id another region has.
+    /// Removes the entities spawned here whose id is also used in another region.
     fn settle_fresh(&mut self, others: &[RemoteEntity]) {
         for other in others.iter().filter(|other| !other.is_coming) {
             let Some((own, EntityStatus::Own)) = self.host.holding(other.id) else { continue };
@@ -204,7 +206,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Repeats queries without a response, and ends those that timed out.
+    /// Repeats queries that have no response, and ends those that have timed out.
     pub(super) fn elapse_questions(&mut self, now_ns: u64) {
         let is_over = |question: &IdQuery<D, B>| question.until_ns.is_some_and(|until_ns| now_ns >= until_ns);
         for number in self.questions(is_over) {
@@ -217,7 +219,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// The numbers of matching queries.
+    /// The numbers of the queries that `is_so` accepts.
     fn questions(&self, is_so: impl Fn(&IdQuery<D, B>) -> bool) -> Vec<u64> {
         let questions = self.ids.questions.iter().filter(|(_, question)| is_so(question));
         questions.map(|(number, _)| *number).collect()
@@ -232,7 +234,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         if question.until_ns.is_some() {
             return;
         }
-        // The query was about fresh entities: their ids are unique.
+        // The query was about entities that were just spawned; their ids are unique.
         for id in &question.ids {
             self.host.prove(*id);
             if let Some((reply, spawned)) = self.ids.waiting.remove(id) {

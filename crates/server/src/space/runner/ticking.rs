@@ -23,7 +23,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
         self.ship();
         if self.open {
-            // In lock-step, all ghosts of the last tick have arrived.
+            // In lock-step, all ghosts of the last tick have arrived at this time.
             self.send_viewer_updates();
         }
     }
@@ -51,14 +51,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
 
     /// Whether the next tick may begin. Sends the frames that lock-step needs for it.
     fn may_tick(&mut self) -> bool {
-        // A message to a disconnected process would be missed.
+        // Waits until all processes are connected, because a message to a disconnected process would be lost.
         let all_there = self.config.peers.iter().all(|peer| self.links.is_connected(peer.process));
         if self.lockstep.is_some() && !all_there {
             return false;
         }
         loop {
-            // Only handovers that this process offered delay others; these end with the receivers'
-            // confirmation.
+            // Only handovers that this process has offered delay the other processes. They end when the receivers
+            // confirm them.
             let settled = self.host.under_way().0 == 0;
             let Some(lockstep) = &mut self.lockstep else { return true };
             match lockstep.next(settled) {
@@ -79,7 +79,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Begins a run; in lock-step with a round without a tick.
+    /// Begins a run of ticks. In lock-step, it begins with a round without a tick.
     pub(super) fn begin_run(&mut self) {
         if self.schedule.due_ns().is_none() {
             return;
@@ -95,13 +95,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.lockstep.is_some() && !self.may_tick()
     }
 
-    /// Reads connections whose frames waited for this step.
+    /// Reads the connections whose frames waited for this step.
     fn wake_waiting(&mut self) {
         let waiting: Vec<_> = self.links.all().filter(|(_, link)| link.waits).map(|(key, _)| key).collect();
         waiting.into_iter().for_each(|key| self.read(key));
     }
 
-    /// How long the thread may sleep.
+    /// The longest time that the thread may sleep, ns; `None` without a limit.
     pub(super) fn patience_ns(&self, now_ns: u64) -> Option<u64> {
         let tick = if self.open { self.schedule.due_ns() } else { None };
         let deadlines =

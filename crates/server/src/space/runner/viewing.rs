@@ -1,4 +1,4 @@
-//! Viewers and their updates.
+//! Viewers of this process's regions, and the updates that they receive.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use dunlin::topic::{Publish, Publisher};
 use super::Runner;
 use crate::space::endpoint::bytes_of;
 
-/// Viewers by their inboxes.
+/// The viewers, by the names of their inboxes.
 #[derive(Debug, Default)]
 pub(super) struct Viewers {
     numbers: HashMap<String, ViewerId>,
@@ -18,7 +18,7 @@ pub(super) struct Viewers {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
-    /// Adds a viewer with its inbox's publisher. Idempotent.
+    /// Adds a viewer; updates are sent with the publisher of its inbox. Adding it again changes nothing.
     pub fn watch(&mut self, inbox: String, watch: SurroundingsWatch, mut publisher: Publisher) {
         let Viewers { numbers, last, .. } = &mut self.viewers;
         let viewer = numbers.get(&inbox).copied().unwrap_or(ViewerId(*last + 1));
@@ -36,7 +36,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Removes the viewer of an inbox.
+    /// Removes the viewer that has this inbox.
     pub fn unwatch(&mut self, inbox: &str) {
         if let Some(viewer) = self.viewers.numbers.get(inbox).copied() {
             self.forget_viewer(viewer);
@@ -50,7 +50,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    /// Sends all viewers their changes. A viewer whose inbox cannot be written is removed.
+    /// Sends each viewer its changes. If a viewer's inbox cannot be written, the viewer is removed.
     pub(super) fn send_viewer_updates(&mut self) {
         let Viewers { inboxes, bytes, .. } = &mut self.viewers;
         if inboxes.is_empty() {
@@ -64,7 +64,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             if let Err(why) = publisher.publish(&bytes[..]) {
                 let text =
                     format!("cannot send an update of {} bytes: {why}; reduce the radius", bytes.len());
-                // The viewer's session has probably ended.
+                // This fails if the viewer's session has ended.
                 let _ = publisher
                     .publish(&bytes_of(&WorldResponse::Refused { why: Denial::Wrong, text: &text })[..]);
                 gone.push(viewer);

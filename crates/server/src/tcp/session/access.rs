@@ -1,4 +1,4 @@
-//! The client's login, and the checks after its permissions change.
+//! The client's login, and the checks after its permissions have changed.
 
 use std::sync::Arc;
 
@@ -14,28 +14,28 @@ use crate::shared::LOGIN;
 /// The state of the client's login.
 #[derive(Debug, Default)]
 pub(super) enum LoginState {
-    /// The client has sent no credentials, or needs none.
+    /// The client has sent no credentials, or the node requires none.
     #[default]
     NoCredentials,
     Checking(PendingLogin),
     LoggedIn(Arc<Login>),
-    /// Another node of the cluster, which has shown its certificate.
+    /// The client is another node of the cluster, and has shown its certificate.
     Node,
 }
 
-/// The name prefix of clients that are nodes. For a client that uses the prefix but is no node, the node
-/// creates no topics.
+/// Prefix of the names of clients that are nodes. For a client whose name has the prefix although it is no node, the
+/// node creates no topics.
 pub(crate) const NODE_CLIENT: &str = "$node";
-/// The tenant of clients without one, on a node without users.
+/// The tenant of clients on a node without users.
 const TENANT: &str = "default";
 
 impl Session {
-    /// Handles HELLO. While its credentials are being checked, HELLO is handled again.
+    /// Handles HELLO. While the credentials are being checked, HELLO stays unread and is handled again later.
     pub(super) fn hello(&mut self, hello: Hello<'_>) -> HandleOutcome {
         self.session_trace.set_client_name(hello.client);
         self.from_node = hello.client.starts_with(NODE_CLIENT);
-        // A client that only has a node's name replaces no connection. Nodes with topics in common and without a
-        // cluster have no certificates, and are known by their names alone.
+        // A client that merely states a node's name must replace no connection of the node. Nodes that share topics
+        // without a cluster have no certificates, and are identified only by their names.
         let is_known = match self.shared.cluster.get() {
             Some(_) => matches!(self.entrance, LoginState::Node),
             None => self.node.ownership().is_some(),
@@ -75,7 +75,7 @@ impl Session {
         HandleOutcome::Handled
     }
 
-    /// Whether HELLO waits for the check of its credentials.
+    /// Whether the credentials in HELLO are still being checked.
     pub(super) fn is_login_pending(&self) -> bool {
         matches!((&self.phase, &self.entrance), (Phase::Hello, LoginState::Checking(_)))
     }
@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    /// The producer's number in topics, which differs between users.
+    /// The producer's number as it is stored in topics. It differs between users.
     pub(super) fn producer(&self, id: u64) -> u64 {
         match &self.entrance {
             LoginState::LoggedIn(login) if id != NO_PRODUCER => login.account().producer(id),
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// Pauses reading from a client that exceeded its rate.
+    /// Pauses reading from a client that has exceeded its publish rate.
     pub(super) fn slow_down(&mut self, refused: &Refused) {
         if let Some(pause) = pause(refused)
             && !self.publishing.is_held
@@ -106,8 +106,8 @@ impl Session {
         }
     }
 
-    /// After a change of the users file, ends the subscriptions that the user may no longer have, and sends
-    /// the reasons to the client.
+    /// Ends the subscriptions for which the user has lost the permission, and sends the reasons to the client. Called
+    /// after a change of the users file.
     pub(super) fn users_changed(&mut self) {
         let LoginState::LoggedIn(login) = &self.entrance else { return };
         if self.is_closing() {
@@ -174,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Whether the client may publish to only some of the topic's subjects, so that each record is checked.
+    /// Whether the client may publish to only a part of the topic's subjects, so that each record must be checked.
     pub(super) fn asks_of_each(&self, owned: &Pattern) -> bool {
         self.node.may(Action::Publish, owned) != Ok(Extent::All)
     }

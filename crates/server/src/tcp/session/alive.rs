@@ -1,4 +1,5 @@
-//! The session's timer: the handshake's time limit, heartbeats, the wait for room, and the time to close.
+//! The session's timer. It limits how long the session waits for the handshake, room in a topic, and the end of a
+//! closing connection, and it triggers heartbeats.
 
 use dunlin::wire::{ChannelPosition, FromNode, Heartbeat, List};
 
@@ -14,7 +15,7 @@ impl Session {
         match &mut self.phase {
             Phase::Preamble | Phase::Hello => self.handshake_took_too_long(),
             Phase::Open => {
-                // Retries the publish, also when its wait time is over.
+                // Retries the publish, even when its wait time has ended.
                 self.publishing.room();
                 self.publishing.is_held = false;
                 self.members_look_again();
@@ -28,8 +29,8 @@ impl Session {
     /// Sends a heartbeat with the positions of channels on which something was sent, so that the client notices the
     /// loss of the last records.
     ///
-    /// A heartbeat is sent at each interval, because clients give a node up after two missing ones. A client that reads
-    /// nothing receives none.
+    /// A heartbeat is sent at each interval, because clients give up a node after two missing heartbeats. A client that
+    /// reads nothing receives no heartbeat.
     fn heartbeat(&mut self) {
         if !self.outbound.is_empty() {
             return;
@@ -40,7 +41,7 @@ impl Session {
         while let Some(number) = self.touched.pop() {
             let Some(channel) = self.channels.get_mut(&number) else { continue };
             channel.touched = false;
-            // A follower of the state receives its checksum once it has read everything, or with a later
+            // A follower of a state receives the state's checksum after it has read all records, or with a later
             // heartbeat.
             if channel.cursor.owes_checksum() && channel.sending.is_none() {
                 unfinished.push(number);

@@ -1,7 +1,7 @@
 //! Closing a connection: pending output is sent first, and the client has time to read it.
 //!
-//! Invariant: GOODBYE follows the responses to all accepted commands and queries, and no later message is accepted. A
-//! client that reads GOODBYE knows that the rest was not done.
+//! Invariant: GOODBYE is sent after the responses to all accepted commands and queries, and no message is accepted
+//! after it. A client that receives GOODBYE knows that its other requests were not executed.
 
 use dunlin::Refused;
 use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, List, Preamble};
@@ -12,20 +12,20 @@ use crate::tcp::session::{ConnectionLost, Phase, Session};
 
 /// How long a client has to read pending output, ms.
 const FAREWELL_MS: u32 = 1_000;
-/// How long a session waits for responses that it owes, ms: no command takes longer.
+/// Maximum time that a session waits for responses that it owes, ms. No command takes longer.
 const ANSWERS_MS_MAX: u32 = 7_000;
-/// Time after which clients are to reconnect, once the node stops, ms.
+/// Time after which clients should reconnect when the node stops, ms.
 const RECONNECT_AFTER_MS: u32 = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct Closing {
-    /// Whether GOODBYE waits until all accepted requests have their responses.
+    /// Whether GOODBYE must still be sent, once all accepted requests have their responses.
     owes_goodbye: bool,
     /// How long the session has waited for responses, ms.
     waited_ms: u32,
-    /// The direction to the client was shut down.
+    /// Whether the session has shut down its sending direction.
     ended_writing: bool,
-    /// The time is over, or the client has disconnected.
+    /// Whether the time to close is over, or the client has disconnected.
     pub(super) is_over: bool,
 }
 
@@ -45,13 +45,13 @@ impl Session {
         self.begin_closing();
     }
 
-    /// The client's largest lag in one log, in records.
+    /// The largest number of records that the client has still to read in one log.
     fn behind(&self) -> u64 {
         self.channels.values().map(|channel| channel.cursor.behind()).max().unwrap_or(0)
     }
 
-    /// Whether the session must close. Connections of nodes stay until this node's clients have disconnected,
-    /// and take their last records.
+    /// Whether the session must close. Connections of other nodes stay open until this node's clients have
+    /// disconnected, so that those nodes receive the clients' last records.
     pub(super) fn must_close(&self) -> bool {
         match self.entrance {
             LoginState::Node => self.shared.is_stopping_nodes(),
@@ -84,8 +84,8 @@ impl Session {
         }
     }
 
-    /// Closes the session after its grace period, unless responses are still pending. Without them, the client
-    /// would not know the outcomes of its commands.
+    /// Closes the session after its grace period. If responses are still pending, it waits for them, because the client
+    /// would otherwise not know the outcomes of its commands.
     pub(super) fn close_timed_out(&mut self) {
         let Phase::Closing(closing) = &mut self.phase else { return };
         closing.is_over = !closing.owes_goodbye || closing.waited_ms >= ANSWERS_MS_MAX;
@@ -93,7 +93,7 @@ impl Session {
             let wait_ms = self.shared.limits.heartbeat_ms.clamp(1, FAREWELL_MS);
             closing.waited_ms += wait_ms;
             self.alive.set_ms(wait_ms);
-            // Without heartbeats, the client would give the node up.
+            // Sends a heartbeat, because the client would otherwise give up the node.
             self.outbound.push(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
         }
     }
@@ -104,7 +104,7 @@ impl Session {
         self.fail(&self.shared.no_place());
     }
 
-    /// Stops handling messages and sending records; pending output is still sent.
+    /// Stops handling messages and sending records, and only sends pending output.
     pub(super) fn begin_closing(&mut self) {
         if self.is_closing() {
             return;
@@ -116,8 +116,8 @@ impl Session {
         self.alive.set_ms(FAREWELL_MS);
     }
 
-    /// Whether the connection may be dropped. The session first waits for the client's end, because closing a socket
-    /// with unread bytes would discard output on its way to the client.
+    /// Whether the connection may be dropped. The session first waits until the client has closed its side: closing a
+    /// socket that has unread bytes would discard output that is still being sent.
     pub(super) fn may_close(&mut self) -> Result<bool, ConnectionLost> {
         self.send_goodbye_if_due();
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };

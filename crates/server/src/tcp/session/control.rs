@@ -1,12 +1,12 @@
-//! Keys and values, leases and locks. Requests are collected while the read buffer is handled, and proposed to the
-//! cluster together; results are sent when they arrive.
+//! Handles requests for keys, leases and locks. Requests are collected while the read buffer is handled, and then
+//! proposed to the cluster together. Results are sent when they arrive.
 //!
 //! Invariants:
-//! - One read of the socket takes one proposal, and one notification of its result, regardless of the number
-//!   of commands.
+//! - One read of the socket causes one proposal and one notification of its result, however many commands were read.
 //! - A query is evaluated when there is room for its result, so that results take no memory while they wait.
 //!
-//! Limits: [`REQUESTS_MAX`] and [`REQUEST_BYTES_MAX`] without a response; one more is refused.
+//! Limits: [`REQUESTS_MAX`] requests, and [`REQUEST_BYTES_MAX`] of their bytes, without a response; further requests
+//! are refused.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,44 +22,44 @@ use tokio::task::AbortHandle;
 use super::outbound::protocol;
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// The waiter token of results.
+/// Token with which results notify the session's waiter.
 pub(super) const CONTROLLED: u32 = u32::MAX - 6;
 
-/// Maximum number of requests of a session without a response.
+/// Maximum number of requests of one session that have no response yet.
 const REQUESTS_MAX: usize = 4_096;
-/// Maximum size of these requests, bytes.
+/// Maximum size of the requests that have no response yet, bytes.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
 
-/// The control requests of a session.
+/// The requests for keys, leases and locks of one session.
 #[derive(Debug, Default)]
 pub(super) struct ControlRequests {
     commands: Commands,
     of_commands: Vec<PendingRequest>,
     questions: Vec<(PendingRequest, Bytes)>,
-    /// Results that are not sent yet.
+    /// Results that were not sent yet.
     outcomes: Arc<Mutex<VecDeque<RequestOutcome>>>,
     unanswered: usize,
     unanswered_bytes: usize,
-    /// Requests that wait for locks.
+    /// Handles with which requests that wait for locks are cancelled.
     waits: Vec<AbortHandle>,
 }
 
-/// A request's number and size.
+/// The number and size of a request.
 #[derive(Debug, Clone, Copy)]
 struct PendingRequest {
     number: u32,
     bytes: usize,
 }
 
-/// The result of a request.
+/// The result of a request that is not sent yet.
 #[derive(Debug)]
 struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 
 #[derive(Debug)]
 enum ResponseContent {
-    /// The bytes of a [`ControlOutcome`].
+    /// The encoded [`ControlOutcome`] of a command.
     Answered(Bytes),
-    /// The query may be evaluated now.
+    /// A query, which can be evaluated from now on.
     Question(Bytes),
 }
 
@@ -128,7 +128,7 @@ impl Session {
         Ok(())
     }
 
-    /// Moves a topic, if the client may create and delete it. The node chooses the epoch.
+    /// Moves a topic if the client may create and delete it. This node chooses the new epoch.
     fn take_move(&mut self, request: PendingRequest, topic: &[u8], to: u64) -> Result<(), Refused> {
         let name = std::str::from_utf8(topic).map_err(|error| protocol(error.to_string()))?;
         let command = self.node.command_to_move(name, to).map_err(|error| Refused::from(&error))?;
@@ -166,7 +166,7 @@ impl Session {
         self.node.control().map(Arc::clone).map_err(|error| Refused::from(&error))
     }
 
-    /// Proposes the collected commands, and catches up for the collected queries.
+    /// Proposes the collected commands to the cluster, and catches up for the collected queries.
     pub(super) fn ask_cluster(&mut self) {
         if self.control_requests.of_commands.is_empty() && self.control_requests.questions.is_empty() {
             return;
@@ -205,7 +205,7 @@ impl Session {
         }
     }
 
-    /// Sends results, as far as there is room.
+    /// Sends results as far as there is room in the output.
     pub(super) fn answer_control(&mut self) {
         while self.outbound.control.len() <= CONTROL_BYTES_MAX {
             let Some(RequestOutcome(request, content)) = lock(&self.control_requests.outcomes).pop_front()
@@ -225,7 +225,7 @@ impl Session {
     }
 
     fn say_answered(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
-        // Decodes only a refusal. Other results are sent unchanged.
+        // Decodes the result only if it is a refusal. Other results are sent unchanged.
         if matches!(bytes, [_, REFUSED, ..])
             && let Ok(ControlOutcome::Refused { refusal }) = ControlOutcome::decode(bytes)
         {
@@ -251,7 +251,7 @@ impl Session {
 }
 
 impl ControlRequests {
-    /// Whether all requests have their result, except those that wait for locks.
+    /// Whether all requests have their results, apart from those that wait for locks.
     pub(super) fn is_answered(&self) -> bool {
         self.unanswered == self.waits.iter().filter(|wait| !wait.is_finished()).count()
     }
@@ -263,7 +263,7 @@ impl Drop for ControlRequests {
     }
 }
 
-/// The second byte of a [`ControlOutcome`] that refuses.
+/// The second byte of an encoded [`ControlOutcome`] that is a refusal.
 const REFUSED: u8 = 2;
 
 fn each(requests: Vec<PendingRequest>, answers: Result<Vec<Bytes>, ControlError>) -> Vec<RequestOutcome> {

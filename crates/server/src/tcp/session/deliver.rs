@@ -1,7 +1,7 @@
 //! Writing to the client: which channels may write, how much, and how their cursors move.
 //!
-//! Channels with records share a write equally, in turns. After a record larger than its share, a channel skips turns
-//! (deficit round robin).
+//! Channels with records take turns, and each gets an equal share of a write. After a record larger than its share, a
+//! channel skips turns (deficit round robin).
 
 use std::io;
 use std::task::{Context, Poll};
@@ -20,7 +20,7 @@ use crate::session::pieces::WRITE_BYTES_MAX;
 const TURN_CHANNELS_MAX: usize = 16;
 
 impl Session {
-    /// Writes once, if anything is due.
+    /// Does one write if there is anything to send.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl Session {
         }
     }
 
-    /// Flushes bytes that were written but not yet taken by the socket.
+    /// Flushes bytes that were written to the stream but that the socket has not taken.
     #[inline]
     fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<TurnProgress, ConnectionLost> {
         match self.stream.poll_flush_taken(cx) {
@@ -63,7 +63,7 @@ impl Session {
         }
     }
 
-    /// Picks channels with records, from the head of the queue. Sends the notices that the search finds.
+    /// Picks channels with records from the head of the queue. Sends the notices that are found during this search.
     fn choose(&mut self, turn: &mut Vec<u32>, pace: &WritePacer) {
         turn.clear();
         if self.is_closing() || !self.announcing.is_empty() {
@@ -76,7 +76,7 @@ impl Session {
             let Some(number) = self.line.pop_front() else { return };
             if self.look(number, pace)
                 && let Some(channel) = self.channels.get_mut(&number)
-                // A channel that got credit or a resync may be queued twice.
+                // A channel that received credit or is resynchronized may be in the queue twice.
                 && !std::mem::replace(&mut channel.in_turn, true)
             {
                 turn.push(number);
@@ -84,14 +84,14 @@ impl Session {
         }
     }
 
-    /// Whether the channel has records. If not, it waits, pauses, needs credit, or has ended.
+    /// Whether the channel has records to send. If it has none, it waits, is paused, needs credit, or has ended.
     fn look(&mut self, number: u32, pace: &WritePacer) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
             let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return false };
             if subscription.beginning.is_some() {
-                // Other logs of the subscription are still being opened; records follow the announcement of all of
-                // them.
+                // Other logs of the subscription are still being opened. Records are sent only after all logs were
+                // announced.
                 subscription.starved.push(number);
                 return false;
             }
@@ -115,7 +115,8 @@ impl Session {
                     if channel.cursor.is_registered() {
                         self.advance_channel(number);
                     } else if has_lost || !channel.is_all_reported() {
-                        // A subscriber that lost the last record notices that at the next heartbeat.
+                        // The next heartbeat has the channel's position. A subscriber that lost the last record notices
+                        // the loss by this position.
                         channel.touch(number, &mut self.touched);
                     }
                     let Some(channel) = self.channels.get_mut(&number) else { return false };
@@ -129,8 +130,8 @@ impl Session {
                     }
                 }
                 ReadOutcome::Notice(Notice::Snapshot(snapshot)) => {
-                    // The whole state counts against the credit now, so that no other message starts without
-                    // room at the client.
+                    // The whole state counts against the credit at once, so that no other message is sent for which the
+                    // client has no room.
                     subscription.sent += channel.begin_sending(snapshot);
                     return true;
                 }
@@ -140,7 +141,7 @@ impl Session {
                     if !matches!(notice, Notice::Checksum(_) | Notice::Publishers(_)) {
                         channel.mark_all_reported();
                         channel.touch(number, &mut self.touched);
-                        // Publishers wait only for consumed records.
+                        // Publishers wait only for records that were consumed, so this record no longer counts.
                         channel.in_flight = None;
                     }
                     match &notice {
@@ -167,7 +168,7 @@ impl Session {
         }
     }
 
-    /// Writes once. Returns whether the socket took anything.
+    /// Does one write. Returns whether the socket took any bytes.
     fn write(&mut self, scratch: &mut WriteScratch) -> Result<bool, ConnectionLost> {
         let WriteScratch { gathered, turn, moves } = scratch;
         let mut plan = WritePlan::new(gathered, moves, &self.outbound);
@@ -182,7 +183,7 @@ impl Session {
             }
             let credit = subscription.granted.saturating_sub(subscription.sent);
             let sent = match &channel.sending {
-                // A state is sent to its end; its bytes were counted at the start.
+                // A started state is sent to its end, whatever the credit is: its bytes were counted at the start.
                 Some(sending) => plan.add_state(number, sending, share - debt),
                 None => {
                     let sent = plan.add_runs(number, &channel.cursor, channel.reported, share - debt, credit);
@@ -202,7 +203,7 @@ impl Session {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
             Err(_) => return Err(ConnectionLost),
         };
-        // Without memory for its rest, the session cannot finish a started record.
+        // If there is no memory for the rest of a record of which a part was sent, the connection must end.
         let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| ConnectionLost)?;
         let before_runs = self.outbound.sent(sent);
         debug_assert!(before_runs <= sent);
@@ -211,8 +212,8 @@ impl Session {
         Ok(sent > 0)
     }
 
-    /// Moves the channels past the bytes that the socket took or that are kept to be sent. Returns the credit
-    /// of the other messages.
+    /// Moves the cursors of the channels past the records that were sent, or whose rest is kept to be sent. Gives back
+    /// the credit of the other messages.
     fn settle(&mut self, turn: &[u32], moves: &[super::plan::CursorMove], sent: usize) {
         for made in moves {
             let Some(channel) = self.channels.get_mut(&made.channel) else { continue };
@@ -251,7 +252,7 @@ impl Session {
         }
     }
 
-    /// Sends positions of channels with records since the last heartbeat.
+    /// Sends the positions of the channels on which records were sent since the last heartbeat.
     pub(super) fn advance_touched(&mut self) {
         for (&number, channel) in &mut self.channels {
             if channel.cursor.pass_unwanted() {
@@ -266,7 +267,7 @@ impl Session {
         }
     }
 
-    /// Sends the position if the channel has skipped records since the last position that the client knows.
+    /// Notices that have no message in this version of the protocol are not sent.
     fn advance_channel(&mut self, number: u32) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.sending.is_none() && !channel.is_all_reported() {

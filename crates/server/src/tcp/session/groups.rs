@@ -1,5 +1,5 @@
-//! Memberships in groups. Records are copied into the output, a turn's worth at a time, while the client has credit
-//! and, in `work` groups, wants records.
+//! Memberships in groups. While a client has credit, records are copied into the output, a limited number at a time. In
+//! work groups, the client must also have requested records.
 
 mod member;
 mod writing;
@@ -48,7 +48,8 @@ impl Session {
         for log in group_member.topic().logs() {
             self.channel_last += 1;
             channels.push(self.channel_last);
-            // A member has no position of its own in a log.
+            // A member has no position of its own in a log, so the announcement has the log's epoch and sequence number
+            // 0.
             let after = Position { epoch: log.last().epoch, seq: 0 };
             self.outbound.push(FromNode::Log(wire::Log {
                 subscription: join.subscription,
@@ -92,8 +93,8 @@ impl Session {
         Ok(group_member)
     }
 
-    /// Joins a share group for a client of another node. The other node knows the topic, which is therefore not
-    /// created. The start names an epoch whose records the group has received; the member starts after this epoch.
+    /// Joins a share group for a client of another node. The topic is not created, because the other node already knows
+    /// it. The start states an epoch whose records the group has received; the member starts after this epoch.
     fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,
@@ -131,7 +132,7 @@ impl Session {
         }
     }
 
-    /// Ends a membership with a reason.
+    /// Ends a membership, and sends the reason to the client.
     pub(super) fn end_membership(&mut self, number: u32, refused: &Refused) {
         if let Some(member) = self.members.remove(&number) {
             self.member_tokens.remove(&member.channels[0]);
@@ -140,7 +141,7 @@ impl Session {
         }
     }
 
-    /// Leaves all groups in order.
+    /// Leaves all groups, so that other members receive the unconsumed records.
     pub(super) fn leave_groups(&mut self) {
         self.member_line.clear();
         self.member_tokens.clear();
@@ -148,8 +149,8 @@ impl Session {
         members.into_values().for_each(|member| member.group_member.leave(&self.node));
     }
 
-    /// Drops all memberships after a broken connection. Records that the members received but did not consume
-    /// are lost.
+    /// Drops all memberships after the connection was lost. Records that the members received but did not consume are
+    /// lost.
     pub(super) fn drop_members(&mut self) {
         for member in std::mem::take(&mut self.members).into_values() {
             let (topic, group) =
@@ -159,7 +160,8 @@ impl Session {
         }
     }
 
-    /// Raises the credit of a membership; a `share` member also reports consumed records.
+    /// Raises the credit of a membership. A member of a share group also reports the records that it has consumed with
+    /// it.
     pub(super) fn member_credit(&mut self, credit: &Credit<'_>) {
         let number = credit.subscription;
         let Some(member) = self.members.get_mut(&number) else { return };
@@ -199,7 +201,8 @@ impl Session {
         });
     }
 
-    /// `settle` returns the token, and whether it was valid.
+    /// Settles claims. `settle` is called for each claim; it returns the claim's token, and whether the token was
+    /// valid.
     fn settle_claims<T>(
         &mut self,
         request: u32,
@@ -226,7 +229,7 @@ impl Session {
         self.member_line.push_back(subscription);
     }
 
-    /// Gives each queued member a turn.
+    /// Delivers records to each queued member, one after another.
     pub(super) fn deliver(&mut self) {
         for _ in 0..self.member_line.len() {
             if self.outbound.control.len() > CONTROL_BYTES_MAX {
@@ -243,7 +246,7 @@ impl Session {
         }
     }
 
-    /// Queues all members: a claim or a delay may have ended.
+    /// Queues all members, because a claim or a delay may have ended.
     pub(super) fn members_look_again(&mut self) {
         self.member_line.extend(self.members.keys());
     }
@@ -287,8 +290,8 @@ fn start(start: StartAt) -> Start {
         StartAt::Latest => Start::Latest,
         StartAt::After(position) => Start::After(position_from_wire(position)),
         StartAt::Time(ns) => Start::Time(ns),
-        // A member that resumes finds the group as it was. If the group is gone, a new group starts at the earliest
-        // record.
+        // A member that resumes joins the group as it was. If the group does not exist, a new group starts at the
+        // earliest record.
         StartAt::Earliest | StartAt::Resume => Start::Earliest,
     }
 }

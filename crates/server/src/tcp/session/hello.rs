@@ -1,4 +1,4 @@
-//! The handshake.
+//! The handshake of a session: HELLO and WELCOME.
 
 use dunlin::Refused;
 use dunlin::wire::{

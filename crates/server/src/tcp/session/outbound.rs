@@ -1,4 +1,4 @@
-//! Outgoing messages.
+//! Writes outgoing messages.
 
 use dunlin::Refused;
 use dunlin::wire::{ErrorCode, FromNode};

@@ -1,4 +1,5 @@
-//! One write: notes which bytes belong to which channel, and moves the channels' cursors by the bytes that were sent.
+//! The content of one write. Records which bytes belong to which channel, so that the channels' cursors move by the
+//! bytes that were sent.
 //!
 //! Small pieces are copied together; larger ones are borrowed from their segments.
 
@@ -17,30 +18,31 @@ use super::translate::position_to_wire;
 use crate::session::outbound::UnsentPart;
 use crate::session::pieces::Pieces;
 
-/// Maximum number of bytes of one batch, or one larger record.
+/// Maximum number of bytes of one batch; a larger record is sent alone.
 pub(super) const RUN_BYTES_MAX: usize = 16 << 10;
-/// How one message, or skipped records, move a channel's cursor.
+/// How one message, or a number of skipped records, moves a channel's cursor.
 #[derive(Debug, Clone)]
 pub(super) struct CursorMove {
     pub(super) channel: u32,
     pub(super) records: u32,
     pub(super) advance_bytes: u32,
-    /// The message's bytes in the write; empty for skipped records.
+    /// Range of the message's bytes in the write; empty for skipped records.
     pub(super) bytes: Range<usize>,
-    /// Whether the client continues after this message, because the message was sent or is lost on purpose.
+    /// Whether the client continues after this message, because it was sent, or its records are dropped on purpose (for
+    /// tests).
     pub(super) is_reported: bool,
-    /// Bytes of a state, instead of records.
+    /// Number of bytes of a state, if the message has a part of a state instead of records.
     pub(super) state: Option<usize>,
 }
 
 /// Buffers for writing that all sessions of a thread share.
 #[derive(Debug, Default)]
 pub(crate) struct WriteScratch {
-    /// Bytes that are not borrowed from a segment: batch headers, and small spans.
+    /// Bytes that are not borrowed from a segment: batch headers, and small spans of records.
     pub(super) gathered: Vec<u8>,
-    /// Channels that share the next write.
+    /// The channels whose records are in the next write.
     pub(super) turn: Vec<u32>,
-    /// How each message of the write moves its channel's cursor.
+    /// For each message of the next write, how it moves its channel's cursor.
     pub(super) moves: Vec<CursorMove>,
 }
 
@@ -51,7 +53,7 @@ pub(super) struct WritePlan<'a, 's> {
 }
 
 impl<'a, 's> WritePlan<'a, 's> {
-    /// Starts with the output besides records.
+    /// Starts a write with the pending output other than records.
     pub(super) fn new(
         gathered: &'s mut Vec<u8>,
         moves: &'s mut Vec<CursorMove>,
@@ -65,7 +67,8 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.pieces.bytes()
     }
 
-    /// Adds batches of the channel, up to `share` bytes or the `credit`. Returns the bytes added.
+    /// Adds batches of the channel, at most `share` bytes and at most the `credit`. Returns the number of bytes that
+    /// were added.
     pub(super) fn add_runs(
         &mut self,
         channel: u32,
@@ -113,7 +116,7 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.bytes() - began
     }
 
-    /// Adds parts of a state, up to `share` bytes. Returns the bytes added.
+    /// Adds parts of a state, at most `share` bytes. Returns the number of bytes that were added.
     pub(super) fn add_state(&mut self, channel: u32, sending: &'a SnapshotTransfer, share: usize) -> usize {
         let began = self.bytes();
         let Snapshot { position, checksum, bytes: whole, .. } = &sending.snapshot;
@@ -159,12 +162,13 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.pieces.gather(&[0; 8][..padded(len) - len]);
     }
 
-    /// Passes the pieces to `write`.
+    /// Calls `write` with the pieces.
     pub(super) fn write<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         self.pieces.write(write)
     }
 
-    /// The rest of a message of which the socket took only a part: `sent` bytes of the write were sent.
+    /// The unsent rest of a message of which the socket took only a part. `sent` is the number of bytes of the write
+    /// that were sent.
     pub(super) fn rest_of_cut(
         &self,
         sent: usize,

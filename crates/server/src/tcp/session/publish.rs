@@ -1,4 +1,4 @@
-//! Appending published batches: each is checked once, and appended as it is.
+//! Appends published batches. Each batch is checked once, and its bytes are appended unchanged.
 //!
 //! If a reliable topic is full, the session stops reading until there is room or the topic's wait time is over.
 //! The pause slows down only this client.
@@ -27,30 +27,30 @@ use super::stored::PendingAck;
 use super::translate::{acknowledged_to_wire, position_from_wire, position_to_wire};
 use crate::node_connections::NodeConnection;
 
-/// Why a batch of a node's older connection is refused.
+/// The text with which a batch over a node's older connection is refused.
 const REPLACED: &str = "the node has a newer connection";
 
-/// The publishers of a session.
+/// The publishers of a session, and their batches that wait.
 #[derive(Debug, Default)]
 pub(super) struct SessionPublishers {
     by_number: HashMap<u32, Publisher>,
-    /// The topic that the next publisher to be opened expects.
+    /// The topic that the next OPEN_PUBLISHER expects, as EXPECT_TOPIC stated it.
     expected: Option<ExpectedTopic>,
-    /// Batches that are appended, but not acknowledged.
+    /// Batches that were appended but not acknowledged yet.
     unanswered: Vec<Published>,
     pub(super) blocked: Option<Blocked>,
-    /// Whether the user is over a rate. Nothing is read until the timer fires.
+    /// Whether the user exceeds a publish rate. The session reads nothing until the timer fires.
     pub(super) is_held: bool,
 }
 
 #[derive(Debug)]
 enum Publisher {
     Open(Box<Open>),
-    /// The publisher was refused: batches with its number are dropped.
+    /// The publisher was refused. Batches with its number are dropped.
     Refused,
 }
 
-/// A topic to publish to.
+/// A topic to which a session's publisher publishes.
 struct PublisherTarget {
     topic: Arc<Topic>,
     pattern: Option<Pattern>,
@@ -67,15 +67,16 @@ pub(super) struct Blocked {
 }
 
 impl SessionPublishers {
-    /// Notes that some topic has room.
+    /// Records that a topic has room again.
     pub(super) fn room(&mut self) {
         if let Some(blocked) = &mut self.blocked {
             blocked.try_again = true;
         }
     }
 
-    /// Checks the permissions of open publishers again. `look` takes the requested pattern and the topic's, and
-    /// returns whether each record must be checked. Publishers without any permission are refused and returned.
+    /// Checks the permissions of open publishers again. `look` receives the requested pattern and the topic's pattern,
+    /// and returns whether each record must be checked. Publishers that have lost all permissions are refused and
+    /// returned.
     pub(super) fn recheck(
         &mut self,
         look: impl Fn(&Pattern, &Pattern) -> Result<bool, Refused>,
@@ -94,7 +95,7 @@ impl SessionPublishers {
         refused
     }
 
-    /// Whether to try again; true once for each notification.
+    /// Whether to try the append again. Returns true once for each notification.
     pub(super) fn may_try_again(&mut self) -> bool {
         self.blocked.as_mut().is_some_and(|blocked| std::mem::take(&mut blocked.try_again))
     }
@@ -131,8 +132,8 @@ impl Session {
             Some(expected) if expected.is_lost(&found.topic) => {
                 Err(Refused::new(ErrorCode::StateLost, found.topic.name()))
             }
-            // The client knows a configured topic of this name, but the node has created another in the
-            // meantime.
+            // The client expects a topic of this name that was created with a configuration, but meanwhile the node has
+            // created another one automatically.
             Some(expected) if !expected.create && self.node.makes_by_itself(&found.topic) => {
                 Err(Refused::new(ErrorCode::TopicExists, found.topic.name()))
             }
@@ -147,7 +148,7 @@ impl Session {
         }
     }
 
-    /// The policy if the publisher's topic does not exist.
+    /// What to do if the publisher's topic does not exist.
     pub(super) fn if_missing(&self, publisher: u32) -> MissingTopicPolicy {
         let expected = self.publishing.expected.as_ref().filter(|of| of.publisher == publisher);
         let may_create = !self.from_node && expected.is_none_or(|expected| expected.create);
@@ -289,7 +290,7 @@ impl Session {
                 let refused = Refused::from(&error);
                 self.refuse(header, &refused);
                 if self.node_connection.as_ref().is_some_and(NodeConnection::is_replaced) {
-                    // A node that still uses this connection connects again.
+                    // If the node still uses this connection, it will connect again.
                     self.fail(&refused);
                 }
             }
@@ -297,7 +298,8 @@ impl Session {
         HandleOutcome::Handled
     }
 
-    /// Appends a batch. If the topic is full, adds the session to the topic's list of waiters, and tries once more.
+    /// Appends a batch. If the topic is full, adds the session to the topic's list of waiters and tries once more,
+    /// because room may have become free in between.
     fn append(
         &self,
         open: &Open,
@@ -338,7 +340,7 @@ impl Session {
     fn appended(&mut self, publish: &wire::Publish<'_>, receipt: Receipt, log: &Arc<Log>) {
         self.publishing.blocked = None;
         let is_quiet = publish.flags & FLAG_QUIET != 0;
-        // A refusal of another owner is sent even for quiet batches.
+        // For quiet batches no acknowledgement is sent, but the refusal of another owner is.
         if is_quiet && receipt.acknowledged != AckLevel::ByOwner {
             return;
         }
@@ -372,7 +374,7 @@ impl Session {
         }
     }
 
-    /// Sends the acknowledgements since the last call.
+    /// Sends the acknowledgements that have become due since the last call.
     pub(super) fn acknowledge(&mut self) {
         for published in self.publishing.unanswered.drain(..) {
             self.outbound.push(FromNode::Published(published));
@@ -405,7 +407,7 @@ impl Session {
         }
     }
 
-    /// Refuses an incomplete message; `false` if it is no PUBLISH of an open publisher.
+    /// Refuses a PUBLISH of an open publisher before it has arrived completely. Returns `false` for any other message.
     pub(super) fn refuse_unfinished(&mut self, message: &[u8], refused: &Refused) -> bool {
         let header = PublishHeader::of_unfinished(message);
         let header = header.filter(|h| self.publishing.by_number.contains_key(&h.publisher));
@@ -422,15 +424,16 @@ impl Session {
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher) {
             let comes_again = match open.producer {
                 NO_PRODUCER => self.from_node && refused.code == ErrorCode::OwnerAway,
-                // A forgotten duplicate was appended once. The next batch therefore does not depend on it.
+                // A duplicate whose number the node has forgotten was already appended once, so the next batch does not
+                // depend on it.
                 _ => refused.code != ErrorCode::DuplicateForgotten,
             };
             if comes_again {
                 open.was_refused(header, self.from_node && refused.code == ErrorCode::OwnerAway);
             }
             if open.producer == NO_PRODUCER {
-                // Without numbers, the node cannot tell which batches were sent before the client received the
-                // refusal.
+                // The publisher's batches have no numbers, so the node cannot tell which were sent before the client
+                // received the refusal.
                 open.forget_lost(header);
             }
         }

@@ -1,7 +1,7 @@
 //! Reads messages from the socket.
 //!
-//! Messages are parsed in the thread's read buffer. The session copies only an incomplete message; it
-//! collects a message larger than the buffer.
+//! Messages are parsed in the thread's read buffer. The session copies only the bytes of an incomplete message. A
+//! message larger than the buffer is collected in a buffer of the session.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -20,12 +20,12 @@ use super::{CONTROL_BYTES_MAX, ConnectionLost, Phase, Session, TurnProgress};
 pub(super) enum HandleOutcome {
     /// The message was handled.
     Handled,
-    /// The message must be handled again later.
+    /// The message cannot be handled yet, and must be handled again later.
     Blocked,
 }
 
 impl Session {
-    /// Reads once and handles what arrived.
+    /// Reads once, and handles the messages that arrived.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl Session {
         match read {
             Ok(0) => self.client_ended(),
             Ok(_) => Ok(TurnProgress::Some),
-            // The last read emptied the socket, so readiness must be polled again.
+            // The last read emptied the socket, so the session must wait for readiness.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
                 Ok(TurnProgress::Some)
             }
@@ -82,14 +82,14 @@ impl Session {
         }
     }
 
-    /// Whether the client could make room for its own publish, by consuming records on this connection.
+    /// Whether the client itself could make room for its publish, by consuming records over this connection.
     fn may_look_ahead(&self) -> bool {
         self.unread.len() < self.shared.limits.in_flight_bytes_max as usize
             && self.subscriptions.values().any(|subscription| subscription.options.registered)
     }
 
-    /// Reads beyond a publish that waits for room, but only credit messages; other messages are handled in
-    /// order.
+    /// Reads on while a publish waits for room, but handles only credit messages. All other messages are handled later,
+    /// in order.
     fn read_ahead(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let read = self.stream.read(&mut scratch.read)?;
         self.unread.extend_from_slice(&scratch.read[..read]);
@@ -101,7 +101,7 @@ impl Session {
         let unread = std::mem::take(&mut self.unread);
         while let Ok(Decoded::Message(message, taken)) = self.decoder.next_from_client(&unread[self.ahead..])
         {
-            // Credit never falls. Applying it twice is harmless.
+            // The total credit never decreases, so applying the same message again later is harmless.
             if let FromClient::Credit(credit) = message {
                 self.credit(&credit);
             }
@@ -125,7 +125,7 @@ impl Session {
         Ok(read)
     }
 
-    /// Skips bytes of a message that was refused before its end.
+    /// Skips the remaining bytes of a message that was refused before it had arrived completely.
     fn skip(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let room = &mut scratch.read[..self.skip_bytes.min(READ_BYTES)];
         let read = if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) }?;
@@ -133,8 +133,8 @@ impl Session {
         Ok(read)
     }
 
-    /// Reads more of one large message. The buffer grows with the bytes that arrive, not with the announced length.
-    /// Without memory, the publisher is refused, and the connection continues after the message.
+    /// Reads more of one large message. The buffer grows with the bytes that arrive, not with the announced length. If
+    /// there is no memory, the publisher is refused, and the connection continues after the message.
     fn collect(&mut self) -> io::Result<usize> {
         let before = self.unread.len();
         // Reads enough bytes first to identify the message's publisher.
@@ -207,8 +207,8 @@ impl Session {
         }
     }
 
-    /// The client has closed its side. Earlier messages were handled. A client that still waited for
-    /// responses would have sent LEAVE.
+    /// Ends the session after the client has closed its side. Its earlier messages were handled. A client that still
+    /// waits for responses sends LEAVE instead.
     fn client_ended(&mut self) -> Result<TurnProgress, ConnectionLost> {
         match &mut self.phase {
             Phase::Closing(closing) => {

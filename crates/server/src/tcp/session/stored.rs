@@ -1,7 +1,7 @@
-//! Acknowledgements that wait for the disk or for another owner; the session continues during the wait.
+//! Holds acknowledgements until the disk or another owner confirms the records. The session continues during this time.
 //!
-//! Invariant: each publisher's acknowledgements for a partition are sent in order, and none before its level is
-//! reached. If the disk fails, the remaining batches are refused.
+//! Invariant: the acknowledgements of a publisher for a partition are sent in order, and none is sent before its level
+//! is reached. If the disk fails, the remaining batches are refused.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use dunlin::wire::{FromNode, PublishHeader, Published};
 use super::Session;
 use super::translate::{acknowledged_to_wire, position_to_wire};
 
-/// The waiter token of the disk's progress.
+/// Token with which progress of the disk notifies the session's waiter.
 pub(super) const STORED: u32 = u32::MAX - 2;
 
-/// Batches that were appended and are not acknowledged yet.
+/// Batches that were appended but not acknowledged yet, by publisher and partition.
 #[derive(Debug, Default)]
 pub(super) struct PendingAcks(Vec<AckQueue>);
 
-/// Batches of one publisher to one partition.
+/// The unacknowledged batches of one publisher to one partition.
 #[derive(Debug)]
 struct AckQueue {
     publisher: u32,
@@ -28,30 +28,30 @@ struct AckQueue {
     waiting: VecDeque<PendingAck>,
 }
 
-/// The response to a batch, sent when the batch is stored.
+/// The response to a batch, which is sent when the batch is stored.
 #[derive(Debug)]
 pub(super) struct PendingAck {
     pub(super) header: PublishHeader,
     pub(super) published: Published,
     pub(super) at: Position,
     pub(super) level: AckLevel,
-    /// Whether only a refusal is sent.
+    /// Whether the client wants only refusals, and no acknowledgement.
     pub(super) is_quiet: bool,
-    /// The state that the publisher knows.
+    /// The state that the publisher knows, if the topic keeps a state.
     pub(super) claim: Option<Arc<StateClaim>>,
 }
 
-/// Acknowledgements and refusals that are due.
+/// The acknowledgements and refusals that can be sent.
 #[derive(Debug, Default)]
 struct AckOutcome {
     stored: Vec<Published>,
     refused: Option<(Refused, Vec<PublishHeader>)>,
-    /// Whether more may be due.
+    /// Whether more of them may already be due.
     more: bool,
 }
 
 impl PendingAck {
-    /// The acknowledgement with the receipt of another owner.
+    /// The acknowledgement with the positions that another owner's receipt has.
     fn answered(self, receipt: &Receipt) -> Published {
         Published {
             position: position_to_wire(receipt.position),
@@ -83,7 +83,7 @@ impl PendingAcks {
 }
 
 impl AckQueue {
-    /// Takes the batches that are stored or failed; the waiter is notified of the other batches.
+    /// Takes the batches that were stored or have failed. The waiter is notified when the other batches are.
     fn settle(&mut self, waiter: &Arc<Waiter>) -> AckOutcome {
         let mut outcome = AckOutcome::default();
         while let Some(first) = self.waiting.front() {
@@ -100,7 +100,7 @@ impl AckQueue {
                 }
                 AckProgress::Waiting => break,
                 AckProgress::Failed(error) if first.level == AckLevel::ByOwner => {
-                    // Each later forwarded batch has a result of its own, which comes later.
+                    // Every forwarded batch has a result of its own, so the results of later batches arrive later.
                     let lost = self.waiting.pop_front().map(|answer| answer.header);
                     outcome.refused = Some((Refused::from(&error), lost.into_iter().collect()));
                     outcome.more = true;
@@ -117,7 +117,7 @@ impl AckQueue {
 }
 
 impl Session {
-    /// Sends acknowledgements and refusals that are due.
+    /// Sends the acknowledgements and refusals that can be sent.
     pub(super) fn acknowledge_stored(&mut self) {
         if self.unstored.is_empty() {
             return;
@@ -127,8 +127,8 @@ impl Session {
         self.unstored.0.retain(|lane| !lane.waiting.is_empty());
         let more = outcomes.iter().any(|outcome| outcome.more);
         for AckOutcome { stored, refused, .. } in outcomes {
-            // One acknowledgement covers the earlier ones, except to another node, which forwards for many
-            // publishers.
+            // One acknowledgement also covers the earlier batches. This does not apply to another node, which forwards
+            // for many publishers.
             let all = if self.from_node { 0 } else { stored.len().saturating_sub(1) };
             stored[all..].iter().for_each(|published| self.outbound.push(FromNode::Published(*published)));
             if let Some((refused, lost)) = refused {

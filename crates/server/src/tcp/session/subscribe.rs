@@ -47,7 +47,7 @@ impl Session {
         }
     }
 
-    /// Takes the positions of a subscription that starts or ends.
+    /// Takes the positions that RESUME stated for a subscription that starts or ends.
     fn take_resumed(&mut self, number: u32) -> Option<ResumePositions> {
         let resumed = self.resuming.remove(&number)?;
         self.resuming_positions -= resumed.positions.len();
@@ -118,17 +118,17 @@ impl Session {
         })
     }
 
-    /// The policy if a subscription's topic does not exist.
+    /// What to do if a subscription's topic does not exist.
     pub(super) fn if_unknown(&self, start: Start, goes_on: bool) -> MissingTopicPolicy {
         if self.from_node { MissingTopicPolicy::Refuse } else { MissingTopicPolicy::of(start, goes_on) }
     }
 
-    /// Whether a subscription or membership has this number.
+    /// Whether a subscription or a membership already has this number.
     pub(super) fn is_in_use(&self, number: u32) -> bool {
         self.subscriptions.contains_key(&number) || self.members.contains_key(&number)
     }
 
-    /// Checks that one more subscription is allowed.
+    /// Checks that the session may have one more subscription.
     pub(super) fn check_subscriptions(&self) -> Result<(), Refused> {
         let subscriptions_max = self.shared.limits.subscriptions_max;
         match self.subscriptions.len() + self.members.len() {
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    /// Queues topics that were created after their subscriptions.
+    /// Queues the subscriptions that must read topics which were created later.
     pub(super) fn take_newcomers(&mut self) {
         for number in self.new_logs.take() {
             let Some(subscription) = self.subscriptions.get_mut(&number) else { continue };
@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Opens channels for logs without one, while the client reads its messages.
+    /// Announces logs and opens channels for them, as long as the client reads its messages.
     pub(super) fn announce(&mut self, cx: &mut Context<'_>) {
         self.poll_opening(cx);
         while self.outbound.control.len() < CONTROL_BYTES_MAX {
@@ -165,7 +165,7 @@ impl Session {
                     self.announce_log(number, log, filter);
                     self.poll_opening_from(before, cx);
                 }
-                // The last pending channel queues the subscription again.
+                // When the last pending channel is open, the subscription is queued again.
                 None if self.opening.iter().any(|opening| opening.subscription == number) => {
                     self.announcing.pop_front();
                 }
@@ -184,7 +184,7 @@ impl Session {
     fn announce_log(&mut self, number: u32, log: Arc<Log>, filter: Option<Filter>) {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         let start = subscription.start_of(&log);
-        // A resumed subscription has read the topic before.
+        // A resumed subscription treats a log without a position as a new log.
         let is_late = subscription.beginning.is_none() || subscription.resumed.is_some();
         let late = is_late.then(|| subscription.options.of_newcomer(&log).0);
         let options = late.as_ref().unwrap_or(&subscription.options);
@@ -209,7 +209,7 @@ impl Session {
         self.poll_opening_from(0, cx);
     }
 
-    /// Like [`poll_opening`](Session::poll_opening), but leaves out the first channels, which were polled before.
+    /// Like [`poll_opening`](Session::poll_opening), but leaves out the first `at` channels, which were already polled.
     fn poll_opening_from(&mut self, mut at: usize, cx: &mut Context<'_>) {
         while let Some(opening) = self.opening.get_mut(at) {
             let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) else {
@@ -294,7 +294,7 @@ impl Session {
         }
     }
 
-    /// Keeps the state options of the next SUBSCRIBE with this number.
+    /// Stores the state options for the next SUBSCRIBE with this number.
     pub(super) fn follow(&mut self, follow: Follow) {
         let subscriptions_max = self.shared.limits.subscriptions_max;
         if self.following.len() >= subscriptions_max as usize {
@@ -303,10 +303,10 @@ impl Session {
         self.following.insert(follow.subscription, follow);
     }
 
-    /// Continues a log from another position. The log gets a new channel, so that messages in flight do not
-    /// count as the continuation.
+    /// Continues to read a log from another position. The log gets a new channel, so that the client cannot take
+    /// messages that are already on their way for the continuation.
     pub(super) fn resync(&mut self, resync: Resync) {
-        // The channel may have ended in the meantime.
+        // The channel may have ended since the client sent this message.
         let Some(mut channel) = self.channels.remove(&resync.channel) else { return };
         let after = position_from_wire(resync.after);
         let how = if resync.state { topic::Resync::State } else { topic::Resync::After(after) };
@@ -364,8 +364,8 @@ impl Session {
         self.outbound.push(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
     }
 
-    /// Ends a channel whose log has no more records. The subscription ends with its last log, unless new topics may
-    /// match.
+    /// Ends a channel whose log will have no more records. The subscription ends with its last log, unless topics that
+    /// are created later may match.
     pub(super) fn end_channel(&mut self, number: u32) {
         let Some(mut channel) = self.channels.remove(&number) else { return };
         channel.cursor.leave(&self.waiter, number);
@@ -384,7 +384,7 @@ impl Session {
 }
 
 impl Subscription {
-    /// The start position in a log whose channel is opened now.
+    /// A resumed follower that has no state of this log needs the whole state.
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         let newcomer = self.options.of_newcomer(log).1;

@@ -20,21 +20,21 @@ pub(super) struct Subscription {
     pub(super) pattern: Pattern,
     pub(super) options: SubscribeOptions,
     pub(super) channels: Vec<u32>,
-    /// Bytes that the client allows, in total.
+    /// Total number of bytes for which the client has granted credit.
     pub(super) granted: u64,
-    /// Bytes sent, in total.
+    /// Total number of bytes that were sent.
     pub(super) sent: u64,
-    /// Channels with records that wait for credit.
+    /// Channels that have records but wait for credit.
     pub(super) starved: Vec<u32>,
-    /// Receives logs of topics that are created later.
+    /// Receives the logs of topics that are created later and match the subscription.
     pub(super) newcomers: Option<Arc<NewLogs>>,
-    /// Logs without a channel.
+    /// Logs that were not announced and have no channel yet.
     pub(super) unannounced: VecDeque<(Arc<Log>, Option<Filter>)>,
-    /// The client's positions when its connection broke.
+    /// The client's positions at the end of its last connection, if the subscription is resumed.
     pub(super) resumed: Option<ResumePositions>,
-    /// Logs announced so far; `None` after the announcement is complete.
+    /// Number of logs announced so far; `None` once all existing logs were announced.
     pub(super) beginning: Option<u32>,
-    /// The memory charge.
+    /// Memory that is charged for the subscription.
     pub(super) _charge: Charge,
 }
 
@@ -43,11 +43,11 @@ pub(super) struct Subscription {
 pub(super) struct PendingChannel {
     pub(super) subscription: u32,
     pub(super) cursor: CursorFuture,
-    /// The memory charge.
+    /// Memory that is charged for the channel.
     pub(super) charge: Charge,
 }
 
-/// Positions by topic and partition, and their memory charge.
+/// Positions by topic and partition, with the memory that is charged for them.
 #[derive(Debug)]
 pub(super) struct ResumePositions {
     pub(super) positions: HashMap<(String, u16), Position>,
@@ -55,7 +55,7 @@ pub(super) struct ResumePositions {
     bytes: usize,
 }
 
-/// Approximate memory of a position: a table entry at half load, and the allocation of its text.
+/// Approximate memory that a position takes, bytes: an entry of a half-full table, and the allocation of its text.
 const POSITION_BYTES: usize = 128;
 
 impl ResumePositions {
@@ -71,7 +71,7 @@ impl ResumePositions {
     }
 }
 
-/// One log of a subscription.
+/// A subscription's channel: its state in one log.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) subscription: u32,
@@ -80,25 +80,25 @@ pub(super) struct Channel {
     pub(super) reported: Position,
     /// Progress of the channel, shown to operators.
     pub(super) reading: Arc<SubscriberProgress>,
-    /// Bytes sent beyond the channel's share, to be compensated.
+    /// Bytes that were sent in addition to the channel's share. The channel skips turns until they are compensated.
     pub(super) debt: Cell<usize>,
-    /// Whether the socket took no more of the channel in the last write.
+    /// Whether the socket did not take all of the channel's part of the last write.
     pub(super) stopped: bool,
-    /// Whether the channel is part of the write that is being built.
+    /// Whether records of the channel are in the write that is being built.
     pub(super) in_turn: bool,
     /// Whether the channel has sent a record since it last ran out of records.
     pub(super) sent: bool,
-    /// Whether the channel is in the next heartbeat.
+    /// Whether the next heartbeat has the channel's position.
     pub(super) touched: bool,
-    /// The state that is being sent.
+    /// The state that is being sent, if one is.
     pub(super) sending: Option<SnapshotTransfer>,
-    /// With conflation: records that were sent and not yet consumed.
+    /// With conflation: the position up to which records were sent that the client has not consumed yet.
     pub(super) in_flight: Option<Position>,
-    /// The memory charge.
+    /// Memory that is charged for the channel.
     pub(super) _charge: Charge,
 }
 
-/// A state, and the number of its bytes already sent.
+/// A state that is being sent, and the number of its bytes that were sent.
 #[derive(Debug)]
 pub(super) struct SnapshotTransfer {
     pub(super) snapshot: Snapshot,
@@ -106,7 +106,7 @@ pub(super) struct SnapshotTransfer {
 }
 
 impl SnapshotTransfer {
-    /// Bytes of the messages that are still to be sent.
+    /// Number of bytes of the messages that are still to be sent.
     pub(super) fn message_bytes(&self) -> u64 {
         let rest = self.snapshot.bytes.len() - self.offset;
         let parts = rest.div_ceil(RUN_BYTES_MAX).max(1);
@@ -121,25 +121,25 @@ impl Subscription {
 }
 
 impl Channel {
-    /// The last record that was sent or skipped.
+    /// The position of the last record that was sent or skipped.
     pub(super) fn read_through(&self) -> Position {
         self.cursor.read_through()
     }
 
-    /// Notes that the client knows the current position.
+    /// Records that the client knows the channel's position.
     pub(super) fn mark_all_reported(&mut self) {
         self.reported = self.read_through();
         self.reading.at(self.reported);
         self.in_flight = self.cursor.is_conflated().then_some(self.reported);
     }
 
-    /// Starts to send a state. Returns the bytes of its messages.
+    /// Starts to send a state. Returns the number of bytes of all its messages.
     pub(super) fn begin_sending(&mut self, snapshot: Snapshot) -> u64 {
         self.sending.insert(SnapshotTransfer { snapshot, offset: 0 }).message_bytes()
     }
 
-    /// Treats records lost on purpose as sent, without a notice to the client. Returns whether there were
-    /// any.
+    /// Treats records that are dropped on purpose (for tests) as sent, without a notice to the client. Returns whether
+    /// there were any.
     pub(super) fn pass_over_lost(&mut self) -> bool {
         let given = self.cursor.prev_seq();
         let has_lost = self.reported.epoch == self.cursor.next().epoch && given > self.reported.seq;
@@ -149,7 +149,7 @@ impl Channel {
         has_lost
     }
 
-    /// Notes that more bytes of the state were sent.
+    /// Records that more bytes of the state were sent.
     pub(super) fn sent_of_state(&mut self, bytes: usize) {
         let Some(sending) = &mut self.sending else { return };
         sending.offset += bytes;
@@ -159,7 +159,7 @@ impl Channel {
         }
     }
 
-    /// Whether the client knows the current position.
+    /// Whether the client knows the channel's position.
     pub(super) fn is_all_reported(&self) -> bool {
         self.read_through() == self.reported
     }

@@ -1,14 +1,13 @@
-//! Tasks and workers. Requests are collected while the read buffer is handled, and proposed to the cluster together.
-//! Results, and orders for the client's workers, are sent when they arrive.
+//! Handles requests for tasks and workers. Requests are collected while the read buffer is handled, and then proposed
+//! to the cluster together. Results, and orders for the client's workers, are sent when they arrive.
 //!
 //! Invariants:
-//! - One read of the socket takes one proposal, and one notification of its result, regardless of the number
-//!   of commands.
+//! - One read of the socket causes one proposal and one notification of its result, however many commands were read.
 //! - A worker's number is sent before its first order.
 //! - Results and orders are encoded when there is room, so that they do not take memory twice.
 //!
-//! Limits: [`REQUESTS_MAX`] and [`REQUEST_BYTES_MAX`] without a response, [`WORKERS_MAX`] workers; one more is
-//! refused.
+//! Limits: [`REQUESTS_MAX`] requests, and [`REQUEST_BYTES_MAX`] of their bytes, without a response; [`WORKERS_MAX`]
+//! workers. Further ones are refused.
 
 mod answers;
 mod rechecking;
@@ -29,21 +28,21 @@ use tokio::task::AbortHandle;
 use super::outbound::protocol;
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// The waiter token of results and orders.
+/// Token with which results and orders notify the session's waiter.
 pub(super) const TASKED: u32 = u32::MAX - 8;
 
-/// Maximum number of requests of a session without a response.
+/// Maximum number of requests of one session that have no response yet.
 const REQUESTS_MAX: usize = 4_096;
-/// Maximum size of these requests, bytes.
+/// Maximum size of the requests that have no response yet, bytes.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of workers of one session.
 const WORKERS_MAX: usize = 4_096;
-/// Maximum number of existing tenants that a session remembers.
+/// Maximum number of tenants of which a session remembers that they exist.
 const TENANTS_KEPT_MAX: usize = 10_000;
-/// Maximum number of bytes of orders in one message, or one larger order.
+/// Maximum number of bytes of orders in one message; a larger order is sent alone.
 const ORDERS_BYTES_MAX: usize = 256 << 10;
 
-/// The task requests and workers of a session.
+/// The task requests of one session, and its workers.
 #[derive(Debug, Default)]
 pub(super) struct TaskRequests {
     commands: Commands,
@@ -52,47 +51,47 @@ pub(super) struct TaskRequests {
     outcomes: OutcomeQueue,
     unanswered: usize,
     unanswered_bytes: usize,
-    /// Tenants that are known to exist.
+    /// Tenants of which the session knows that they exist.
     tenants: HashSet<Vec<u8>>,
     outlet: Option<Arc<OrderQueue>>,
     /// The scheduler of the session's workers.
     scheduler: Weak<Tasks>,
-    /// Whether the collected commands contain a worker's heartbeat.
+    /// Whether a worker's heartbeat is among the collected commands.
     beats: bool,
     workers: Arc<AtomicUsize>,
-    /// Attached workers, by number.
+    /// The attached workers, by number.
     attached: HashMap<u64, AttachedWorker>,
-    /// Workers that lost their permission: they receive no orders.
+    /// Workers that have lost their permission. They receive no more orders.
     revoked: HashSet<u64>,
-    /// Workers that are being attached.
+    /// Handles of the requests that are attaching a worker.
     attaching: Vec<AbortHandle>,
 }
 
-/// A request's number and size.
+/// The number and size of a request.
 #[derive(Debug, Clone, Copy)]
 struct PendingRequest {
     number: u32,
     bytes: usize,
 }
 
-/// An attached worker.
+/// A worker that is attached over this session.
 #[derive(Debug)]
 struct AttachedWorker {
     /// The request that attached the worker.
     request: u32,
-    /// The tenants whose tasks the worker runs; empty for all.
+    /// The tenants whose tasks the worker runs; empty means all tenants.
     tenants: Vec<Vec<u8>>,
 }
 
-/// One request's commands in a proposal.
+/// The commands of one request within a proposal.
 #[derive(Debug)]
 struct CommandBatch {
     request: PendingRequest,
-    /// For each command, whether the client sent it or the session added it.
+    /// For each command, true if the client sent it, and false if the session added it.
     is_own: Vec<bool>,
 }
 
-/// The result of a request.
+/// The result of a request that is not sent yet.
 #[derive(Debug)]
 struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 
@@ -100,9 +99,9 @@ struct RequestOutcome(PendingRequest, Result<ResponseContent, Refused>);
 enum ResponseContent {
     /// The bytes of a [`TaskCommandOutcome`](dunlin::scheduler::TaskCommandOutcome) for each command.
     CommandOutcome(Vec<Bytes>),
-    /// The query may be evaluated now.
+    /// A query, which can be evaluated from now on.
     Question(Bytes),
-    /// A worker is attached, for these tenants; empty for all.
+    /// The worker is attached; it runs tasks of these tenants, or of all tenants if there are none.
     Attached(AttachResponse, Vec<Vec<u8>>),
 }
 
@@ -154,7 +153,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes all commands of a request, or none.
+    /// Takes all commands of a request, or refuses the request and takes none.
     fn take_task_commands(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
         let (mut taken, mut is_own) = (Commands::default(), Vec::new());
         let (mut rest, rule) = (bytes, self.node.task_rule());
@@ -213,7 +212,7 @@ impl Session {
         Ok(())
     }
 
-    /// Adds a command that creates an unknown tenant, if `auto_create` is set.
+    /// If the tenant is not known to exist and `auto_create` is set, adds a command that creates it.
     fn found_tenant(
         &self,
         tenant: &[u8],
@@ -337,7 +336,7 @@ impl Session {
                     let mut out = Vec::new();
                     attached.encode(&mut out);
                     self.say_tasked(request.number, &out);
-                    // The users may have changed while the worker was being attached.
+                    // The users file may have changed while the worker was being attached.
                     self.recheck_workers();
                     Ok(())
                 }
@@ -391,12 +390,12 @@ impl Session {
 }
 
 impl TaskRequests {
-    /// Whether all requests have their result.
+    /// Whether all requests have their results.
     pub(super) fn is_answered(&self) -> bool {
         self.unanswered == 0
     }
 
-    /// Whether these workers belong to this connection and to tenants that its user may work for.
+    /// Whether these workers belong to this connection, and run tasks only of tenants that the user may work for.
     fn are_own(&self, workers: &[u64], rule: &TaskRule) -> bool {
         workers
             .iter()
@@ -415,7 +414,7 @@ impl Drop for TaskRequests {
     }
 }
 
-/// Sets the user's own tenant in a command without one. Returns whether the command had none.
+/// Sets the user's tenant in a command that names no tenant. Returns whether it named none.
 fn name_tenant<'a>(command: &mut TaskCommand<'a>, own: &'a [u8]) -> bool {
     match command {
         TaskCommand::Submit { tenant, .. }
@@ -433,7 +432,7 @@ fn name_tenant<'a>(command: &mut TaskCommand<'a>, own: &'a [u8]) -> bool {
     }
 }
 
-/// Sets the user's own tenant in a query without one, which would cover all tenants.
+/// Sets the user's tenant in a query that names no tenant. Otherwise the query would cover all tenants.
 fn ask_of_tenant<'a>(query: &mut TaskQuery<'a>, own: &'a [u8]) {
     match query {
         TaskQuery::List { filter, .. } if filter.tenant.is_empty() => filter.tenant = own,
@@ -447,7 +446,7 @@ fn each(batches: Vec<CommandBatch>, answers: Result<Vec<Bytes>, TasksError>) -> 
         Ok(answers) => {
             let mut answers = answers.into_iter();
             let of = |CommandBatch { request, is_own }: CommandBatch| {
-                // A command without a result keeps its place in the list, with empty bytes.
+                // A command without a result gets empty bytes, so that the order of the results is kept.
                 let mut next = || answers.next().unwrap_or_default();
                 let own = is_own.into_iter().map(|is_own| (is_own, next()));
                 let own = own.filter_map(|(is_own, answer)| is_own.then_some(answer));

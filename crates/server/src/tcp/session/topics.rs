@@ -1,4 +1,4 @@
-//! Topics: creating, deleting, listing, describing.
+//! Handles requests to create, delete, list and describe topics.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, PoisonError};
@@ -23,13 +23,13 @@ use crate::figures::{
 };
 use crate::peers::interest::{self, INTEREST};
 
-/// The prefix of a subject whose subscribers are queried.
+/// Prefix by which a client asks whether a subject has subscribers.
 pub(super) const HAS_SUBSCRIBER: &str = "$DUNLIN.heard.";
 
-/// The setting of a durable topic's acknowledgement level.
+/// Name of the setting with a durable topic's acknowledgement level.
 const DURABLE: &str = "durable";
 const DURABLE_MEMORY: &str = "durable.memory_bytes";
-/// The setting that makes subscribers lose records, for tests.
+/// Name of the setting that makes subscribers lose records, for tests.
 const TEST_LOSS_EVERY: &str = "test_loss_every";
 
 impl Session {
@@ -88,7 +88,7 @@ impl Session {
     fn answer_subscriber_query(&mut self, request: u32, subject: &str) {
         let heard = match self.waited.take() {
             Some(heard) => heard,
-            // The result is known without waiting.
+            // The result is available without waiting.
             None => self
                 .query_subscribers(subject)
                 .and_then(|mut query| subscriber_or_refusal(subject, query.take_now().unwrap_or(Ok(true)))),
@@ -110,7 +110,7 @@ impl Session {
         Ok(self.node.is_heard_async(&Pattern::from(subject)))
     }
 
-    /// Answers another node's query about subscribers.
+    /// Responds to another node's query whether this node has subscribers.
     fn describe_interest(&mut self, request: u32, pattern: &str) {
         let is_node = matches!(self.entrance, LoginState::Node) || self.shared.access.is_none();
         let pattern = match Pattern::parse(pattern) {
@@ -169,7 +169,7 @@ impl Session {
         let answers = self.take_figures();
         let mut lines: Vec<_> =
             page.topics.iter().map(|topic| line(topic, &answers.of(&self.shared, topic))).collect();
-        // Topics that could not be opened come last.
+        // Lists the topics that could not be opened last.
         let refused = if page.more { Vec::new() } else { self.node.refused_topics() };
         let is_wanted = |refused: &&RefusedTopic| match (&pattern, Subject::parse_existing(&refused.name)) {
             (Some(pattern), Ok(name)) => pattern.matches(name),
@@ -180,12 +180,12 @@ impl Session {
         self.outbound.push(FromNode::Topics(topics));
     }
 
-    /// The number of lines that fit. A line takes at most two names and 64 bytes.
+    /// Number of lines that fit in one message. A line takes at most two names and 64 bytes.
     fn lines_that_fit(&self) -> usize {
         self.shared.limits.control_bytes_max as usize / (2 * dunlin::topic::SUBJECT_BYTES_MAX + 64)
     }
 
-    /// Queries other nodes for counters of the topics to list; `None` if no other node is needed.
+    /// Requests the figures of the listed topics from the other nodes; `None` if no other node is needed.
     pub(super) fn figures_for_list(&self, list: &ListTopics<'_>) -> Option<Preparation> {
         let pattern = match list.pattern {
             "" => None,
@@ -195,7 +195,7 @@ impl Session {
         self.figures_for(|| self.node.topics(pattern.as_ref(), list.after, topics_max).topics)
     }
 
-    /// Like [`figures_for_list`](Self::figures_for_list), but for the topic to describe.
+    /// Like [`figures_for_list`](Self::figures_for_list), but for one topic that is described.
     pub(super) fn figures_for_topic(&self, name: &str) -> Option<Preparation> {
         self.figures_for(|| self.node.topic(name).into_iter().collect())
     }
@@ -248,7 +248,8 @@ impl Session {
     }
 }
 
-/// Refuses a subject without a subscriber. A node that cannot query the others assumes one.
+/// Refuses a request whose subject has no subscriber. If the node cannot query the others, a subscriber is assumed to
+/// exist.
 pub(super) fn subscriber_or_refusal(
     subject: &str,
     is_heard: Result<bool, TopicError>,
@@ -256,7 +257,7 @@ pub(super) fn subscriber_or_refusal(
     if is_heard.unwrap_or(true) { Ok(()) } else { Err(Refused::new(ErrorCode::NoResponder, subject)) }
 }
 
-/// Applies named settings to a configuration.
+/// Applies settings, given as names and values, to a configuration.
 fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>) -> Result<(), ConfigError> {
     let (mut options, mut seen) = (BTreeMap::new(), HashSet::new());
     for setting in settings {
@@ -306,7 +307,7 @@ fn set_durable(config: &mut TopicConfig, setting: &Setting<'_>) -> Result<(), Co
     Ok(())
 }
 
-/// A topic's settings as names and values, and the state of each log if this node owns it.
+/// A topic's settings as names and values. If this node owns the topic, also the state of each log.
 fn settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
     let mut settings = durable_settings_of(topic, is_here);
     let every = topic.config().test_loss_every.map(|every| (TEST_LOSS_EVERY.to_owned(), every.to_string()));
@@ -346,7 +347,7 @@ fn durable_settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
     settings
 }
 
-/// A topic that could not be opened: it has no partitions.
+/// The line for a topic that could not be opened. It has no partitions.
 fn refused_line(refused: &RefusedTopic) -> TopicLine<'_> {
     TopicLine {
         name: &refused.name,

@@ -1,4 +1,4 @@
-//! Conversions between the types of the protocol and of topics.
+//! Conversions between messages of the protocol and the types of topics.
 
 use std::time::Duration;
 
@@ -26,12 +26,12 @@ pub(super) fn acknowledged_to_wire(acknowledged: AckLevel) -> AckKind {
         AckLevel::Written => AckKind::Written,
         AckLevel::Synced => AckKind::Synced,
         AckLevel::Quorum => AckKind::Quorum,
-        // The lowest level, also for levels without a code in this protocol.
+        // Levels that this protocol has no code for are sent as the lowest level.
         _ => AckKind::Memory,
     }
 }
 
-/// Converts a topic's settings; zero means the node's default.
+/// Converts a topic's settings. Zero stands for the node's default.
 pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicConfig) -> TopicConfig {
     let mut made = defaults.clone();
     made.pattern = (!config.pattern.is_empty()).then(|| config.pattern.to_owned());
@@ -55,7 +55,7 @@ pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicC
 fn reliable_from_wire(config: &wire::TopicConfig<'_>) -> Reliable {
     let defaults = Reliable::default();
     Reliable {
-        // The topic refuses a number over its limit.
+        // The topic's check refuses a number over its limit.
         subscribers_max: u16::try_from(config.reliable_subscribers_max).unwrap_or(u16::MAX),
         wait_max: match config.wait_ms_max {
             0 => defaults.wait_max,

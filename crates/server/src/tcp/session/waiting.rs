@@ -1,5 +1,5 @@
-//! Messages that wait for the cluster or a disk. A thread of the node does the work; the listener's thread continues,
-//! and the session stops reading. When the work is done, the message is handled again.
+//! Messages that need the cluster or a disk before they can be handled. Another thread of the node does this work, and
+//! the session stops reading until it is done. Then the message is handled again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,23 +12,23 @@ use super::Session;
 use super::groups::work_options;
 use super::topics::{HAS_SUBSCRIBER, subscriber_or_refusal};
 
-/// Work that a message waits for.
+/// The work that must be done before a message can be handled.
 pub(super) type Preparation = Pin<Box<dyn Future<Output = PreparationResult> + Send>>;
 
-/// The result of that work.
+/// The result of the work that a message needs.
 pub(super) type PreparationResult = Result<(), Refused>;
 
-/// Whether the session may read.
+/// Whether the session may read, or waits for work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PreparationStatus {
     No,
     Still,
-    /// The work has just been done.
+    /// The work has just been completed.
     Done,
 }
 
 impl Session {
-    /// Polls the work that the session waits for.
+    /// Polls the work for which the session waits.
     pub(super) fn poll_waiting(&mut self, cx: &mut Context<'_>) -> PreparationStatus {
         let Some(waiting) = &mut self.waiting else { return PreparationStatus::No };
         match waiting.as_mut().poll(cx) {
@@ -40,7 +40,7 @@ impl Session {
         }
     }
 
-    /// Starts the work that the message needs. Returns whether it must wait.
+    /// Starts the work that the message needs, if it needs any. Returns whether the message must wait.
     pub(super) fn must_wait(&mut self, message: &FromClient<'_>) -> bool {
         let is_all_done = matches!(
             message,

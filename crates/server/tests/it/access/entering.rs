@@ -77,7 +77,7 @@ fn wrong_credentials_are_refused_in_each_protocols_own_form() {
     for wrong in [String::new(), bearer("dunlin_guess"), basic("bob", "guess"), "Digest x".to_owned()] {
         for path in ["/v1/topics", "/metrics", "/v1/subscriptions", "/v1/topics/a/events"] {
             let answer = guarded.http("GET", path, &wrong, b"");
-            // The throttle answers the fifth failure.
+            // From the fifth failure on, the throttle may refuse the attempt.
             assert!([401, 429].contains(&answer.status), "{path} {wrong:?}: {answer:?}");
             let challenge = answer.headers.iter().any(|(name, _)| name == "www-authenticate");
             assert_eq!(challenge, answer.status == 401, "{answer:?}");
@@ -86,7 +86,7 @@ fn wrong_credentials_are_refused_in_each_protocols_own_form() {
     for wrong in ["", ",\"auth_token\":\"dunlin_guess\"", ",\"user\":\"carl\",\"pass\":\"guess\""] {
         let mut peer = guarded.nats(wrong);
         let line = peer.line();
-        // From the twentieth failure of this address on, the throttle answers.
+        // From the twentieth failure of this address on, the throttle refuses the attempt.
         let is_throttled = line.starts_with("-ERR 'too many failed logins, try again in ");
         assert!(line == "-ERR 'Authorization Violation'" || is_throttled, "{wrong:?}: {line}");
     }
@@ -107,7 +107,7 @@ fn probes_and_the_dashboard_need_no_credentials() {
 #[test]
 fn password_flood_from_one_address_does_not_lock_out_others() {
     let guarded = Guarded::with(USERS, |config| {
-        // A check takes a while on a busy machine.
+        // Verifying a password takes a while on a busy machine.
         config.limits.handshake_ms_max = 60_000;
         config.limits.access.logins_at_once = 1;
         config.limits.access.logins_waiting_max = 8;
@@ -125,8 +125,8 @@ fn password_flood_from_one_address_does_not_lock_out_others() {
             stream
         })
         .collect();
-    // Every connection of the flood was accepted and has sent its password. The flood's attempts therefore
-    // come before those of other addresses.
+    // Every connection of the flood was accepted and has sent its password. The attempts of the flood are therefore
+    // queued before those of other addresses.
     for stream in &mut flood {
         std::io::Read::read_exact(stream, &mut [0; 4]).unwrap();
     }
@@ -181,7 +181,7 @@ fn throttled_login_gets_a_retry_time_on_every_listener() {
     });
     assert!(is_throttled, "40 failures of one address");
     let line = guarded.nats(&format!(",\"user\":\"bob\",\"pass\":\"{PASSWORD}\"")).line();
-    // Client libraries reconnect after every error text except nats-server's texts for wrong credentials.
+    // Client libraries reconnect after any error text other than nats-server's texts for wrong credentials.
     let seconds = line
         .strip_prefix("-ERR 'too many failed logins, try again in ")
         .and_then(|rest| rest.strip_suffix(" s'"));

@@ -80,7 +80,7 @@ fn grpc_wildcard_subscriber_counts_denied_records_as_skipped() {
         );
         let got = records(&mut stream, 2).await;
         assert_eq!((got[0].seq, got[1].seq, got[1].skipped), (1, 3, 1), "{got:?}");
-        // The permissions to read have changed: the stream ends with that reason.
+        // The read permissions have changed, so the stream ends with this reason.
         guarded.rewrite(&USERS.replace("\"secret.>\", ", "\"secret.>\", \"more.>\", "));
         let ended = next(&mut stream).await.unwrap_err();
         assert_eq!(ended.code(), Code::PermissionDenied, "{ended:?}");
@@ -157,7 +157,7 @@ fn subscription_of_another_user_is_reported_as_missing() {
             let answer = broker.unsubscribe(foreign).await.unwrap().into_inner();
             assert_eq!(answer, missing, "{user} {subscription}");
         }
-        // The same name is another subscription for each user.
+        // The same subscription name means another subscription for each user.
         let ended = of(&as_user("bob"), unsubscribe("rata", "billing"));
         assert!(broker.unsubscribe(ended).await.unwrap().into_inner().success);
         assert_eq!(own.message().await.unwrap(), None);

@@ -35,7 +35,7 @@ fn forbidden<T: std::fmt::Debug>(asked: Result<T, KvError>) {
     }
 }
 
-/// A change as text: its revision, and each key with its value or a minus.
+/// A change as text: its revision, and each key with its value, or with a minus if it was deleted.
 fn told(watch: &mut Watch) -> String {
     let change = watch.next_timeout(PATIENCE).unwrap().expect("a change");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -46,7 +46,7 @@ fn told(watch: &mut Watch) -> String {
     format!("{} {}", change.revision, change.events.iter().map(event).collect::<Vec<_>>().join(" "))
 }
 
-/// Five revisions: of keys that `ana` may see, of other keys, and of both at once.
+/// Writes five revisions: of keys that `ana` may see, of other keys, and of both together.
 fn write_all(root: &Kv) {
     root.put("a/1", "seen").unwrap();
     root.put("a/secret", "hidden").unwrap();
@@ -150,7 +150,7 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
         assert_eq!(refused.code(), Some(ErrorCode::Forbidden), "{denied}");
     }
     assert!(matches!(guest.watch("a/1", WatchFrom::Now), Err(WatchError::Kv(_))));
-    // A subscriber of the topic of changes receives only the same keys.
+    // A subscriber of the topic of changes receives the same keys and no others.
     let options = SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Fail, ..Default::default() };
     let seen = raw(&guarded.by_password("ana"), options.clone(), 5);
     assert_eq!(seen, ["1 a/1", "4 a/2", "5 a/1"], "nothing is missing: what is left out is skipped");
@@ -159,8 +159,7 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
     let refused = guarded.by_password("guest").subscribe("$kv", options).unwrap_err();
     assert!(matches!(refused, SubscribeError::Forbidden(_)), "{refused:?}");
 
-    // The users file changes: `ana` no longer sees keys without permission, and sees keys with a new
-    // permission.
+    // The users file changes: `ana` loses the permission for some keys, and receives it for others.
     let mut later = ana.watch("a/x", WatchFrom::Now).unwrap();
     guarded.rewrite(&USERS.replace("\"a/*\",", "\"c/*\", \"a/x2*\","));
     forbidden(ana.put("a/1", ""));
@@ -169,7 +168,7 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
     assert_eq!(told(&mut later), "7 a/x2=seen");
 }
 
-/// Revisions and keys that a subscriber to the topic of changes receives, up to a revision.
+/// The revisions and keys that a subscriber of the topic of changes receives, up to a revision.
 fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
     use dunlin::topic::{Event, Notice, Subscribe};
     let mut subscriber = client.subscribe("$kv", options).unwrap();
@@ -246,7 +245,7 @@ fn http_user_reaches_only_the_keys_it_is_allowed() {
         keys.extend(change["events"].as_array().unwrap().iter().map(|event| event["key"].clone()));
     }
     assert_eq!(keys, [json!("a/1"), json!("a/1")]);
-    // A watch ends with `FORBIDDEN` when its user may no longer read the keys.
+    // A watch must end with `FORBIDDEN` when its user loses the permission to read the keys.
     guarded.rewrite(&USERS.replace("\"a/*\",", "\"c/*\","));
     let end = events.next().unwrap();
     assert_eq!(end.event, "end");

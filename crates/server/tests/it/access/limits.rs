@@ -37,7 +37,7 @@ fn nats_client_over_its_rate_waits_and_loses_nothing() {
     let guarded = Guarded::with(users, |config| config.limits.nats.rate_wait_ms_max = 3_600_000);
     let (mut ana, mut bob) = (guarded.nats_by_password("ana"), guarded.nats_by_password("bob"));
     let last = |topic: &str| guarded.node.topic(topic).map_or(0, |topic| topic.logs()[0].info().next_seq - 1);
-    // 150 records are more than the limit of a second.
+    // 150 records are more than the user may publish in one second.
     ana.send("PUB slow 1\r\nx\r\n".repeat(150).as_bytes());
     ana.settle();
     assert_eq!(last("slow"), 150, "none was refused");
@@ -48,7 +48,7 @@ fn nats_client_over_its_rate_waits_and_loses_nothing() {
     bob.settle();
     assert_eq!(last("free"), 20);
     assert!(last("slow") < 750, "the limit holds");
-    // Without the limit, no publish waits.
+    // Once the limit is removed, no publish waits.
     guarded.rewrite(&users.replace("publish_records_per_s = 100\n", ""));
     ana.send("PUB slow 1\r\nx\r\n".repeat(10_000).as_bytes());
     ana.settle();
@@ -134,7 +134,7 @@ fn idle_topics_make_room_within_the_tenant_topic_limit() {
     assert_eq!(guarded.http("PUT", "/v1/topics/acme.kept", &ana, b"{}").status, 201);
     assert_eq!(guarded.http("POST", "/v1/topics/acme.used", &ana, b"x").status, 200);
     let answer = guarded.http("POST", "/v1/topics/acme.third", &ana, b"x");
-    // On a slow machine, the idle time of one second may be over already.
+    // On a slow machine, the idle time of one second may already have passed.
     if answer.status != 200 {
         assert_eq!(answer.status, 429, "{answer:?}");
         assert!(String::from_utf8_lossy(&answer.body).contains("topics"), "{answer:?}");

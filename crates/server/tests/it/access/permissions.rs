@@ -61,7 +61,7 @@ fn user_publishes_only_to_its_subjects_of_a_shared_topic() {
     guarded.node.create_topic("all", config, false).unwrap();
     let ana = guarded.by_password("ana");
     let mut subscriber = guarded.node.subscribe("orders.>", &SubscribeOptions::default()).unwrap();
-    // With the whole pattern, each record is checked.
+    // A publisher with the whole pattern needs a check of each record.
     let mut publisher = ana.publisher("orders.>").unwrap();
     let to = |tail: &'static str| {
         let meta = dunlin::topic::Meta { subject_tail: tail, ..Default::default() };
@@ -101,8 +101,8 @@ fn denied_subscription_is_refused() {
     }
 }
 
-/// `secret.>` is denied under `>`. The test covers existing topics, later topics, and one topic with more
-/// subjects.
+/// `secret.>` is denied, while `>` is allowed. The test covers existing topics, topics that are created later, and a
+/// topic that also has other subjects.
 #[test]
 fn wildcard_subscriber_gets_all_records_except_denied_ones() {
     let guarded = Guarded::new(USERS);
@@ -130,7 +130,7 @@ fn wildcard_subscriber_gets_all_records_except_denied_ones() {
     let wanted: Vec<String> = (0..50).map(|round| format!("e{round}")).collect();
     let plain: Vec<String> = (0..50).map(|round| format!("p{round}")).collect();
     let mut got = Vec::new();
-    // Two logs: their ends may come in either order.
+    // The subscription reads two logs, whose last records may arrive in any order.
     while !(got.contains(&"end".to_owned()) && got.contains(&"over".to_owned())) {
         let next = if got.contains(&"end".to_owned()) { "over" } else { "end" };
         let before = got.len();
@@ -155,8 +155,8 @@ fn wildcard_subscriber_gets_all_records_except_denied_ones() {
     );
 }
 
-/// Over HTTP, each event has its position. A denied record between two events causes a jump in positions, but
-/// no `gap` event.
+/// Over HTTP, each event has its position. Between two events, a denied record causes a jump of the position, but no
+/// `gap` event.
 #[test]
 fn server_sent_events_omit_denied_records_without_a_gap() {
     let guarded = Guarded::new(USERS);
@@ -241,7 +241,7 @@ fn denied_group_is_refused_before_its_topic_exists() {
     }
     nats.say("SUB orders.later workers 2");
     nats.settle();
-    // A join over TCP creates the topic, but not if the join is refused.
+    // Joining a group over TCP creates the topic; a refused join must not create it.
     let ana = guarded.by_password("ana");
     let join = |name| ana.join(Group { topic: "orders.later", name }, GroupOptions::default()).map(drop);
     assert!(matches!(join("others"), Err(SubscribeError::Forbidden(_))));
@@ -264,7 +264,7 @@ fn queue_subscriber_denied_by_a_later_topic_gets_an_error() {
         "-ERR 'Permissions Violation for Subscription to \"later\" using queue \"workers.of.later.+\": \
          no permission to join group \"workers.of.later.+\"'"
     );
-    // No other operation is refused, and the connection continues.
+    // Checks that no other operation was refused, and that the connection continues.
     nats.settle();
 }
 
@@ -298,11 +298,11 @@ fn replies_reach_only_the_user_of_the_request() {
     answers.say(&format!("PUB {reply} 1\r\n!"));
     answers.settle();
     assert_eq!(asks.message().payload, b"!");
-    // Another connection of the same user may share the inbox, as reconnected clients do.
+    // Another connection of the same user may use the inbox too, as clients do after they reconnect.
     let mut again = guarded.nats_by_password("asks");
     again.say("SUB _INBOX.own.* 1");
     again.settle();
-    // The same rules over Dunlin's own protocol.
+    // The same rules apply to Dunlin's own protocol.
     let client = guarded.by_password("asks");
     let mut requester = client.requester();
     let waiting = std::thread::spawn(move || requester.request("ask", "?", super::PATIENCE));

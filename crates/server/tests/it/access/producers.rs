@@ -12,7 +12,7 @@ use crate::http::peer::Peer as HttpPeer;
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\npublish = [\"acme.>\"]\ncreate = [\"acme.>\"]\n\
                      [users.cid]\npassword = \"HASH\"\npublish = [\"acme.orders.>\"]\n";
-/// The first producer id of both users, one for each protocol.
+/// The producer id that both users choose. Each protocol uses another id, counted from this one.
 const PRODUCER: u64 = 7;
 
 type Publishes = fn(&Guarded, &str, &str, u32) -> Result<bool, String>;
@@ -35,7 +35,7 @@ fn over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result
     }
 }
 
-/// Runs the test over gRPC.
+/// Publishes the first record of the user's producer over gRPC; returns whether it was deduplicated.
 fn over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     run(async {
         let producer = Some(v1::Producer { id: PRODUCER + 1, epoch, seq: 1 });
@@ -48,7 +48,7 @@ fn over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result
     })
 }
 
-/// Runs the test with the Rust client, whose publishers begin with 1.
+/// Publishes the first record of the user's producer with the Rust client; returns whether it was deduplicated.
 fn over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     let identity = Some(Identity { producer: PRODUCER + 2, epoch });
     let options = PublisherOptions { identity, ..PublisherOptions::default() };

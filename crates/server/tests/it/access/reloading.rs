@@ -56,14 +56,14 @@ fn wildcard_subscription_continues_without_newly_denied_topics() {
     assert_eq!(read_to(&mut tcp, "first"), ["first"]);
     assert_eq!(nats.message().payload, b"first");
     guarded.rewrite(&users("\"secret.>\", \"orders.private.>\"", "\">\"", ""));
-    // A session handles the change of the file before any other notification.
+    // A session must handle the change of the users file before any other notification.
     publish("orders.private.x", "hidden");
     publish("secret.a", "hidden");
     publish("secret.later", "hidden");
     publish("orders.eu", "last");
     assert_eq!(read_to(&mut tcp, "last"), ["last"]);
     assert_eq!(nats.message().payload, b"last");
-    // After the permission is granted again, records arrive again.
+    // After the permission is granted again, the subscriber receives records again.
     guarded.rewrite(&users("", "\">\"", ""));
     publish("orders.private.x", "again");
     assert_eq!(read_to(&mut tcp, "again"), ["again"]);
@@ -114,7 +114,7 @@ fn removed_user_is_disconnected_at_once_with_a_reason() {
     assert_eq!(guarded.http("GET", "/v1/topics", &authorization, b"").status, 401);
 }
 
-/// A removed user's lease must not keep a lock for a year.
+/// The lease of a removed user must end, and not keep a lock for a year.
 #[test]
 fn only_leases_of_a_removed_user_end() {
     let user = |name: &str| format!("[users.{name}]\npassword = \"HASH\"\nkeys = [\"*\"]\n");
@@ -124,7 +124,7 @@ fn only_leases_of_a_removed_user_end() {
     for (kv, key) in [(&ana, "of-ana"), (&bob, "of-bob")] {
         let lease = kv.lease(year).unwrap();
         kv.put_under(key, "1", lease.id()).unwrap();
-        // The client must not end the lease.
+        // Prevents the client from ending the lease.
         std::mem::forget(lease);
     }
     guarded.rewrite(&user("bob"));
@@ -166,7 +166,7 @@ fn changed_users_file_is_reloaded_and_a_broken_one_ignored() {
     nats.say("PUB a 1\r\nx");
     nats.settle();
     guarded.by_password("ana");
-    // The node itself notices that the file has changed.
+    // The node must notice by itself that the file has changed.
     std::fs::write(&guarded.file, "# nobody\n").unwrap();
     assert_eq!(nats.line(), "-ERR 'User Authentication Revoked'");
 }

@@ -1,4 +1,4 @@
-//! Subscriptions and waits end at once when their permission is withdrawn.
+//! Tests that subscriptions and waits end at once when their permission is withdrawn.
 
 use std::thread;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::http::socket::Socket;
 const ROOT: &str =
     "[users.root]\npassword = \"HASH\"\nkeys = [\"*\"]\npublish = [\">\"]\nsubscribe = [\">\"]\n";
 
-/// A users file with `root`, and `ana` with these permissions.
+/// A users file with the users `root`, and `ana` with these permissions.
 fn users(ana: &str) -> String {
     format!("{ROOT}[users.ana]\npassword = \"HASH\"\n{ana}\n")
 }
@@ -35,19 +35,19 @@ fn ana<T>(message: T) -> Request<T> {
     request
 }
 
-/// A lease of `ana` without renewal.
+/// Creates a lease of `ana` that is not renewed.
 fn lease(guarded: &Guarded) -> u64 {
     let asked = br#"{"ttl_ms":3600000}"#;
     let granted = guarded.http("POST", "/v1/leases", &basic("ana", PASSWORD), asked);
     granted.json()["lease"].as_u64().unwrap()
 }
 
-/// The number of locks that `ana` waits for.
+/// Number of locks for which `ana` waits.
 fn waits(guarded: &Guarded) -> usize {
     guarded.node.control().unwrap().with(|state| state.waits_of_user(b"ana").len()).unwrap()
 }
 
-/// The error that ends `ana`'s wait for a lock.
+/// A function in which `ana` waits for a lock. It returns the error that ends the wait.
 type Waits = fn(&Guarded) -> String;
 
 fn over_tcp(guarded: &Guarded) -> String {
@@ -72,7 +72,8 @@ fn over_grpc(guarded: &Guarded) -> String {
     code
 }
 
-/// `ana` waits for a lock that `root` holds, in these ways, until `after` is the users file.
+/// `ana` waits for a lock that `root` holds, once by each function of `ways`. Then `after` becomes the users file, and
+/// each wait must end with an error of `with`.
 fn lock_waits_end(ways: &[Waits], after: &str, with: &[&str]) {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     let root = guarded.by_password("root").kv();
@@ -99,8 +100,8 @@ fn lock_wait_ends_when_its_permission_is_revoked() {
 
 #[test]
 fn lock_wait_ends_when_its_user_is_removed() {
-    // The node closes the connection of a client of Dunlin's own protocol. The wait may end before the
-    // session notices the change.
+    // A connection of Dunlin's own protocol is closed by the node. The wait may end before the session notices the
+    // change.
     lock_waits_end(&[over_http, over_grpc], ROOT, &["UNAUTHENTICATED", "FORBIDDEN"]);
 }
 
@@ -117,7 +118,7 @@ fn lock_wait_without_a_client_ends_if_permission_is_revoked() {
         peer.head("PUT", &format!("/v1/locks/gate?wait&lease={}", lease(&guarded)), &headers);
         until("it waits beside those whose clients are gone", || waits(&guarded) == count);
     }
-    // The change concerns another permission: the waits keep their places.
+    // The change concerns another permission, so the waits must keep their places.
     guarded.rewrite(&users("keys = [\"*\"]\npublish = [\"a\"]"));
     guarded.rewrite(&users("keys = [\"*\"]\nkeys_deny = [\"$lock/gate\"]"));
     until("nothing waits", || waits(&guarded) == 0);
@@ -125,7 +126,7 @@ fn lock_wait_without_a_client_ends_if_permission_is_revoked() {
     assert_eq!(root.holder("gate").unwrap(), None);
 }
 
-/// Topics for which the permission to subscribe is not enough: each topic, and the permission that `ana` needs.
+/// Topics for which the permission to subscribe is not enough. Each has the permission that `ana` additionally needs.
 const SYSTEM_TOPICS: [(&str, &str); 2] =
     [("$tasks.>", "tasks = [\"submit\"]"), ("$node.>", "surveys = true")];
 
@@ -145,7 +146,7 @@ fn stream_of_a_system_topic_ends_if_permission_is_revoked() {
         let mut nats = guarded.nats_by_password("ana");
         nats.say(&format!("SUB {topic} 1\r\nPING"));
         loop {
-            // The node's own records may come first.
+            // Records that the node itself publishes may arrive first.
             let line = nats.line();
             assert!(!line.starts_with("-ERR"), "{line}");
             if line == "PONG" {
@@ -324,7 +325,7 @@ fn refusal_of_a_lock_wait_keeps_the_connection() {
         assert_eq!(waiting.join().unwrap().unwrap_err().code(), Some(ErrorCode::Forbidden));
     });
     kv.put("a/1", "still connected").unwrap();
-    // After the permission is granted again, records arrive again.
+    // After the permission is granted again, the subscriber receives records again.
     guarded.rewrite(&users("keys = [\"*\"]"));
     lock.release().unwrap();
     kv.lock("gate", &lease, b"").unwrap().release().unwrap();

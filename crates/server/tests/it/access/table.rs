@@ -1,5 +1,5 @@
-//! Checks the table of permissions in `docs/security.md`. The table has a row for each request and names
-//! existing functions and tests. No route or call without a row serves an anonymous client.
+//! Checks the table of permissions in `docs/security.md`. The table must have a row for each request, and name existing
+//! functions and tests. A route or call without a row must not serve an anonymous client.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// Checks that the rows of a section name exactly these, once each.
+/// Checks that the rows of a section name each item of `there` exactly once, and nothing else.
 fn check_section(rows: &[Row], section: &str, there: &[String]) {
     let of_section = rows.iter().filter(|row| row.section == section);
     let named: Vec<&String> = of_section.flat_map(|row| &row.what).collect();
@@ -108,7 +108,7 @@ fn calls() -> Vec<(String, String)> {
     calls
 }
 
-/// The variants of an enum, by its source.
+/// The variants of an enum, read from its source.
 fn variants(path: &str, begin: &str) -> Vec<String> {
     let source = read(path);
     let (_, rest) = source.split_once(begin).unwrap_or_else(|| panic!("no {begin} in {path}"));
@@ -140,7 +140,7 @@ fn table_of_permissions_has_a_row_for_every_client_request() {
     check_section(&rows, "Commands about tasks", &of_tasks);
 }
 
-/// All Rust source below this directory.
+/// Appends all Rust source below this directory to `text`.
 fn source(dir: &Path, text: &mut String) {
     for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
@@ -183,7 +183,7 @@ fn anonymous_clients_reach_only_the_routes_listed_as_open() {
         let path = path.replace("{*name}", "x").replace("{name}", "x");
         let stranger = guarded.http(method, &path, "", b"");
         assert_eq!(stranger.status != 401, is_open(&route), "{route}: {stranger:?}");
-        // An empty list counts as a refusal, as does the error for an invalid request.
+        // An empty list counts as a refusal; the error for an invalid request does too.
         let nobody = guarded.http(method, &path, &basic("nobody", PASSWORD), b"");
         let is_list = matches!(route.as_str(), "GET /v1/topics");
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Permissions for tasks: `ana` submits for her tenant and sees no other tenant's tasks, `walt` runs tasks of that
-//! tenant only.
+//! Permissions for tasks. `ana` submits tasks for her tenant and sees no tasks of other tenants; `walt` runs tasks of
+//! her tenant only.
 
 use dunlin_client::scheduler::{Destination, NewTask, TaskCommand, TaskDependency, TaskStage};
 use dunlin_client::{ErrorCode, TasksError, WorkerOptions};
@@ -85,7 +85,7 @@ fn tcp_worker_of_a_tenant_gets_only_tasks_of_that_tenant() {
     assert_eq!(refusal_of(walt.workers()), ErrorCode::Forbidden);
     assert_eq!(refusal_of(walt.submit("acme", NewTask::new(b"k", b""))), ErrorCode::Forbidden);
 
-    // A worker may not use another user's worker id.
+    // A worker must not use the worker id of another user.
     let at_large = root.attach(options(&[])).unwrap();
     let given = at_large.next(PATIENCE).unwrap().expect("a task");
     assert_eq!(given.task(), others);
@@ -162,7 +162,7 @@ fn worker_ends_when_its_permission_is_taken_away() {
         for command in [TaskCommand::Beat { workers: vec![worker] }, extend] {
             assert_eq!(refusal_of(walt.command(&command)), ErrorCode::Forbidden);
         }
-        // Another worker receives the task that the first one held, and the new task.
+        // Another worker receives the new task, and the task that the first worker had.
         let fresh = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
         let other = root.attach(options).unwrap();
         let mut given = [0, 0].map(|_| other.next(PATIENCE).unwrap().expect("a task").task());
@@ -171,7 +171,8 @@ fn worker_ends_when_its_permission_is_taken_away() {
     }
 }
 
-/// A user who may publish to `acme.open`, and tasks of its tenant.
+/// A users file with a user who may publish to `acme.open`, submits tasks of its tenant, and has this `publish`
+/// permission.
 fn publishing(publish: &str) -> String {
     format!(
         "[tenants.acme]\n[tenants.other]\n\
@@ -263,7 +264,7 @@ fn dependency_of_another_tenant_is_not_shown() {
     let submit = |task| {
         let after = vec![TaskDependency::Task { task }];
         match ana.submit("acme", NewTask { after, ..NewTask::new(b"k", b"") }) {
-            // The response has the requested number.
+            // The error contains the requested number.
             Err(TasksError::Refused(refused)) => {
                 (refused.code, refused.text.replace(&format!("{task:x}"), "N"))
             }

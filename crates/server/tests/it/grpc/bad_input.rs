@@ -11,10 +11,10 @@ fn raw(server: &Server) -> TcpStream {
     stream
 }
 
-/// The bytes until the node closes the connection.
+/// All bytes that the node sends until it closes the connection.
 fn to_the_end(mut stream: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
-    // A reset is an end as well.
+    // A reset of the connection counts as its end.
     let _ = stream.read_to_end(&mut all);
     all
 }
@@ -100,7 +100,7 @@ fn invalid_protobuf_message_fails_only_its_call() {
         let (_node, server) = serve_grpc();
         let mut grpc = tonic::client::Grpc::new(channel(&server).await);
         grpc.ready().await.unwrap();
-        // A text field with bytes that are not UTF-8, in the subject's place.
+        // Sends bytes that are not UTF-8 in the text field of the subject.
         let wrong = v1::Draft { payload: vec![0xff, 0xfe].into(), ..Default::default() };
         let codec: tonic_prost::ProstCodec<v1::Draft, v1::PublishResponse> = Default::default();
         let path = "/dunlin.v1.Dunlin/Publish".parse().unwrap();
@@ -149,7 +149,7 @@ fn unfinished_grpc_message_ends_its_call() {
         let request = http::Request::post("http://node/dunlin.v1.Dunlin/PublishStream");
         let request = request.header("content-type", "application/grpc").body(()).unwrap();
         let (answer, mut sending) = client.send_request(request, false).unwrap();
-        // The header of a message of 16 bytes, and only two of these bytes.
+        // Sends the header of a message of 16 bytes, and only two of these bytes.
         sending.send_data(bytes::Bytes::from_static(&[0, 0, 0, 0, 16, 1, 2]), false).unwrap();
         let mut body = answer.await.unwrap().into_body();
         assert!(body.data().await.is_none(), "only the end follows");

@@ -9,7 +9,7 @@ use v1::join_group_response::Event as Told;
 
 use super::*;
 
-/// A member's side of its streams.
+/// A member's stream of requests, and its stream of records.
 struct Member {
     asks: mpsc::Sender<v1::JoinGroupRequest>,
     told: Streaming<v1::JoinGroupResponse>,
@@ -118,7 +118,7 @@ fn grpc_work_is_redelivered_until_acknowledged() {
         let again = member.deliveries().await.remove(0);
         assert_eq!((again.attempt, again.record.unwrap().payload[..].to_vec()), (2, vec![1]));
 
-        // A member that leaves in order returns its records, and the attempt does not count.
+        // A member that leaves returns its records, and the returned delivery does not count as an attempt.
         let Member { asks, mut told } = member;
         drop(asks);
         assert!(told.message().await.unwrap().is_none());

@@ -1,4 +1,5 @@
-//! Hostile or broken clients: each receives an error or is cut off, and no other client is affected.
+//! Tests hostile and broken clients: each must receive an error or be disconnected, and no other client may be
+//! affected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +16,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// An empty SETTINGS frame.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
-/// A connection whose every frame is controlled by the test.
+/// A connection on which the test controls every frame.
 async fn bare(server: &Server, change: impl FnOnce(&mut h2::client::Builder)) -> SendRequest<Bytes> {
     let stream = tokio::net::TcpStream::connect(grpc_address(server)).await.unwrap();
     let mut builder = h2::client::Builder::new();
@@ -49,7 +50,7 @@ async fn status_of(client: &mut SendRequest<Bytes>, name: &str, body: Bytes) -> 
         return Some(code);
     }
     let mut body = answer.into_body();
-    // The first response of a stream is enough; the rest ends with the call.
+    // Only the first response of a stream matters; the rest ends with the call.
     if let Some(Ok(data)) = body.data().await {
         body.flow_control().release_capacity(data.len()).unwrap();
         if !body.is_end_stream() && name != "Publish" {
@@ -67,7 +68,7 @@ fn message_marked_compressed_is_refused_without_decoding() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = bare(&server, |_| ()).await;
-        // A gzip stream that would expand to far more than its size.
+        // A gzip stream that would expand to a multiple of its size.
         let bomb = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &[0; 1_000]].concat();
         let refused = status_of(&mut client, "Publish", framed(1, &bomb)).await;
         assert!(refused.is_some_and(|code| code != Code::Ok), "{refused:?}");
@@ -81,7 +82,7 @@ fn invalid_utf8_text_is_refused_but_the_connection_works() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = bare(&server, |_| ()).await;
-        // Field 1, a text of two bytes that are not UTF-8.
+        // Field 1 with a text of two bytes that are not UTF-8.
         for name in ["Publish", "Request", "CreateTopic", "ListTopics", "Subscribe", "JoinGroup"] {
             let refused = status_of(&mut client, name, framed(0, &[0x0a, 2, 0xff, 0xfe])).await;
             assert!(refused.is_some_and(|code| code != Code::Ok), "{name}: {refused:?}");
@@ -92,7 +93,7 @@ fn invalid_utf8_text_is_refused_but_the_connection_works() {
     });
 }
 
-/// Calls of every kind with slightly damaged bytes. A failure reports the seed.
+/// Sends calls of every kind with slightly damaged bytes. A failure reports the seed.
 #[test]
 fn arbitrary_grpc_bytes_always_get_a_status() {
     run(async {
@@ -126,7 +127,7 @@ fn arbitrary_grpc_bytes_always_get_a_status() {
     });
 }
 
-/// The bytes with a few of them changed, removed or inserted.
+/// The bytes after a few were changed, removed or inserted.
 fn damaged(right: &[u8], seed: u64) -> Vec<u8> {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut below = |bound: usize| {
@@ -158,7 +159,7 @@ fn unresponsive_grpc_client_is_disconnected() {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(&[PREFACE, SETTINGS].concat()).unwrap();
             let mut all = Vec::new();
-            // A reset is an end as well; a timeout without bytes is not.
+            // A reset of the connection counts as its end; a timeout does not.
             match stream.read_to_end(&mut all) {
                 Ok(_) => true,
                 Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
@@ -178,7 +179,7 @@ fn thousands_of_reset_calls_use_no_memory_and_delay_no_others() {
         for _ in 0..5 {
             let mut client = bare(&server, |_| ()).await;
             for _ in 0..2_000 {
-                // The node may have closed the connection.
+                // The node may have closed the connection already.
                 let Ok(ready) = client.clone().ready().await else { break };
                 client = ready;
                 let Ok((_, mut sending)) = client.send_request(call("PublishStream"), false) else { break };
@@ -186,7 +187,7 @@ fn thousands_of_reset_calls_use_no_memory_and_delay_no_others() {
             }
             other.publish(publish("t", "x")).await.unwrap();
         }
-        // The memory of the calls is released.
+        // Waits until the memory of the calls is released.
         until(async || node.budget().used() <= before + (1 << 20)).await;
     });
 }
@@ -199,7 +200,7 @@ fn call_over_the_stream_limit_delays_only_its_own_client() {
         let (first, _) = begun(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let (_second, _) = begun(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let waiting = tokio::spawn(async move { greedy.publish(publish("t", "late")).await });
-        // The thread that serves both connections also serves the other's calls.
+        // The thread that serves both connections must still serve the calls of the other one.
         for _ in 0..100 {
             other.publish(publish("t", "x")).await.unwrap();
         }
@@ -228,7 +229,7 @@ fn subscriber_with_a_zero_window_delays_no_others() {
             other.publish(publish("t", vec![7; 10_000])).await.unwrap();
         }
         assert_eq!(records(&mut stream, 200).await.len(), 200);
-        // The topic's own log, and at most two batches for the stream.
+        // Only the topic's log and at most two batches of the stream may be in memory.
         assert!(node.budget().used() < before + (8 << 20), "{}", node.budget().used() - before);
     });
 }

@@ -35,7 +35,7 @@ fn watch(key: &str, end: &str, start_revision: u64) -> v1::WatchRequest {
     v1::WatchRequest { key, range_end, start_revision, ..Default::default() }
 }
 
-/// The gRPC code, and the name in the table of errors.
+/// The gRPC code of a refusal, and its name in the table of errors.
 pub(crate) fn refused<T: std::fmt::Debug>(asked: Result<Response<T>, Status>) -> (Code, String) {
     row(&asked.map(|answer| answer.into_inner()).unwrap_err())
 }
@@ -48,7 +48,7 @@ fn moved() -> (Code, String) {
     (Code::Aborted, "KEY_MOVED".to_owned())
 }
 
-/// The next change: its revision, and each key with its value or a minus.
+/// The next change as text: its revision, and each key with its value, or with a minus if it was deleted.
 async fn told(stream: &mut Streaming<v1::WatchResponse>) -> String {
     let change = stream.message().await.unwrap().expect("the watch continues");
     let event = |event: &v1::KeyEvent| {
@@ -190,7 +190,7 @@ fn grpc_watch_delivers_every_revision_from_its_start() {
         let oldest = v1::WatchRequest { oldest: true, ..watch("b/1", "", 0) };
         let mut oldest = kv.watch(oldest).await.unwrap().into_inner();
         assert_eq!((told(&mut oldest).await, told(&mut oldest).await), ("0 ".into(), "3 b/1=y".into()));
-        // A watch without changes of its own still receives the current revision.
+        // A watch whose keys do not change must still receive the current revision.
         let mut quiet = kv.watch(watch("c", "", 0)).await.unwrap().into_inner();
         assert_eq!(told(&mut quiet).await, "5 ");
         for _ in 0..1_100 {

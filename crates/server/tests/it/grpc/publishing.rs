@@ -195,7 +195,8 @@ fn full_reliable_topic_delays_only_its_grpc_publisher() {
                     .unwrap();
             }
         });
-        // The publishing task cannot finish before the subscriber reads: 400 KB do not fit into 64 KB.
+        // The publishing task cannot finish before the subscriber reads, because 400 KB do not fit into a window of 64
+        // KB.
         for _ in 0..50 {
             other.publish(publish("elsewhere", "x")).await.unwrap();
         }

@@ -34,7 +34,7 @@ fn stalled_grpc_subscriber_gets_exact_gaps() {
         small(&node, "t");
         let mut client = connect(&server).await;
         let (mut stalled, _) = begun(&mut client, subscribe(&["t"], At::Earliest(true))).await.unwrap();
-        // The records are more than all windows and buffers hold.
+        // Publishes more records than all windows and buffers can hold.
         let mut publisher = node.publisher("t").unwrap();
         const PUBLISHED: u64 = 40_000;
         for number in 1..=PUBLISHED {
@@ -77,7 +77,7 @@ fn stalled_subscription_does_not_block_others_on_its_connection() {
             publisher.publish(vec![1; 100_000].as_slice()).unwrap();
             tokio::task::yield_now().await;
         }
-        // Another stream of the same connection is served.
+        // Another stream of the same connection must still be served.
         let (mut other, _) = begun(&mut client, subscribe(&["quick"], At::Latest(true))).await.unwrap();
         node.publisher("quick").unwrap().publish("here").unwrap();
         assert_eq!(records(&mut other, 1).await[0].payload[..], b"here"[..]);
@@ -186,14 +186,15 @@ fn resume_position_of_a_missing_topic_waits_for_it() {
             other => panic!("{other:?}"),
         }
         assert_eq!(records(&mut plain, 1).await[0].payload[..], b"new"[..]);
-        // The topic keeps no state, so it is not the one that these subscribers read before.
+        // The new topic keeps no state, so it is not the topic that these subscribers read before.
         for stream in [&mut state, &mut merged] {
             let ended = next(stream).await.unwrap_err();
             assert!(ended.message().contains("keeps no state"), "{ended}");
         }
         let refused = client.subscribe(follows(subscribe(&["t"], resume()))).await.unwrap_err();
         assert!(refused.message().contains("keeps no state"), "{refused}");
-        // With wildcards, such a topic is read record by record, and a position alone names no log.
+        // A pattern with wildcards reads such a topic record by record. A position alone does not say to which log it
+        // belongs.
         let refused = client.subscribe(subscribe(&["t", "u"], resume())).await.unwrap_err();
         assert!(refused.message().contains("MANY_LOGS"), "{refused}");
     });
@@ -277,7 +278,7 @@ fn state_is_sent_in_parts_before_its_changes() {
                     meta.encode(encoded, record.append_time_ns, &record.payload, &mut frame);
                     let (frame, _) = dunlin::topic::Frame::split(&frame).unwrap();
                     mine.apply(record.seq, &frame).unwrap();
-                    // The owner sends a checksum with a record, twice a second at most.
+                    // The owner sends a checksum together with a record, at most twice a second.
                     tokio::time::sleep(POLL).await;
                     publish();
                 }

@@ -95,7 +95,8 @@ fn dead_tasks_are_retried_one_by_one_or_all_together() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect_tasks(&server).await;
-        // A slow machine may submit the tasks after a short deadline, which is refused.
+        // On a slow machine, the short deadline may have passed before a task is submitted, so that the task is
+        // refused.
         let mut dead = Vec::new();
         for patience_ms in [500, 5_000, 50_000] {
             let deadline_ms = dunlin::now_ns() / 1_000_000 + patience_ms;

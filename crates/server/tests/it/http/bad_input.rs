@@ -4,7 +4,7 @@ use dunlin_wait::until;
 
 use super::{HttpServer, Peer};
 
-/// Checks that the node serves other clients as before.
+/// Checks that the node still serves other clients.
 fn assert_well(stage: &HttpServer) {
     assert_eq!(stage.get("/healthz").status, 200);
 }
@@ -14,20 +14,20 @@ fn announced_and_chunked_bodies_over_the_limit_are_refused() {
     let stage = HttpServer::new();
     let config = TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
     stage.node.create_topic("t", config, false).unwrap();
-    // A body with an announced length is refused before it is sent.
+    // If the body's length is announced, the body must be refused before it is sent.
     let mut peer = stage.peer();
     peer.head("POST", "/v1/topics/t", &[("content-length", "1000000000000")]);
     let answer = peer.answer();
     assert_eq!((answer.status, answer.code().as_str()), (413, "RECORD_TOO_LARGE"));
     assert_eq!(answer.json()["numbers"]["bytes_allowed"], 1_000);
-    // A body in chunks is refused as soon as it exceeds the limit.
+    // A body in chunks must be refused as soon as it exceeds the limit.
     let mut peer = stage.peer();
     peer.head("POST", "/v1/topics/t", &[("transfer-encoding", "chunked")]);
     for _ in 0..3 {
         peer.send_some(format!("190\r\n{}\r\n", "x".repeat(400)).as_bytes());
     }
     assert_eq!(peer.answer().status, 413);
-    // A body within the limit whose frame, with header and fields, exceeds it.
+    // The body is within the limit, but its frame with header and fields exceeds it.
     assert_eq!(stage.post("/v1/topics/t", &[], &[b'x'; 999]).code(), "RECORD_TOO_LARGE");
     assert_eq!(stage.post("/v1/topics/t", &[], &[b'x'; 900]).status, 200);
     assert_well(&stage);
@@ -76,19 +76,19 @@ fn slow_head_or_body_ends_the_connection() {
     for peer in [&mut silent, &mut idle] {
         assert!(peer.is_closed());
     }
-    // The client may receive an error for being too slow.
+    // The client may receive an error because it is too slow.
     while !half.is_closed() {}
     assert_well(&stage);
 }
 
-/// A client that reads nothing, whether stalled or gone, is treated like a cut connection.
+/// A client that reads nothing must be treated like one whose connection was lost, whether it is stalled or gone.
 #[test]
 fn client_that_accepts_no_data_is_disconnected() {
     let stage = HttpServer::with(|config| config.limits.http.stalled_ms_max = 1_000);
     let events = stage.events("/v1/topics/t/events", &[]);
     assert_eq!(stage.server.sessions(), 1);
     let payload = vec![b'x'; 100_000];
-    // Far more than sockets hold.
+    // Publishes far more than the socket buffers can hold.
     (0..300).for_each(|_| drop(stage.publish("t", &payload).position.to_string()));
     until("the session has ended", || stage.server.sessions() == 0);
     drop(events);
@@ -154,7 +154,7 @@ fn invalid_http_gets_an_error_or_a_disconnect() {
 fn smuggled_second_request_is_not_executed() {
     let stage = HttpServer::new();
     let mut peer = stage.peer();
-    // Two different lengths: the chunks count, and the connection accepts no other request.
+    // The request has two different lengths. The chunks count, and the connection must accept no other request.
     peer.send_some(
         b"POST /v1/topics/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n\
           0\r\n\r\nPOST /v1/topics/hidden HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx",
@@ -226,7 +226,7 @@ fn unknown_topic_is_refused_without_auto_create() {
         HttpServer::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
     assert_eq!(stage.post("/v1/topics/t", &[], b"x").code(), "NO_TOPIC");
     assert_eq!(stage.get("/v1/topics/t/events").code(), "NO_TOPIC");
-    // A pattern waits for topics that are created later.
+    // A subscription with a pattern waits for topics that are created later.
     let mut events = stage.events("/v1/topics/t.*/events", &[]);
     stage.node.create_topic("t.a", TopicConfig::default(), false).unwrap();
     stage.publish("t.a", b"x");
@@ -248,7 +248,7 @@ fn http_connection_over_the_limit_gets_429() {
     assert_eq!(ready.status, 503);
     assert!(ready.text().contains("limits.connections"), "{}", ready.text());
     drop(kept);
-    // The node may accept new clients when it has noticed the closed connections.
+    // The node accepts new clients once it has noticed the closed connections.
     until("all sessions have ended", || stage.server.sessions() == 0);
     assert_well(&stage);
 }

@@ -1,4 +1,4 @@
-//! The examples of the README and `docs/listeners.md`, with `curl`.
+//! Runs the examples of the README and `docs/listeners.md` with `curl`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};

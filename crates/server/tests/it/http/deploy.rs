@@ -1,4 +1,4 @@
-//! The dashboard and alerts in `deploy/` match `/metrics`.
+//! Checks that the dashboard and alerts in `deploy/` match `/metrics`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ fn file(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Names of metrics in an expression.
+/// The names of the metrics in an expression.
 fn metrics(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let ours = |word: &&str| word.starts_with("dunlin_") || word.starts_with("process_");
     words.filter(ours).map(str::to_owned).collect()
 }
 
-/// Labels that an expression groups by or shows.
+/// The labels by which an expression groups, or which it shows.
 fn labels(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for part in text.split("by (").skip(1) {
@@ -36,7 +36,7 @@ fn labels(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// The metrics of a node that has a value for each.
+/// The `/metrics` of a node that has a value for each metric.
 fn scrape() -> String {
     let dir = tempfile::tempdir().unwrap();
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();

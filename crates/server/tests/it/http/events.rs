@@ -28,7 +28,7 @@ fn event_stream_delivers_payloads_unchanged() {
     stage.publish("t", b"a\r\nb");
     let mut events = stage.events("/v1/topics/t/events?from=earliest", &[]);
     assert_eq!(events.records(6), ["", " a", "a\nb\n", "\n", "data: x\n\nevent: y", "ä😀"]);
-    // A payload that is not text, or would change as an event, is marked as base64.
+    // A payload must be marked as base64 if it is not text, or if an event would change it.
     for data in ["AP8=", "YQ0KYg=="] {
         let told = events.next().unwrap();
         assert_eq!((told.event.as_str(), told.data.as_str()), ("base64", data));
@@ -82,7 +82,7 @@ fn http_wildcard_subscriber_reads_existing_and_later_topics() {
     assert_eq!(subject(), "orders.eu");
     stage.publish("orders.us", b"2");
     assert_eq!(subject(), "orders.us");
-    // `>` must be percent-encoded: a URL has no such character.
+    // `>` must be percent-encoded, because URLs must not contain it.
     let mut all = stage.events("/v1/topics/%3E/events?from=earliest", &[]);
     let mut seen = all.records(2);
     seen.sort();
@@ -97,7 +97,7 @@ fn stalled_event_stream_uses_little_memory_and_gets_exact_gaps() {
     let before = stage.node.budget().used();
     let mut publisher = stage.node.publisher("t").unwrap();
     let payload = "x".repeat(1_000);
-    // Far more than sockets hold.
+    // Publishes far more than the socket buffers can hold.
     for _ in 0..60_000 {
         publisher.publish(payload.as_str()).unwrap();
     }
@@ -185,6 +185,6 @@ fn records_of_other_subjects_are_skipped_and_counted_as_read() {
     stage.publish("orders.eu", b"1");
     assert_eq!(events.records(1), ["1"]);
     let last = stage.publish("orders.us", b"2").position.to_string();
-    // The id advances without an event: a client that resumes after it misses nothing.
+    // The id must advance without an event. A client that resumes after this id misses nothing.
     while events.block().unwrap() != format!("id: {last}") {}
 }

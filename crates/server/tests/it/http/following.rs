@@ -55,7 +55,7 @@ fn reconnected_state_subscriber_is_brought_up_to_date() {
             break told;
         }
     };
-    // Either one record or the state is shorter; both lead to the same state.
+    // The node sends either one record or the state, whichever is shorter. Both lead to the same state.
     assert!(next.event == "message" && next.data == "2" || next.event == "snapshot", "{next:?}");
 }
 

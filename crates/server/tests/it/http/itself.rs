@@ -1,4 +1,4 @@
-//! The node's reports about itself.
+//! Tests the node's reports about itself.
 
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ fn node_figures_come_at_once_and_then_every_second() {
         }
     }
     assert_eq!(heard, [ALL, ALL].concat());
-    // A new subscriber does not wait for the next second.
+    // A new subscriber must not have to wait for the next second.
     let mut late = stage.events("/v1/topics/$node.%3E/events?from=snapshot", &[]);
     let told = loop {
         let told = late.next().unwrap();

@@ -46,7 +46,7 @@ fn http_ranges_are_paged_and_binary_values_are_base64() {
     }
     assert_eq!(keys, (0..25).map(|number| format!("k/{number:02}")).collect::<Vec<_>>());
     let all = stage.get("/v1/kv?start=l&stale").json();
-    // The listed epoch and revision say where a watch continues.
+    // A watch can continue from the listed epoch and revision.
     let id = format!("{}-{}", all["epoch"], all["revision"]);
     ask(&stage, "PUT", "/v1/kv/m", &[], "later");
     let mut watch = stage.events("/v1/watch", &[("last-event-id", &id)]);
@@ -114,8 +114,8 @@ fn http_watch_from_an_old_epoch_ends_as_compacted() {
     ask(&before, "PUT", "/v1/kv/a", &[], "1");
     let told = before.events("/v1/watch?from=1", &[]).next().unwrap();
     drop(before);
-    // Stands for the same node after a restart without a data directory: it reaches the last seen revision in a new
-    // epoch.
+    // This server represents the same node after a restart without a data directory. It reaches the last revision that
+    // the client has seen, but in a new epoch.
     let after = HttpServer::new();
     for value in ["x", "y", "z"] {
         ask(&after, "PUT", "/v1/kv/a", &[], value);
@@ -181,7 +181,7 @@ fn large_keys_and_values_and_system_keys_are_refused() {
     assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
     let refused = ask(&stage, "PUT", "/v1/kv/a", &[], &"v".repeat((1 << 20) + 1));
     assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
-    // With an announced length, the body is refused before it is sent.
+    // If the body's length is announced, the body must be refused before it is sent.
     let mut peer = stage.peer();
     peer.head("PUT", "/v1/kv/a", &[("content-length", &((16 << 20) + 1).to_string())]);
     let refused = peer.answer();

@@ -4,7 +4,7 @@ use dunlin::topic::{Start, Subscribe, SubscribeOptions};
 
 use super::{HttpServer, short};
 
-/// Every series and its value. Also checks the text format.
+/// Every series with its value. Also checks the text format.
 pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
     let mut series = BTreeMap::new();
     let mut family = None;
@@ -67,7 +67,7 @@ fn metrics_count_published_lost_and_lagging_records() {
     assert_eq!(series[&format!("dunlin_subscription_lag_records{labels}")], 5_000.0);
     assert!(series["dunlin_memory_used_bytes"] > 0.0 && series["process_resident_memory_bytes"] > 1e6);
     assert!(series["process_start_time_seconds"] > 1.6e9 && series["process_open_fds"] > 3.0);
-    // Totals stay after the topic is deleted.
+    // The totals must remain after the topic is deleted.
     stage.node.delete_topic("a.\"b").unwrap();
     let series = scrape_until(&stage, |series| series["dunlin_topics"] == 0.0);
     assert_eq!(series["dunlin_records_total"], 5_000.0);

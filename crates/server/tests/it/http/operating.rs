@@ -29,7 +29,7 @@ fn slowest_subscriptions_come_first_with_a_reason() {
         ..SubscribeOptions::default()
     };
     let mut lost = stage.node.subscribe("t", &options("lost")).unwrap();
-    // The subscriber has read everything.
+    // This subscriber reads everything.
     let mut quick = stage.events("/v1/topics/t/events?from=earliest&name=quick", &[]);
     quick.records(1);
     for _ in 0..5_000 {
@@ -60,7 +60,7 @@ fn slowest_subscriptions_come_first_with_a_reason() {
     assert_eq!(stage.get("/v1/subscriptions?limit=1").json()["subscriptions"].as_array().unwrap().len(), 1);
 }
 
-/// A node whose topic `orders` lacks its file.
+/// A node whose topic `orders` cannot be opened, because its file is missing.
 fn with_refused_topic(dir: &Path) -> Node {
     let open = || Node::open(Config::default(), Arc::new(RealDisk), dir).unwrap().0;
     let node = open();

@@ -47,7 +47,7 @@ fn browser_gets_a_page_with_strict_policy_and_curl_gets_text() {
 fn every_file_of_the_dashboard_is_compressed_and_small() {
     let stage = HttpServer::new();
     let page = stage.peer().request("GET", "/", &[BROWSER[0]], b"");
-    // Links are relative to the page's path, which a proxy may choose.
+    // Links must be relative to the page's path, because a proxy may change this path.
     let named = page.text().split('"').filter_map(|text| text.strip_prefix('.'));
     let named: Vec<_> = named.filter(|path| path.starts_with("/assets/") || *path == "/icon.svg").collect();
     assert!(named.len() >= 3, "a script, a style and an icon: {named:?}");

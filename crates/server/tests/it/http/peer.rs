@@ -1,4 +1,4 @@
-//! An HTTP client that sends exactly what the test says.
+//! An HTTP client that sends exactly the bytes that the test states.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,14 +23,14 @@ pub(crate) struct Events {
     /// Bytes of an incomplete event.
     rest: String,
     pub(crate) last_id: String,
-    /// Comments received.
+    /// Number of comments that were received.
     pub(crate) comments: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ServerEvent {
     pub(crate) id: String,
-    /// `message` if the event has no name.
+    /// The event's name; `message` if the event has none.
     pub(crate) event: String,
     pub(crate) data: String,
 }
@@ -48,7 +48,7 @@ impl Peer {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
-    /// Sends bytes that the node may not read completely.
+    /// Sends bytes. It is no error if the node does not read all of them.
     pub(crate) fn send_some(&mut self, bytes: &[u8]) {
         let _ = self.stream.get_mut().write_all(bytes);
     }
@@ -178,7 +178,7 @@ impl Answer {
 }
 
 impl Events {
-    /// The next event as a browser sees it; `None` when the stream ends.
+    /// The next event as a browser would receive it; `None` when the stream ends.
     pub(crate) fn next(&mut self) -> Option<ServerEvent> {
         loop {
             let block = self.block()?;
@@ -205,7 +205,7 @@ impl Events {
         }
     }
 
-    /// Text up to the next empty line.
+    /// The text up to the next empty line; `None` when the stream ends.
     pub(crate) fn block(&mut self) -> Option<String> {
         loop {
             if let Some((block, rest)) = self.rest.split_once("\n\n") {
@@ -217,7 +217,7 @@ impl Events {
         }
     }
 
-    /// The data of the next `count` events, which must be records.
+    /// The data of the next `count` events; panics if one is not a record.
     pub(crate) fn records(&mut self, count: usize) -> Vec<String> {
         let next = |_| {
             let told = self.next().expect("the stream goes on");
@@ -227,7 +227,7 @@ impl Events {
         (0..count).map(next).collect()
     }
 
-    /// Reads until an event with this name, and also returns the earlier ones.
+    /// Reads until an event with this name arrives. Returns the earlier events and this one.
     pub(crate) fn until(&mut self, event: &str) -> (Vec<ServerEvent>, ServerEvent) {
         let mut before = Vec::new();
         loop {

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::HttpServer;
 
-/// Each record of the pattern, as `look` sees it.
+/// Passes each record of the pattern to `look`, and returns the results.
 fn all<R>(node: &Node, pattern: &str, look: impl Fn(&Record<'_>) -> R) -> Vec<R> {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut subscriber = node.subscribe(pattern, &options).unwrap();
@@ -81,7 +81,7 @@ fn one_connection_takes_many_requests_in_turn() {
         let answer = peer.request("POST", "/v1/topics/t", &[], b"x");
         assert_eq!(answer.json()["seq"], seq);
     }
-    // The client also sends requests before the first response arrives.
+    // Sends further requests before the first response arrives.
     for _ in 0..3 {
         peer.head("POST", "/v1/topics/t", &[("content-length", "1")]);
         peer.send(b"y");
@@ -219,10 +219,10 @@ fn publish_waiting_for_a_subscriber_delays_no_other_request() {
     let address = stage.address();
     let publisher = thread::spawn(move || {
         let mut peer = super::Peer::connect(address);
-        // The records are more than the log holds.
+        // Publishes more records than the log can hold.
         (0..2_000).all(|_| peer.request("POST", "/v1/topics/t", &[], &[b'x'; 100]).status == 200)
     });
-    // Publishing has stopped when no record is added; the single thread responds all the while.
+    // Publishing has stopped when no further record is added. The single thread must respond during this time.
     let (mut last, mut answers) = (0, 0);
     while answers < 100 {
         assert_eq!(stage.get("/healthz").status, 200);

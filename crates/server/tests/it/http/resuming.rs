@@ -31,7 +31,7 @@ fn subscriber_gets_a_resume_position_before_any_record() {
     let stage = HttpServer::new();
     stage.publish("t", b"before");
     let mut events = stage.events("/v1/topics/t/events", &[]);
-    // The id arrives before any event.
+    // The id must arrive before any event.
     while events.last_id.is_empty() {
         let block = events.block().unwrap();
         events.last_id = block.strip_prefix("id: ").unwrap_or_default().to_owned();
@@ -66,7 +66,7 @@ fn late_returning_subscriber_gets_an_exact_gap() {
     assert_eq!(next.id, format!("{}-{}", first.epoch, last + 1));
 }
 
-/// Publishes to many topics while a subscriber of all of them is cut off again and again.
+/// Publishes to many topics, while a subscriber of all of them is disconnected repeatedly.
 #[test]
 fn subscriber_of_many_logs_resumes_in_each_log() {
     let stage = HttpServer::new();
@@ -82,7 +82,7 @@ fn subscriber_of_many_logs_resumes_in_each_log() {
     let mut id = String::new();
     let mut published = 0;
     for round in 0..20 {
-        // Each round has a topic of its own too; some are created while the subscriber is away.
+        // In addition, each round uses a topic of its own. Some of these are created while the subscriber is away.
         for subject in ["m.a", "m.b", "m.parts", &format!("m.new{}", round / 2)] {
             for _ in 0..3 {
                 stage.publish(subject, format!("{published}").as_bytes());
@@ -91,7 +91,7 @@ fn subscriber_of_many_logs_resumes_in_each_log() {
         }
         let headers = if id.is_empty() { vec![] } else { vec![(ID, id.as_str())] };
         let mut events = stage.events("/v1/topics/m.*/events?from=earliest", &headers);
-        // The subscriber is cut off with unread events.
+        // Disconnects the subscriber while it has unread events.
         let wanted = published - if round % 3 == 0 { 5 } else { 0 };
         while seen.len() < wanted {
             let told = events.next().unwrap();
@@ -114,7 +114,7 @@ fn resume_id_of_many_logs_reports_deleted_logs() {
     stage.publish("m.b", b"2");
     let mut events = stage.events("/v1/topics/m.*/events?from=earliest", &[]);
     events.records(2);
-    // The id follows the events that it covers.
+    // The id must arrive after the events that it covers.
     stage.publish("m.a", b"3");
     events.records(1);
     let id = events.last_id.clone();
@@ -178,7 +178,7 @@ fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
     drop(stage);
     let stage = HttpServer::of(Node::start(Config::default()).unwrap(), |_| ());
     for state in ["from=snapshot", "on_gap=snapshot", "conflate=true"] {
-        // The subscriber waits for the lost topic, and another client creates a new one.
+        // The subscriber waits for the lost topic while another client creates a new one.
         let mut events = stage.events(&format!("/v1/topics/t/events?{state}"), &[(ID, &old)]);
         let told = events.next().unwrap();
         assert_eq!(told.event, "deleted", "{told:?}");
@@ -193,7 +193,7 @@ fn plain_topic_replacing_a_state_topic_ends_its_subscribers() {
         assert_eq!((end.event.as_str(), &end.json()["title"]), ("end", &json!("NO_STATE")), "{state}");
         let end = socket.hear();
         assert_eq!((&end["op"], &end["title"]), (&json!("end"), &json!("NO_STATE")), "{state}");
-        // A new topic exists before the subscriber returns.
+        // A new topic is created before the subscriber returns.
         let path = format!("/v1/topics/t/events?{state}");
         let answer = stage.peer().request("GET", &path, &[(ID, &old)], b"");
         assert_eq!((answer.status, answer.code().as_str()), (409, "NO_STATE"), "{state}");

@@ -1,4 +1,4 @@
-//! WebSockets from raw sockets: which pages may open one, and what happens to a client that violates the protocol.
+//! Tests WebSockets with raw sockets: the pages that may open one, and clients that violate the protocol.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// A WebSocket, frame by frame.
+/// A WebSocket that sends and receives single frames.
 pub(crate) struct Socket(Peer);
 
 fn shake(stage: &HttpServer, more: &[(&str, &str)]) -> (Peer, u16) {
@@ -49,7 +49,7 @@ impl Socket {
         Socket(peer)
     }
 
-    /// Starts a WebSocket as NATS clients do.
+    /// Opens a WebSocket in the same way as NATS clients.
     pub(crate) fn nats_at(address: SocketAddr) -> Socket {
         let (peer, status) = shake_at_path(address, "/", &[]);
         assert_eq!(status, 101);
@@ -60,7 +60,7 @@ impl Socket {
         self.frame(0x80 | BINARY, bytes);
     }
 
-    /// The payload of binary messages, up to these bytes.
+    /// The payload of binary messages, up to and including these bytes.
     pub(crate) fn bytes_until(&mut self, end: &[u8]) -> Vec<u8> {
         let mut came = Vec::new();
         while !came.ends_with(end) {
@@ -79,7 +79,7 @@ impl Socket {
         Socket::json_as(address, &json!({}))
     }
 
-    /// Starts a JSON WebSocket with these credentials.
+    /// Opens a JSON WebSocket, and logs in with these credentials.
     pub(crate) fn json_as(address: SocketAddr, credentials: &Value) -> Socket {
         let mut socket = Socket::open_at(address, "dunlin.v1.json");
         let mut hello = credentials.clone();
@@ -139,7 +139,7 @@ impl Socket {
         serde_json::from_slice(&payload).unwrap()
     }
 
-    /// The status of the close frame, which must be the last.
+    /// The status of the close frame, which must be the next and last frame.
     fn closed(&mut self) -> u16 {
         let (kind, payload) = self.next();
         assert_eq!(kind, CLOSE, "{payload:?}");
@@ -277,7 +277,7 @@ fn overlong_length_encoding_is_a_protocol_violation() {
         let mut socket = Socket::open(&stage, protocol);
         for byte in [0x81, 0xfe, 0, 0x7d, 0, 0, 0, 0] {
             socket.0.send_some(&[byte]);
-            // The node's only thread has read the byte when it answers another connection.
+            // When the node's only thread responds over another connection, it has read the byte.
             assert_eq!(stage.get("/healthz").status, 200);
         }
         assert_eq!(socket.closed(), 1002, "{protocol}");
@@ -305,7 +305,7 @@ fn stalled_websocket_uses_little_memory_and_gets_exact_gaps() {
     socket.say(&json!({"op": "subscribe", "id": 1, "pattern": "t"}));
     assert_eq!(socket.hear()["op"], "subscribed");
     let before = stage.node.budget().used();
-    // Far more than the socket's buffers hold.
+    // Publishes far more than the socket buffers can hold.
     for _ in 0..200_000 {
         stage.publish("t", &[b'x'; 100]);
     }
@@ -350,7 +350,7 @@ fn connections_are_counted_by_their_listener() {
     until("it is counted", || {
         stage.get("/metrics").text().contains("dunlin_connections{protocol=\"ws\"} 1\n")
     });
-    // A connection that sends nothing after its headers is not a WebSocket, and times out.
+    // A connection that sends nothing after its headers must not become a WebSocket, and must time out.
     let mut half = stage.peer();
     half.send(b"GET /v1/ws HTTP/1.1\r\n");
     half.stream.get_mut().flush().unwrap();

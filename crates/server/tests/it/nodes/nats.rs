@@ -1,4 +1,4 @@
-//! NATS subscriptions, queue groups and publishers at other nodes than the owner of their topic.
+//! Tests NATS subscriptions, queue groups and publishers at nodes that do not own the topic.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -49,7 +49,7 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     let mut publishers = [1, 2, 3].map(|id| hall.nats(id));
     for number in 0..RECORDS {
         let (text, of_many) = (number.to_string(), format!("orders.{}", number % 10));
-        // The first records create the topics of the second group. Its members find the topics then.
+        // The first records create the topics of the second group, so that its members can find the topics.
         ["jobs", &of_many].iter().for_each(|subject| publishers[number % 3].publish(subject, &text));
     }
     let mut seen = BTreeSet::new();
@@ -63,8 +63,8 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     assert!(taken.try_recv().is_err(), "something was given twice");
 }
 
-/// The topic's name is none of its subjects. The owner's thread for other nodes must find the topic all the same, and
-/// not wait for ever.
+/// The topic's name is none of its subjects. The owner's thread for other nodes must still find the topic, and must not
+/// wait forever.
 #[test]
 fn pattern_topic_serves_queue_group_members_on_other_nodes() {
     let hall = TestCluster::of(2);
@@ -98,7 +98,7 @@ fn queue_group_ends_when_its_last_remote_member_leaves() {
     until("it is gone", || owner.groups(&topic).is_empty());
 }
 
-/// Records that the owner sent before it received the end are still in flight.
+/// The owner sent these records before it received the end of the membership. They must still be delivered.
 #[test]
 fn draining_queue_member_on_another_node_loses_nothing() {
     let hall = TestCluster::of(2);
@@ -167,7 +167,7 @@ fn nats_clients_continue_after_the_death_of_a_topic_owner() {
     assert_eq!((plain.text().1, queue.text().1), ("first".to_owned(), "first".to_owned()));
     hall.kill(1);
     until("another node owns it", || hall.owner("t") != 1);
-    // An `-ERR` would not count as a message, and client libraries close permanently after one.
+    // An `-ERR` must not be sent, because it is not a message, and client libraries close permanently after one.
     publisher.publish("t", "next");
     assert_eq!((plain.text().1, queue.text().1), ("next".to_owned(), "next".to_owned()));
     publisher.publish("t", "last");
@@ -183,11 +183,11 @@ fn nats_publisher_continues_after_the_death_of_one_owner() {
     hall.topic_at(2, "book", TopicConfig { reducer, ..TopicConfig::default() });
     let (mut peer, mut other) = (hall.nats(1), hall.nats(2));
     other.subscribe("live 1");
-    // A living owner refuses one record.
+    // The owner is alive and refuses one record.
     peer.publish("book", "no book");
     let text = reported(&peer.line(), "Publish", "book");
     assert!(text.contains("refuses it"), "{text}");
-    // One owner dies. Its batches without a response may be refused at any time.
+    // The owner dies. Its batches without a response may be refused at any time from then on.
     (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
     hall.kill(3);
     (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
@@ -216,10 +216,10 @@ fn queue_members_follow_a_moved_topic() {
             node.groups(&topic).first().is_some_and(|group| group.members.len() == 1)
         });
     };
-    // Moves the topic between two other nodes, then to the publisher's node, and away from it.
+    // Moves the topic between two other nodes, then to the publisher's node, and then away from it.
     for (round, id) in [1, 3, 2, 1].into_iter().enumerate() {
         if round > 0 {
-            // Runs without the lock, because the agreement on the move takes the lock.
+            // Runs without holding the lock, because agreeing on the move takes the lock.
             let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
             ownership.move_topic("t", id).unwrap();
         }
@@ -252,13 +252,13 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
         }
     };
     let move_to = |id: u64| {
-        // Epochs follow the time, so that there are numbers between them.
+        // Epochs depend on the time, so there are unused numbers between two epochs.
         let epoch = hall.state.lock().unwrap().placement(b"t").unwrap().epoch + 10;
         hall.apply(&ControlCommand::Move { topic: b"t", node: id, epoch }).unwrap();
         until("the owner has it", || !hall.node(id).topic("t").unwrap().logs()[0].is_mirror());
     };
     let mut seen = BTreeSet::new();
-    // A request for records leads a member to the topic's owner, and later to the next owner.
+    // When a member requests records, it finds the topic's owner, and later the next owner.
     let mut read_until = |members: &mut [ShareMember], what: &str, is_so: &dyn Fn(usize) -> bool| {
         until(what, || {
             for member in members.iter_mut() {
@@ -295,7 +295,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
     }
 }
 
-/// Users with all permissions, each of the tenant before the `-` of its name.
+/// Users with all permissions. The part of a user's name before `-` is the user's tenant.
 #[derive(Debug)]
 struct TenantUsers(Arc<Budget>);
 
@@ -385,7 +385,7 @@ fn group_of_another_nodes_client_counts_for_its_user() {
     until("another tenant has room", || owner.groups(&topic).len() == members.len());
 }
 
-/// A subscriber at another node receives the records that the owner appends after the `PONG`.
+/// A subscriber at another node must also receive the records that the owner appends after the `PONG`.
 #[test]
 fn remote_nats_subscriber_gets_records_published_after_pong() {
     let hall = TestCluster::of(2);
@@ -399,7 +399,8 @@ fn remote_nats_subscriber_gets_records_published_after_pong() {
     }
 }
 
-/// A durable topic begins an epoch with each start of its owner. The control plane's epoch of the topic stays the same.
+/// A durable topic begins an epoch with each start of its owner, while the epoch of its placement in the agreed state
+/// stays the same.
 #[test]
 fn queue_group_gets_no_history_when_its_owner_returns() {
     const STARTS: usize = 4;

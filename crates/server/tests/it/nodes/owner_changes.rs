@@ -1,4 +1,5 @@
-//! Members of queue groups and subscribers that come back to their topic's next owner in any order.
+//! Tests members of queue groups, and subscribers, that connect to their topic's next owner in any order. The members
+//! behave like those of NATS sessions, but read only when the test requests it.
 //!
 //! The members behave like those of NATS sessions, but read only when the test requests it.
 
@@ -29,7 +30,7 @@ fn member(hall: &TestCluster, id: u64) -> ShareMember {
 struct GroupDeliveries(BTreeMap<u64, usize>);
 
 impl GroupDeliveries {
-    /// Reads what each member has now. A request for records leads a member to the topic's owner.
+    /// Reads all records that the members can receive now. By requesting records, a member finds the topic's owner.
     fn read(&mut self, members: &mut [&mut ShareMember]) {
         for member in members {
             while member.ready().unwrap() {
@@ -60,7 +61,7 @@ fn members_at(hall: &TestCluster, id: u64) -> usize {
     hall.node(id).groups(&topic).first().map_or(0, |group| group.members.len())
 }
 
-/// Node 3 owns the topic and dies. Node 2 becomes the owner, and node 1 does not know that yet.
+/// Node 3 owns the topic and dies. Node 2 becomes the owner, but node 1 does not know that yet.
 fn hall_without_its_owner(before: impl FnOnce(&Arc<TestCluster>)) -> Arc<TestCluster> {
     let hall = TestCluster::of(3);
     hall.topic_at(3, "t", TopicConfig::default());
@@ -129,7 +130,7 @@ fn older_member_gets_nothing_that_an_ended_group_has_handed_out() {
     assert_eq!(given.numbers(), Vec::from_iter(100..140));
 }
 
-/// The member was answered before the next owner's epoch began.
+/// The owner responded to the member before the next owner's epoch began.
 #[test]
 fn member_that_joins_before_the_next_owner_misses_no_record() {
     let mut first = None;

@@ -24,7 +24,7 @@ fn follow(client: &Client) -> dunlin_client::Subscriber {
     client.subscribe("md", options).unwrap()
 }
 
-/// Reads until a notice reports this presence.
+/// Reads until a notice reports that publishers are connected, or that none is.
 fn until_told(reader: &mut dunlin_client::Subscriber, connected: bool) {
     loop {
         match reader.next_timeout(PATIENCE).unwrap() {
@@ -72,7 +72,7 @@ fn refused_remote_record_does_not_fail_other_records() {
     }
     burst.extend_from_slice(b"PING\r\n");
     peer.send(&burst);
-    // The owner answers asynchronously: `PONG` may come before.
+    // The owner responds asynchronously, so `PONG` may arrive before the refusals.
     let (pongs, refused): (Vec<_>, Vec<_>) = (0..11).map(|_| peer.line()).partition(|line| line == "PONG");
     assert_eq!(pongs.len(), 1, "{refused:?}");
     refused
@@ -140,7 +140,7 @@ fn moved_state_topic_keeps_its_publishers() {
         let ownership = hall.members.lock().unwrap()[&owner].ownership.clone();
         ownership.move_topic("md", owner).unwrap();
         until("the owner has it", || !hall.node(owner).topic("md").unwrap().logs()[0].is_mirror());
-        // A new subscriber starts with a snapshot after the move too.
+        // After the move, a new subscriber must also start with a snapshot.
         let mut joined = follow(&reading);
         let first = joined.next_timeout(PATIENCE).unwrap();
         assert!(matches!(first, Some(Event::Notice(Notice::Snapshot(_)))), "{first:?}");
@@ -178,7 +178,7 @@ fn owner_refuses_records_relayed_behind_a_refused_record() {
         outcome.unwrap()
     };
     let relay = node.relay("t", None);
-    // The node becomes the owner after the first record has arrived, and before the later ones arrive.
+    // The node becomes the owner after the first record has arrived, but before the later ones arrive.
     let given_back = hand_on(&relay, "first");
     assert!(matches!(given_back, RelayOutcome::NotTaken(_)), "{given_back:?}");
     let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
@@ -210,7 +210,7 @@ fn batch_of_a_replaced_connection_is_not_appended() {
     let mut old = connect();
     old.publish(1, 1, &[b"first"]);
     assert!(is_published(&mut old));
-    // The node gives the connection up while its second batch is on the way, and sends the third over another
+    // The node gives up the connection while its second batch is being sent. It sends the third batch over another
     // connection.
     let mut new = connect();
     new.publish(1, 1, &[b"third"]);
@@ -232,7 +232,7 @@ fn record_returned_by_a_node_keeps_its_place_in_the_order() {
     let hall = TestCluster::patient(3);
     hall.topic_at(3, "t", TopicConfig::default());
     let mut reader = hall.node(3).subscribe("t", &from(Start::Latest)).unwrap();
-    // Node 2 does not know yet that it owns the topic, and returns what node 1 sends.
+    // Node 2 does not know yet that it owns the topic, so it returns the records that node 1 sends.
     hall.keep_from(2);
     let ownership = hall.members.lock().unwrap()[&1].ownership.clone();
     ownership.move_topic("t", 2).unwrap();
@@ -242,7 +242,8 @@ fn record_returned_by_a_node_keeps_its_place_in_the_order() {
         if !is_second || !is_first.swap(false, Ordering::Relaxed) {
             return;
         }
-        // The second record is about to leave when the first one is returned, and node 2 learns that it is the owner.
+        // When the first record is returned, the second one is about to be sent, and node 2 learns that it is the
+        // owner.
         let hall = of.upgrade().unwrap();
         hall.node(1).is_heard(Subject::parse("behind.the.first").unwrap());
         hall.learn(2);
@@ -264,8 +265,8 @@ fn record_returned_by_a_node_keeps_its_place_in_the_order() {
     assert_eq!(texts, ["first", "second", "third"]);
 }
 
-/// A publisher that names the state with which it continues: over a client's connection, in a node's process,
-/// by HTTP requests, and by gRPC calls.
+/// A publisher that states the state from which it continues. It publishes over a client's connection, in a node's
+/// process, by HTTP requests, or by gRPC calls.
 enum GoesOn {
     Tcp(dunlin_client::Publisher),
     Inside(dunlin::topic::Publisher),
@@ -273,7 +274,7 @@ enum GoesOn {
     Grpc(std::net::SocketAddr, Option<v1::LastPosition>),
 }
 
-/// The position at which a record was appended, or the name of the refusal.
+/// The position at which a record was appended, and whether the epoch had changed; or the name of the refusal.
 type Outcome = Result<(Position, bool), String>;
 
 impl GoesOn {
@@ -380,7 +381,7 @@ fn records_sent_before_a_state_loss_was_known_are_refused() {
     let mut publisher = client.publisher("md").unwrap();
     publisher.publish(&level(1)[..]).unwrap();
     hall.silence(2);
-    // The publishers wait for the owner.
+    // The publishers must wait for the owner.
     for number in 2..=50 {
         publisher.send(&level(number)[..]).unwrap();
     }
@@ -411,7 +412,7 @@ fn new_owner_with_the_whole_state_keeps_its_publishers() {
         publisher.publish(number).unwrap();
     }
     let count = publishers.len() as u64;
-    // The topic moves to a node that has none of the state, and then to another.
+    // The topic moves to a node that has no part of the state, and then to another node.
     for owner in [3, 1, 2] {
         let ownership = hall.members.lock().unwrap()[&owner].ownership.clone();
         ownership.move_topic("md", owner).unwrap();
@@ -421,7 +422,7 @@ fn new_owner_with_the_whole_state_keeps_its_publishers() {
             publisher.publish(1).unwrap();
         }
     }
-    // A node that has read the whole state takes over.
+    // A node that has read the whole state becomes the owner.
     let mirror = hall.node(3).topic("md").unwrap();
     let client = hall.client(3);
     let _reader = follow(&client);

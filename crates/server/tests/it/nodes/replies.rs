@@ -1,5 +1,5 @@
-//! A request may name any subject for its reply. Other clients may still use the subject: their records have
-//! topics, and reach the subscribers of all nodes. A reply leaves no topic behind.
+//! Tests requests that name any subject for their reply. Other clients may use this subject too: their records get a
+//! topic, and reach the subscribers of all nodes. For a reply, no topic is created.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ fn custom_reply_subject_stays_readable_on_other_nodes() {
     let mut after = hall.nats(3);
     after.subscribe("shop.> 1");
     let mut publisher = hall.nats(2);
-    // One subject that a request named, and one that none named. Publishers are a client unrelated to the
-    // request, and the service.
+    // One of the subjects is a request's reply subject, the other is not. The service publishes to both, and so does a
+    // client that is unrelated to the request.
     for subject in ["shop.orders.1", "shop.orders.2"] {
         publisher.publish(subject, "order");
         let order = (subject.to_owned(), "order".to_owned());
@@ -56,11 +56,11 @@ fn custom_reply_subject_stays_readable_on_other_nodes() {
 fn reply_subject_used_by_other_clients_becomes_a_topic() {
     let hall = TestCluster::patient(3);
     let (mut asker, mut service) = request(&hall, "shop.orders.1");
-    // Only the client that named the subject subscribes to it.
+    // Only the client that named the subject has subscribed to it.
     hall.nats(3).publish("shop.orders.1", "order");
     assert_eq!(asker.text(), ("shop.orders.1".to_owned(), "order".to_owned()));
     until("it has a topic", || is_topic_everywhere(&hall, "shop.orders.1"));
-    // The reply then goes to the subscribers of all nodes.
+    // In this case, the reply goes to the subscribers of all nodes.
     service.publish("shop.orders.1", "reply");
     assert_eq!(asker.text().1, "reply");
     let mut subscriber = hall.client(2).subscribe("shop.orders.1", from(Start::Earliest)).unwrap();
@@ -157,7 +157,7 @@ fn replies_while_a_member_is_silent_create_no_topics() {
     let (mut asker, mut service) = request(&hall, "acme.reply.u.0");
     service.publish("acme.reply.u.0", "here");
     assert_eq!(asker.text().1, "here");
-    // Node 3 does not answer, but its lease does not end.
+    // Node 3 does not respond, but its lease has not ended.
     hall.silence(3);
     for number in 1..=10 {
         let reply = format!("acme.reply.u.{number}");

@@ -1,5 +1,5 @@
-//! Requests and replies of NATS clients at different nodes. A request without a subscriber on any node fails
-//! at once. Subjects that are used once leave no topic on any node.
+//! Tests requests and replies of NATS clients at different nodes. A request without a subscriber on any node fails at
+//! once. Subjects that are used once leave no topic on any node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use dunlin_wait::{PATIENCE, until};
 use super::TestCluster;
 use crate::nats_peer::{Got, NatsPeer};
 
-/// Requests a reply at `_INBOX.me.1`.
+/// Publishes a request whose reply subject is `_INBOX.me.1`, and returns the reply.
 fn ask(asker: &mut NatsPeer, subject: &str) -> Got {
     asker.say(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
     asker.message()
@@ -23,7 +23,7 @@ fn is_no_responder(got: &Got) -> bool {
 }
 
 impl TestCluster {
-    /// Nodes that wait for each other's responses as long as a busy machine needs.
+    /// A cluster whose nodes wait for each other's responses as long as a busy machine needs.
     pub(super) fn patient(count: u64) -> Arc<TestCluster> {
         let mirror_wait_max = Duration::from_secs(600);
         TestCluster::with(count, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() })
@@ -42,7 +42,7 @@ impl TestCluster {
         service
     }
 
-    /// Checks that no node, and no agreed topic, has a name with this prefix.
+    /// Whether a node, or the agreed state, has a topic whose name begins with this prefix.
     pub(super) fn has_topics(&self, prefix: &str) -> bool {
         let members = self.members.lock().unwrap();
         members.values().any(|member| {
@@ -90,7 +90,7 @@ fn request_to_an_unread_subject_of_a_topic_gets_503() {
                     "{prefix}.{subject} at {id}"
                 );
             }
-            // Other nodes may still list `_INBOX.me` for an earlier client.
+            // Uses a new inbox name, because other nodes may still list `_INBOX.me` for an earlier client.
             let inbox = format!("_INBOX.{}{id}", prefix.len());
             asker.subscribe(&format!("{inbox}.* 2"));
             asker.say(&format!("PUB {prefix}.PING.a {inbox}.1 1\r\n?"));
@@ -174,7 +174,7 @@ fn silent_node_counts_as_a_possible_subscriber() {
     let mut asker = hall.asker(1);
     assert!(is_no_responder(&ask(&mut asker, "help")));
     hall.silence(3);
-    // The node is still a member: the request is published.
+    // The node is still a member, so the request is published.
     asker.say("PUB help _INBOX.me.1 1\r\n?");
     asker.settle();
     assert!(hall.has_topics("help"));
@@ -257,7 +257,7 @@ fn late_reply_creates_no_topic_on_any_node() {
         asker.say("UNSUB 1");
         asker.settle();
         service.publish(&reply, "too late");
-        // No record is refused either.
+        // No record may be refused either.
         service.settle();
     }
     assert!(!hall.has_topics("acme."));

@@ -1,4 +1,4 @@
-//! A certificate authority for tests, and its certificates.
+//! A certificate authority for tests, and the certificates that it issues.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// A certificate and its key, PEM.
+/// A certificate and its key, both PEM.
 pub struct Signed {
     pub cert: String,
     pub key: String,

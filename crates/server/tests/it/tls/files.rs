@@ -7,7 +7,7 @@ use dunlin_wait::until;
 use super::authority::Authority;
 use super::{connect, refused, serve_tls};
 
-/// The error of a node that does not start.
+/// The error with which a node refuses to start.
 fn start(authority: &Authority, mutual: bool) -> String {
     let node = Node::start(Config::default()).unwrap();
     let tcp = vec![([127, 0, 0, 1], 0).into()];
@@ -52,7 +52,7 @@ fn reloaded_certificate_is_used_and_a_broken_one_ignored() {
     assert!(server.reload());
     assert!(refused(connect(&server, old.trusted())).contains("not trusted here"));
     connect(&server, new.trusted()).unwrap();
-    // An existing connection stays open.
+    // An existing connection must stay open.
     before.publisher("t").unwrap();
     assert_eq!(before.connections(), 1);
 }

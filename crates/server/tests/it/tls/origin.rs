@@ -1,4 +1,4 @@
-//! Origins that may use HTTP over TLS.
+//! Tests the web origins that may use HTTP over TLS.
 
 use dunlin_server::Protocol;
 

@@ -117,7 +117,7 @@ fn curl_publishes_and_reads_by_tls() {
     let mut following = following.spawn().expect("curl is there");
     let lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
     let data = lines.into_iter().find_map(|line| line.strip_prefix("data: ").map(str::len));
-    // A stream of events has no end of its own.
+    // `curl` must be killed, because a stream of events does not end by itself.
     following.kill().and_then(|()| following.wait()).unwrap();
     assert_eq!(data, Some(large.len()));
     let distrusted = curl(&[&format!("{url}/healthz")]);

@@ -36,7 +36,7 @@ fn records_of_every_size_pass_over_tls() {
     }
 }
 
-/// The subscriber sleeps until all buffers are full; no bytes may remain unread in TLS.
+/// The subscriber does not read until all buffers are full. No bytes may then remain unread in TLS.
 #[test]
 fn resumed_tls_subscriber_receives_every_record() {
     const RECORDS: u32 = 60_000;
@@ -127,7 +127,7 @@ fn node_of_an_unknown_authority_is_not_trusted() {
     let (_node, server) = serve_tls(&theirs, false);
     let said = refused(connect(&server, mine.trusted()));
     assert!(said.contains("signed by an authority that is not trusted here"), "{said}");
-    // The system's authorities, if there are any, have not signed the node's certificate either.
+    // The authorities of the operating system, if there are any, have not signed the node's certificate either.
     let said = refused(connect(&server, TlsOptions::default()));
     assert!(said.contains("authority"), "{said}");
 }
@@ -206,23 +206,23 @@ fn client_recognizes_another_protocol_behind_tls() {
     assert!(said.contains("not Dunlin's own protocol"), "{said}");
 }
 
-/// A handshake that arrives byte by byte is ended, and disturbs no other client.
+/// A handshake that arrives byte by byte must be ended, and must not disturb other clients.
 #[test]
 fn slow_handshakes_time_out_and_do_not_block_others() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| config.limits.handshake_ms_max = 500);
     let mut dripping: Vec<_> =
         (0..20).map(|_| TcpStream::connect(server.tcp_addresses()[0]).unwrap()).collect();
-    // The beginning of a ClientHello of 512 bytes.
+    // Sends the beginning of a ClientHello of 512 bytes.
     dripping.iter_mut().for_each(|socket| socket.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap());
-    // The short limit does not affect a client of normal speed.
+    // The short time limit must not affect a client of normal speed.
     let patient = unhurried(authority.trusted());
     let url = format!("tls://{}", at(&server, Protocol::Tcp));
     let client = (0..100).find_map(|_| Client::connect(&url, patient.clone()).ok()).expect("it comes in");
     client.publisher("t").unwrap().publish("hello").unwrap();
     for socket in &mut dripping {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        // Some clients continue byte by byte. All of them are disconnected in the end.
+        // Some clients send further single bytes. All of them must be disconnected in the end.
         while socket.write_all(&[1]).is_ok() {
             match socket.read(&mut [0; 64]) {
                 Ok(0) | Err(_) => break,
@@ -258,12 +258,12 @@ fn handshakes_over_the_limit_wait_for_their_turn() {
     let mut stalled = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
     stalled.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
     until("it is a session", || server.sessions() > 0);
-    // A client that has sent no byte takes no turn.
+    // A client that has sent no byte must not use one of the limited handshakes.
     let _silent = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| connect(&server, authority.trusted()));
         until("it waits for its turn", || server.sessions() == 3);
-        // The server's thread repeatedly serves other clients.
+        // The server's thread must still serve other clients.
         let _more: Vec<_> = (4..24)
             .map(|sessions| {
                 let more = TcpStream::connect(server.tcp_addresses()[0]).unwrap();

@@ -1,40 +1,42 @@
-//! One membership in a group: which records it receives in a turn, and how many.
+//! One membership in a group: decides which records, and how many, the member receives at once.
 
 use dunlin::topic::{Charge, Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
 use dunlin::{ClaimedRecord, Node, ShareMember, WorkEvent, WorkMember};
 
 use super::writing::DeliverWriter;
 
-/// Records of one member's turn.
+/// Maximum number of records that are delivered to one member before the next member is served.
 const TURN_RECORDS: usize = 64;
-/// One membership of the client.
+/// A client's membership in one group.
 #[derive(Debug)]
 pub(in super::super) struct GroupMembership {
     pub(in crate::tcp::session) group_member: GroupMember,
-    /// One channel for each partition. The first is also the token that wakes the session for this membership.
+    /// The numbers of the membership's channels, one for each partition. The first is also the token with which new
+    /// records notify the session.
     pub(super) channels: Vec<u32>,
-    /// Bytes that the client allows, in total.
+    /// Total number of bytes for which the client has granted credit.
     pub(super) granted: u64,
-    /// Bytes sent, in total.
+    /// Total number of bytes that were sent.
     sent: u64,
-    /// Numbers of records that the member has requested and received; in `work` groups only.
+    /// Number of records that the member has requested; the next field has the number that it has received. Used only
+    /// in work groups.
     pub(super) wanted: u64,
     given: u64,
-    /// Whether the membership is for another node's client, and leaves in two steps.
+    /// Whether the membership belongs to a client of another node. Such a membership ends in two steps.
     pub(super) gives_back: bool,
-    /// The progress of leaving.
+    /// How far the membership has ended; `None` while it has not begun to end.
     pub(super) ending: Option<LeaveProgress>,
-    /// The memory charge.
+    /// Memory that is charged for the membership.
     _charge: Charge,
 }
 
-/// The progress of a membership that returns unconsumed records.
+/// How far a membership that returns unconsumed records has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveProgress {
-    /// The member receives at most this many records in total: those before it began to leave, and those that the group
-    /// had then.
+    /// The member still receives records up to this total number: the records that it has received, and those that the
+    /// group had when the member began to leave.
     After(u64),
-    /// The member has received all its records, and the client is informed of the end.
+    /// The member has received all its records, and the client was informed of the end.
     Over,
 }
 
@@ -44,9 +46,9 @@ pub(in crate::tcp::session) enum GroupMember {
     Work(WorkMember),
 }
 
-/// How a member's turn ended.
+/// The result of delivering records to a member once.
 pub(super) enum TurnOutcome {
-    /// The member waits for a record, credit, or a claim for more.
+    /// The member waits for a record, for credit, or for a request for more records.
     Waits,
     More,
     /// The member has received its last record.
@@ -99,7 +101,7 @@ impl GroupMember {
         }
     }
 
-    /// Passes the next record, if one is wanted, or the next notice to `each`; `false` if there is none.
+    /// Passes the next record (if the member wants one) or the next notice to `each`. Returns `false` if there is none.
     fn take(&mut self, wants: bool, mut each: impl FnMut(MemberEvent<'_>)) -> Result<bool, SubscribeError> {
         match self {
             GroupMember::Share(share) => {
@@ -167,7 +169,7 @@ impl GroupMembership {
         matches!(self.group_member, GroupMember::Share(_)) || self.given < self.wanted
     }
 
-    /// Begins to leave: the member receives only the records that the group has now.
+    /// Begins to leave the group: from now on, the member receives only records that the group already has.
     pub(super) fn end(&mut self) {
         let there = match &mut self.group_member {
             GroupMember::Share(share) => share.waiting(),
@@ -178,7 +180,7 @@ impl GroupMembership {
 
     pub(super) fn turn(&mut self, out: &mut Vec<u8>) -> TurnOutcome {
         if self.ending == Some(LeaveProgress::Over) {
-            // If the group woke this member, wakes another one.
+            // If the group woke this member for a record, the group wakes another member instead.
             self.group_member.sleep(false);
             return TurnOutcome::Waits;
         }
@@ -186,8 +188,7 @@ impl GroupMembership {
         let (mut turn, mut is_all) = (TurnOutcome::More, false);
         for _ in 0..TURN_RECORDS {
             if self.sent + writing.unfinished() >= self.granted {
-                // The member is queued again when it receives credit. Until then, the group wakes other
-                // members.
+                // The member is queued again when it receives credit. Until then, the group wakes other members.
                 self.group_member.sleep(false);
                 turn = TurnOutcome::Waits;
                 break;

@@ -1,4 +1,4 @@
-//! DELIVER messages: records for a member, several in a message.
+//! Writes DELIVER messages, each with several records for a member of a group.
 
 use dunlin::ClaimedRecord;
 use dunlin::topic::{Frame, LogName, Notice, Position};
@@ -7,7 +7,7 @@ use dunlin::wire::{Deleted, Deliver, FromNode, GapMessage};
 use super::super::translate::position_to_wire;
 use super::member::MemberEvent;
 
-/// Maximum number of bytes of one DELIVER, or one larger record.
+/// Maximum number of bytes of one DELIVER message; a larger record is sent alone.
 const DELIVER_BYTES_MAX: usize = 16 << 10;
 
 /// A DELIVER message that is being written.
@@ -17,11 +17,11 @@ struct OpenDeliver {
     count: u32,
 }
 
-/// Writes records for a member, several in a message.
+/// Writes a member's records as DELIVER messages, several records in each.
 pub(super) struct DeliverWriter<'o> {
     out: &'o mut Vec<u8>,
     open: Option<OpenDeliver>,
-    /// Bytes of complete messages.
+    /// Number of bytes of the complete messages.
     pub(super) sent: u64,
     pub(super) records: u64,
 }
@@ -89,7 +89,7 @@ impl DeliverWriter<'_> {
         self.records += 1;
     }
 
-    /// Bytes of the message that is being written.
+    /// Number of bytes of the message that is being written.
     pub(super) fn unfinished(&self) -> u64 {
         self.open.as_ref().map_or(0, |open| (self.out.len() - open.start) as u64)
     }

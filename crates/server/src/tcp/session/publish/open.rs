@@ -1,4 +1,4 @@
-//! An open publisher of a session, and the topic that a reopened publisher expects.
+//! An open publisher of a session, and the topic that a reopened publisher expects to find.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use dunlin::{Node, Refused};
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) topic: PublisherRegistration,
-    /// The pattern that tails must match, if the topic has several subjects.
+    /// The pattern that the subject tails of records must match; `None` if the topic has only one subject.
     pub(super) pattern: Option<Pattern>,
     /// The pattern that the client requested.
     pub(super) asked: Pattern,
-    /// Whether the client may publish to only some of the topic's subjects.
+    /// Whether the client may publish to only a part of the topic's subjects, so that each record must be checked.
     pub(super) asks_of_each: bool,
     pub(super) producer: u64,
     pub(super) producer_epoch: u32,
-    /// For a state topic: the state that the client knows, by partition.
+    /// For a state topic, the state that the client knows in each partition.
     pub(super) claims: Box<[Arc<StateClaim>]>,
-    /// The first refused batch of each partition that was not sent again. A log that does not know the
-    /// producer would accept the next batch as its first. A node that forwards batches without a producer
-    /// opens another publisher for the refused batch and those after it.
+    /// For each partition, the first refused batch that was not sent again. Without this entry, a log that does not
+    /// know the producer would accept the next batch as the producer's first. A node that forwards batches without a
+    /// producer opens another publisher for the refused batch and those after it.
     pub(super) refused: Vec<RefusedBatch>,
 }
 
@@ -34,17 +34,17 @@ pub(super) struct RefusedBatch {
     partition: u32,
     /// The number of the batch's first record.
     first: u64,
-    /// Whether the forwarding node sends the batch again, not the client.
+    /// Whether the forwarding node, and not the client, sends the batch again.
     by_node: bool,
 }
 
-/// The topic that a reopened publisher expects. If the client is a node, this is the topic that the publisher of
-/// the next batch expects.
+/// The topic that a reopened publisher expects to find. If the client is a node, the topic that the publisher of the
+/// next batch expects.
 #[derive(Debug)]
 pub(super) struct ExpectedTopic {
     pub(super) publisher: u32,
     pub(super) create: bool,
-    /// The last acknowledged records, by partition.
+    /// The last acknowledged record of each partition.
     pub(super) acknowledged: Vec<(u16, Position)>,
 }
 
@@ -54,7 +54,7 @@ impl ExpectedTopic {
         last.map(|(_, record)| StateClaim::after(*record))
     }
 
-    /// Whether the state topic has lost one of the acknowledged records.
+    /// Whether the state topic has lost at least one of the acknowledged records.
     pub(super) fn is_lost(&self, topic: &Topic) -> bool {
         let lost = |log: &Arc<Log>| {
             let mut here =
@@ -70,14 +70,14 @@ impl Open {
         self.claims.get(header.partition as usize)
     }
 
-    /// Accepts the loss of the state: the client knows the loss, and continues from an empty state.
+    /// Accepts that the state is lost: the client knows of the loss, and continues from an empty state.
     pub(super) fn forget_lost(&mut self, header: &PublishHeader) {
         let claim = self.claims.get_mut(header.partition as usize);
         claim.filter(|claim| claim.is_lost()).into_iter().for_each(|claim| *claim = Arc::default());
     }
 
-    /// Checks that every earlier batch that was refused was sent again. If not, returns the error with which to refuse
-    /// this batch, too. The sender then sends both again, in order.
+    /// Checks that all earlier refused batches were sent again. If not, returns the error with which this batch must be
+    /// refused too. The sender then sends both batches again, in order.
     pub(super) fn follows(&mut self, header: &PublishHeader) -> Result<(), PublishError> {
         let Some(at) = self.refused.iter().position(|before| before.partition == header.partition) else {
             return Ok(());
@@ -92,7 +92,8 @@ impl Open {
         Ok(())
     }
 
-    /// Notes a refused batch. `by_node` says that the node that forwarded the batch sends it again, not its client.
+    /// Records that a batch was refused. `by_node` says whether the node that forwarded the batch, and not its client,
+    /// sends it again.
     pub(super) fn was_refused(&mut self, header: &PublishHeader, by_node: bool) {
         let partition = header.partition;
         let known = self.refused.iter().any(|before| before.partition == partition);
@@ -102,7 +103,7 @@ impl Open {
         }
     }
 
-    /// Whether the records are valid, and belong to this topic and partition.
+    /// Checks that the frames are valid, and that the records belong to this topic and partition.
     pub(super) fn check<'a>(
         &self,
         publish: &wire::Publish<'a>,

@@ -1,20 +1,20 @@
-//! The results of a request's commands in the client's encoding: one for each command, in order.
+//! Encodes the results of a request's commands for the client: one result for each command, in order.
 
 use bytes::Bytes;
 use dunlin::Refused;
 use dunlin::scheduler::TaskCommandOutcome;
 use dunlin::wire::{ErrorCode, TaskCommandResult};
 
-/// The second byte of an accepted [`TaskCommandOutcome`].
+/// The second byte of an encoded [`TaskCommandOutcome`] that is accepted.
 const DONE: u8 = 1;
 
-/// Encodes the results. An unreadable result keeps its place as a refusal, because its outcome is unknown.
+/// Encodes the results. A result that cannot be decoded becomes a refusal, because its outcome is unknown.
 pub(super) fn write_all(answers: &[Bytes]) -> Vec<u8> {
     let mut out = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 8).sum());
     let mut done = Vec::new();
     for answer in answers {
         match **answer {
-            // A version, the kind of result, and the reply, whose own bytes begin with the version too.
+            // The bytes are a version, the kind of result, and the reply, which itself begins with the version.
             [version, DONE, ref reply @ ..] => {
                 done.clear();
                 done.push(version);

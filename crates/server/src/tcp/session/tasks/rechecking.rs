@@ -1,4 +1,4 @@
-//! Detaches workers whose user lost the permission for their tenants.
+//! Detaches workers whose user has lost the permission for their tenants.
 
 use dunlin::raft::Commands;
 use dunlin::scheduler::TaskCommand;
@@ -7,7 +7,7 @@ use dunlin::{Action, Refused, TopicError};
 use super::super::Session;
 
 impl Session {
-    /// Ends workers without permission: their tasks go to others, and the client receives the reason.
+    /// Detaches workers without permission. Their tasks go to other workers, and the client receives the reason.
     pub(in crate::tcp::session) fn recheck_workers(&mut self) {
         let rule = self.node.task_rule();
         let mut commands = Commands::default();
@@ -24,7 +24,7 @@ impl Session {
             return;
         }
         if let Some(tasks) = self.task_requests.scheduler.upgrade() {
-            // If this fails, the workers' leases end, because they cannot be renewed.
+            // If this fails, the workers' leases end anyway, because they are not renewed.
             tokio::spawn(async move { tasks.propose_known(commands).await });
         }
     }
