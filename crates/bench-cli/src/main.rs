@@ -1,8 +1,8 @@
 //! `dunlin-bench`: runs `dunlin bench`, `report`, `demo` and `scale`.
 //!
-//! `dunlin` parses their command lines and then starts this program. These commands may therefore depend on
-//! code that no node needs: other systems' clients, plots, recordings and simulations. The library
-//! `dunlin-cli` has what both programs share.
+//! `dunlin` parses their command lines and then starts this program. These commands may therefore depend on code that
+//! no node needs: other systems' clients, plots, recordings and simulations. The library `dunlin-cli` contains the code
+//! that both programs share.
 
 mod commands;
 mod demo;
@@ -28,7 +28,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Replay recorded markets to many subscribers, and check that none loses a record unnoticed
+    /// Replay recorded markets to many subscribers, and check that each receives every record or a gap notice
     Demo(demos::Arguments),
     /// Measure the performance of Dunlin, alone or compared with other systems
     Bench(bench::Arguments),

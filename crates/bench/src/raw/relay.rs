@@ -1,7 +1,8 @@
-//! Four hops: two clients communicate through a relay that copies bytes; all sleep while they wait.
+//! Measures round trips of two clients through a relay that copies bytes, which are four transfers each. All threads
+//! sleep while they wait.
 //!
-//! The relay has one blocking thread for each direction, which is the least possible work: a thread reads at
-//! once when it wakes. Both clients are threads of the measuring process, as for Dunlin and NATS.
+//! The relay has one blocking thread for each direction. This is the least possible work, because a thread reads
+//! immediately when it wakes. Both clients are threads of the measuring process, as for Dunlin and NATS.
 
 use std::io::Read;
 use std::thread;
@@ -17,7 +18,7 @@ use crate::stats::Latencies;
 
 const READ_BYTES: usize = 64 * 1024;
 
-/// Round trips from one client through the relay to the other and back.
+/// Measures round trips from one client through the relay to the other client and back.
 pub fn measure(
     bench: &Bench,
     transport: SocketKind,
