@@ -1,6 +1,7 @@
-//! Options of `dunlin bench`, as typed and validated.
+//! The options of `dunlin bench`, before and after validation.
 //!
-//! `--quick`, which `CI` and `GITHUB_ACTIONS` imply, changes counts and never what is checked.
+//! `--quick`, which the environment variables `CI` and `GITHUB_ACTIONS` imply, reduces the amounts that are measured;
+//! all checks are still made.
 
 mod feed;
 

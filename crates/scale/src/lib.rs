@@ -1,7 +1,7 @@
 //! Autoscaling: decides how many workers run.
 //!
 //! A [`Scaler`] turns [`SchedulerSample`]s of a scheduler into actions for a [`Provider`], and receives the provider's
-//! [`ProviderEvent`]s. The scaler has no clock, threads or sockets; the time is an argument.
+//! [`ProviderEvent`]s. The scaler has no clock, threads or sockets; its caller passes the time.
 //!
 //! Invariants:
 //! - The same samples, events and times give the same actions.

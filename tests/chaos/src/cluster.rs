@@ -1,4 +1,4 @@
-//! Replica processes, and the network between them.
+//! The processes of the nodes, and the network between them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::run::RunSetup;
 use crate::terms::HighestTerms;
 
 const ANSWER: Duration = Duration::from_millis(300);
-/// The tolerance in seconds when a clock's setting is checked.
+/// The largest accepted difference, in seconds, when a test checks that a clock was set.
 const CLOCK_OFF_S_MAX: i64 = 300;
 
 /// A cluster of replicas.
@@ -29,7 +29,7 @@ pub struct Cluster {
     log_bytes: u64,
     addresses: BTreeMap<u64, (SocketAddr, SocketAddr)>,
     running: BTreeMap<u64, Process>,
-    /// Nodes whose processes may end because of a fault.
+    /// The ids of the nodes whose processes may end because of a fault.
     doomed: Vec<u64>,
     terms: HighestTerms,
     clocks: Clocks,

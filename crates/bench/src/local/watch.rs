@@ -1,6 +1,6 @@
-//! A node with many idle topics and one subscriber, of all topics or of a single one.
+//! Measures a node with many idle topics and one subscriber, of all topics or of a single one.
 //!
-//! Measures the process' use of a core while nothing happens, and the cost of a publish while the subscriber
+//! The figures are the process's use of a core while nothing happens, and the cost of a publish while the subscriber
 //! sleeps.
 
 use std::ops::Range;

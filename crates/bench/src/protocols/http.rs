@@ -1,7 +1,7 @@
-//! Listener HTTP with a minimal client: requests are written as bytes, responses and events read in place.
+//! Listener HTTP with a minimal client: it writes requests as bytes, and reads responses and events in place.
 //!
-//! A single record is a `POST`; several due records are one batch with a line for each. Each request waits
-//! for its response before the next.
+//! A single record is sent with `POST`. Several due records are sent as one batch with a line for each. The publisher
+//! waits for a response before the next request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,6 +1,7 @@
-//! One publisher, many subscribers with a connection each, all clients of a broker.
+//! Measures one publisher and many subscribers, all clients of a broker with their own connections.
 //!
-//! One thread reads all subscribers in turn. Many threads would compete with the broker for its cores.
+//! One thread reads the connections of all subscribers, one after another. Many threads would compete with the broker
+//! for its cores.
 
 use std::thread;
 

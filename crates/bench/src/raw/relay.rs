@@ -35,13 +35,13 @@ pub fn measure(
     thread::scope(|scope| {
         scope.spawn(move || echo_until_closed(&mut responder, bytes));
         let measured = round_trips(&mut requester, bytes, iterations);
-        // Ending the relay closes the responder's connection, which ends its thread.
+        // Dropping the relay closes the responder's connection, so that its thread ends.
         drop((requester, child));
         measured
     })
 }
 
-/// The relay; it ends when either client closes.
+/// The main function of the relay's process. It ends when either client closes its connection.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let endpoint: SocketAddress = args.get("endpoint")?;
