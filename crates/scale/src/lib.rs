@@ -8,8 +8,8 @@
 //! - The scaler never requests fewer than `workers_min` or more than `workers_max` workers, for any
 //!   measurement and any forecast.
 //! - A forecast never removes workers.
-//! - A removed worker holds no task at that time. To finish its tasks, it has as long as the longest timeout
-//!   of a held task.
+//! - A removed worker holds no task at that time. It was given enough time to finish its tasks: the longest timeout of
+//!   a task that it held.
 //! - Only tasks that one more worker could start now count as waiting.
 //!
 //! The feature `planning` adds what `dunlin scale` needs beyond a node: documents, prices and the simulator.

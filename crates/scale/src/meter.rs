@@ -1,4 +1,4 @@
-//! Measures a scheduler between two samples.
+//! Measures a scheduler's load between two samples.
 //!
 //! A worker's load is the share of its slots that hold tasks, averaged over many observations. Workers report
 //! processor time only when tasks end. A worker that waits for a disk is also as busy as one that computes.

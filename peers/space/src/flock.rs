@@ -1,4 +1,4 @@
-//! A flock in krABMaga: the rule of Dunlin's `Flock`, on the field and the schedule that krABMaga offers for it.
+//! A flock in krABMaga: it has the same rule as Dunlin's `Flock`, and uses krABMaga's own field and schedule.
 //!
 //! The schedule is sequential. The parallel schedule (feature `parallel`) locks the whole state during an agent's step,
 //! so threads do not make it faster. The field's cells are half as wide as the birds can see, which is faster than
