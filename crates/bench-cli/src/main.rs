@@ -28,7 +28,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Replay recorded markets to many subscribers, and check that each receives every record or a gap notice
+    /// Replay recorded markets to many subscribers, and check that none loses a record unnoticed
     Demo(demos::Arguments),
     /// Measure the performance of Dunlin, alone or compared with other systems
     Bench(bench::Arguments),

@@ -19,7 +19,8 @@ pub struct SchedulerTotals {
 /// Averages observations of a scheduler's load between two decisions of the scaler.
 #[derive(Debug, Clone, Default)]
 pub struct LoadMeter {
-    /// The sum of the workers' loads over all observations since the last measurement.
+    /// The sums, over all observations since the last measurement, of the used share of slots and of the number of
+    /// workers; and the number of observations.
     busy: f64,
     workers: f64,
     looks: u32,

@@ -40,19 +40,19 @@ pub struct Scaler {
     passed: [Since; 4],
     /// The workers added within the last `step_ms`: for each decision, its time and the number of workers.
     added: VecDeque<(u64, u32)>,
-    /// Since when fewer workers have sufficed, and the highest number required since then.
+    /// Since when fewer workers have sufficed. The next field is the highest number of workers required since then.
     fewer: Since,
     highest: WindowMax,
     /// The earliest time of the next decision to remove workers, in ms.
     next_in_ms: u64,
-    /// The number of consecutive failed launches, and the time until which the scaler pauses after too many.
+    /// The number of consecutive failed launches. After too many, the scaler pauses until the time in the next field.
     failures: u32,
     paused_until_ms: u64,
     /// The numbers of the decisions for which a replacement is launched after the pause; `None` for a launch without a
     /// decision.
     postponed: Vec<Option<u64>>,
-    /// The times of recent refusals and interruptions of spot instances, and the time until which the scaler launches
-    /// no spot instances.
+    /// The times of recent refusals and interruptions of spot instances. After too many, the scaler launches no spot
+    /// instances until the time in the next field.
     spot_trouble: VecDeque<u64>,
     on_demand_until_ms: u64,
 }

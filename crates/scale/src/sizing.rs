@@ -4,7 +4,8 @@ use crate::prices::{MachineType, Prices};
 
 /// The share by which a machine must exceed the measured use.
 const ROOM: f64 = 0.15;
-/// The memory of a machine that is reserved for the operating system: at least this many GiB.
+/// The memory of a machine that is reserved for the operating system: at least this many GiB, and at least a share of
+/// the machine's memory.
 const SYSTEM_GIB: f64 = 0.5;
 const SYSTEM_SHARE: f64 = 0.05;
 /// The smallest number of measurements from which a need is computed.

@@ -20,7 +20,7 @@ pub enum BrokerFrame {
     Message { reply: Range<usize>, payload: Range<usize> },
     /// Confirmation that a request has taken effect: `PONG`, `+OK`, or a subscription's confirmation.
     Done,
-    /// The broker asks whether the client is alive; the client must send [`Dialect::PONG`].
+    /// The broker asks whether the client is alive; the client must send [`PONG`].
     Ping,
     /// A message of another kind.
     Other,

@@ -47,7 +47,7 @@ pub struct TaskLedger {
     tokens: HashSet<u64>,
     begun: usize,
     done: HashSet<u64>,
-    /// The latest start of each task, by the task's number.
+    /// The latest starts, over all tasks.
     latest: Vec<Run>,
 }
 
@@ -140,8 +140,8 @@ pub struct SubmitterThreads {
     ended: Receiver<u64>,
     submitter: Option<JoinHandle<Result<()>>>,
     watcher: Option<JoinHandle<Result<()>>>,
-    /// Whether the reading thread ends. It is separate from the submitter's flag, because workers may still be busy
-    /// after the last submission.
+    /// Whether the reading thread may end. The submitter has a separate flag, because workers may still be busy after
+    /// the last submission.
     watched: Arc<AtomicBool>,
 }
 

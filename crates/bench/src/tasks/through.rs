@@ -14,7 +14,7 @@ const TASK_NS: u64 = 11_760_000;
 const WORKERS: [usize; 7] = [10, 25, 50, 75, 100, 150, 200];
 /// The payload size of empty tasks, in bytes.
 const BYTES: usize = 16;
-/// The number of workers for empty tasks.
+/// The number of workers for empty tasks, and of slots of each worker.
 const NOOP_WORKERS: usize = 2;
 const NOOP_SLOTS: u32 = 1_000;
 /// The number of asynq's workers that is fastest on two cores. Celery and HyperQueue run with their default of one

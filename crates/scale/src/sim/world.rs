@@ -51,7 +51,7 @@ pub(super) struct SimulatedWorld<'s> {
     coming: BTreeMap<u64, Vec<Done>>,
     answers: VecDeque<Done>,
     arrivals: VecDeque<(u32, u64)>,
-    /// For each tenant: the rest of the time until its next arrival.
+    /// For each tenant: the rest of the time until its next arrival (`left`), and the number of its waiting tasks.
     left: Vec<f64>,
     waiting: Vec<u64>,
     /// For each slot of the scheduler's task table: when the task was submitted, and its tenant.
@@ -61,7 +61,7 @@ pub(super) struct SimulatedWorld<'s> {
     spent_us: f64,
     waits: TimeHistogram,
     done: TimeHistogram,
-    /// The waiting times since the last sample.
+    /// The waiting times since the last sample (`lately`), and those of the present minute.
     lately: TimeHistogram,
     minute: TimeHistogram,
     minutes: Minutes,

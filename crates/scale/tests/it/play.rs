@@ -9,7 +9,7 @@ pub struct Play {
     pub scaler: Scaler,
     pub provider: SimulatedProvider,
     pub now_ms: u64,
-    /// All actions of the scaler, with their times.
+    /// All actions of the scaler and all events of the provider, with their times.
     pub told: Vec<(u64, ProviderAction)>,
     pub said: Vec<(u64, ProviderEvent)>,
 }
