@@ -12,7 +12,7 @@ fn main() -> anyhow::Result<()> {
     println!("first at {}, retry at {}, duplicate: {}", first.position, retry.position, retry.duplicate);
     assert!(retry.duplicate && retry.position == first.position);
 
-    // The owner accepts such a record only if no other publisher published in between.
+    // With an expected position, the owner accepts a record only if no other publisher has published in between.
     let mut publisher = node.publisher("payments")?;
     publisher.publish_expecting(1, "20 EUR")?;
     let refused = publisher.publish_expecting(1, "30 EUR");

@@ -1,4 +1,4 @@
-//! Extracts the README's subscription in Rust for the program `readme-rust`. A test runs this program.
+//! Extracts the Rust subscription from the README as the source of the program `readme-rust`, which a test runs.
 
 use std::path::Path;
 use std::{env, fs};

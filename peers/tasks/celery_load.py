@@ -146,7 +146,7 @@ def main():
         child, in_one = worker(todo, broker, folder)
         try:
             done = Done(folder)
-            # The first task shows that the worker is ready, and does not count.
+            # The first task shows that the worker is ready; it is not counted.
             work.apply_async((2**63, time.monotonic_ns(), 0, ""))
             until("the worker", done.look)
             done.ones.clear()

@@ -73,8 +73,7 @@ def main():
     todo = json.loads(sys.argv[1])
     if todo["task_ns"] or todo["rate"]:
         sys.exit("only tasks that do nothing are measured, as many as there can be")
-    # HyperQueue prints to standard output, which must contain only the report. Its output therefore goes to
-    # standard error.
+    # Standard output must contain only the report, so HyperQueue's own output is redirected to standard error.
     said = os.dup(1)
     os.dup2(2, 1)
     with LocalCluster() as cluster, tempfile.TemporaryDirectory() as folder:

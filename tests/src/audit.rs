@@ -1,15 +1,15 @@
 //! Checks that a subscriber received the records that the publisher's ledger allows.
 //!
-//! - Positions are continuous: each record, gap or epoch change follows the one before.
+//! - Positions are continuous: each record, gap or epoch change begins directly after the previous event.
 //! - Within an epoch, records come in order and once. The publisher published each record, and each has the
 //!   position of its acknowledgement.
-//! - The node reported every missing record. A gap has at least as many records as the node acknowledged in
-//!   its place, and at most as many as the publisher attempted. Otherwise an epoch change is in between.
+//! - The node reported every missing record. A gap has at least as many records as the node acknowledged in its place,
+//!   and at most as many as the publisher attempted. Only at an epoch change may more records be missing.
 
 use crate::ledger::Ledger;
 use crate::trace::TraceLine;
 
-/// The counts of an audit.
+/// The numbers of the events in audited traces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AuditCounts {
     /// Records received.
@@ -20,14 +20,14 @@ pub struct AuditCounts {
     pub missed: u64,
     /// Epoch changes.
     pub epochs: u64,
-    /// Calls that failed for lack of a connection.
+    /// The number of calls that failed because there was no connection.
     pub aways: u64,
     /// Lagging notices.
     pub laggings: u64,
 }
 
 impl AuditCounts {
-    /// Adds other counts.
+    /// Adds the counts of another audit.
     pub fn add(&mut self, other: AuditCounts) {
         self.records += other.records;
         self.gaps += other.gaps;
@@ -38,30 +38,30 @@ impl AuditCounts {
     }
 }
 
-/// The position at which a subscriber started.
+/// Where a subscriber started to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReaderStart {
-    /// Before the first record.
+    /// Before the first record, so that no record may be missing.
     First,
-    /// After the first record: the audit ignores records before the subscriber's first event.
+    /// After the first record. The audit ignores all records before the subscriber's first event.
     Late,
 }
 
 struct Audit<'a> {
     ledger: &'a Ledger,
     writer: u32,
-    /// The current position.
+    /// The position (epoch and sequence number) of the last event; `None` before the first.
     at: Option<(u32, u64)>,
-    /// The number of the last record received, in the ledger.
+    /// The number of the last received record in the publisher's ledger.
     n: Option<u64>,
-    /// Records in gaps since that record.
+    /// The number of records in gaps since that record.
     missed: u64,
     /// Whether an epoch change was reported since that record.
     epoch_changed: bool,
     counts: AuditCounts,
 }
 
-/// Checks a trace. Fails with the error that the trace shows.
+/// Checks a trace against a ledger. Returns the first error that it finds.
 pub fn audit(
     told: &[TraceLine],
     began: ReaderStart,
@@ -143,7 +143,7 @@ impl Audit<'_> {
         if due == (epoch, seq) { Ok(()) } else { Err(format!("expected position {}-{}", due.0, due.1)) }
     }
 
-    /// Checks that missing records before record `n` were reported.
+    /// Checks that all missing records before record `n` were reported.
     fn in_ledger_order(&self, n: u64) -> Result<(), String> {
         let Some(before) = self.n else { return Ok(()) };
         if self.epoch_changed {

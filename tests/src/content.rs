@@ -2,17 +2,17 @@
 //!
 //! `u64 n, u32 writer, u32 last (1 or 0), u64 check`, then filler that depends on `n` and `writer`.
 
-/// The smallest payload.
+/// The smallest size of a payload in bytes.
 pub const BYTES_MIN: usize = 24;
 
-/// The identity of a record.
+/// The contents of a test record's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
-    /// The writer.
+    /// The number of the writer that published the record.
     pub writer: u32,
     /// The record's number in the writer's ledger, from 1.
     pub n: u64,
-    /// Whether the record is the last one.
+    /// Whether the record is the writer's last one.
     pub last: bool,
 }
 

@@ -1,18 +1,18 @@
-//! A publisher's own list of its records, with which every audit compares.
+//! A publisher's own list of its records, with which audits compare the subscribers' traces.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// One writer's records, numbered from 1.
+/// The records of one writer, numbered from 1.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// The highest number that may have been sent.
+    /// The highest number of a record that the writer may have sent.
     pub attempted: u64,
-    /// Acknowledged records by number, with epoch and sequence number if the response had them.
+    /// The acknowledged records by number, each with epoch and sequence number if the response contained them.
     pub acked: BTreeMap<u64, Option<(u32, u64)>>,
     /// Errors of publish calls.
     pub failures: Vec<String>,
-    /// The number of the acknowledged last record.
+    /// The number of the last record, once it is acknowledged.
     pub last: Option<u64>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// An address with a random port that no other program gets while this process runs.
+/// Returns an address with a random port that no other program gets while this process runs.
 pub fn free() -> SocketAddr {
     dunlin_chaos::port::free(Ipv4Addr::LOCALHOST.into())
 }

@@ -11,10 +11,10 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// The largest number of delayed 64 KiB pieces in each direction of a connection.
+/// The most delayed pieces of 64 KiB in each direction of a connection.
 const DELAYED_MAX: usize = 256;
 
-/// Forwards connections to a node.
+/// Forwards connections to a node, and can cut or delay them.
 #[derive(Debug)]
 pub struct Proxy {
     /// The proxy's own address.
@@ -48,12 +48,12 @@ impl Proxy {
         Proxy { address, cut, accepted, _runtime: runtime }
     }
 
-    /// Resets all connections; new ones are accepted.
+    /// Resets all connections. New connections are accepted.
     pub fn cut(&self) {
         self.cut.send_modify(|cuts| *cuts += 1);
     }
 
-    /// The number of connections so far.
+    /// Returns the number of connections accepted so far.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }

@@ -34,7 +34,7 @@ pub fn run(mut arguments: Vec<String>) -> Result<()> {
     }
 }
 
-/// The value of `key=value`, or the default.
+/// Returns the value of the argument `key=value`, or the default if it is missing.
 fn option<T: std::str::FromStr>(arguments: &[String], key: &str, default: T) -> Result<T>
 where
     T::Err: std::error::Error + Send + Sync + 'static,
@@ -43,7 +43,7 @@ where
     found.map_or(Ok(default), |text| text.parse().with_context(|| format!("{key}={text}")))
 }
 
-/// A flag that is set when the test writes `stop` or has ended.
+/// Returns a flag that is set when the test writes `stop` to standard input, or when standard input closes.
 fn stop_when_told() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
@@ -53,7 +53,7 @@ fn stop_when_told() -> Arc<AtomicBool> {
                 told.store(true, Ordering::Relaxed);
             }
         }
-        // The test that read this process's output has ended.
+        // Writing failed, so the test that reads this process's output has ended.
         std::thread::sleep(std::time::Duration::from_secs(1));
         std::process::exit(3);
     });

@@ -1,4 +1,4 @@
-//! A subscriber's trace: one line per event; consecutive records share a line.
+//! A subscriber's trace: a line for each event. Consecutive records share a line.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum TraceLine {
         epoch: u32,
         /// The first and last sequence number.
         seqs: (u64, u64),
-        /// The first and last number in the ledger.
+        /// The first and last number of the records in the writer's ledger.
         ns: (u64, u64),
     },
     /// A gap: epoch, first and last missing sequence number.
@@ -29,11 +29,11 @@ pub enum TraceLine {
         /// The first position in the new epoch for this subscriber.
         new_first: (u32, u64),
     },
-    /// A warning.
+    /// The node warned that records may be missed.
     Lagging,
-    /// A call failed for lack of a connection.
+    /// A call failed because there was no connection.
     Away(String),
-    /// An error that the promise excludes.
+    /// An error that must never happen.
     Wrong(String),
     /// The last record was received.
     Done,
@@ -59,7 +59,7 @@ impl fmt::Display for TraceLine {
 }
 
 impl TraceLine {
-    /// Parses a line. An invalid line is an error of the trace.
+    /// Parses a line. An invalid line becomes [`TraceLine::Wrong`].
     pub fn parse(line: &str) -> TraceLine {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let numbers: Vec<u64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();
@@ -82,7 +82,7 @@ impl TraceLine {
         }
     }
 
-    /// Joins consecutive records. Returns whether they were joined.
+    /// Joins this line with the next one if their records are consecutive. Returns whether they were joined.
     pub fn join(&mut self, next: &TraceLine) -> bool {
         let (
             TraceLine::Records { writer: a, epoch: e, seqs: (_, seq), ns: (_, n) },

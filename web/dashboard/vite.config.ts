@@ -6,7 +6,7 @@ const node = process.env.DUNLIN_HTTP ?? "http://127.0.0.1:8222";
 const to = { target: node, changeOrigin: true, headers: { origin: node } };
 
 export default defineConfig({
-  // A proxy may serve the page below a path.
+  // Paths are relative, because a proxy may serve the page below a path of its own.
   base: "./",
   resolve: { alias: { dunlin: fileURLToPath(new URL("../client/src/index.ts", import.meta.url)) } },
   build: { target: "es2022", assetsInlineLimit: 0, modulePreload: { polyfill: false }, reportCompressedSize: true },

@@ -26,7 +26,7 @@ pub fn run(options: &Options) -> Result<()> {
     process::run(&mut cases)
 }
 
-/// Runs all programs.
+/// Runs the programs in all directories of `tests/cases`.
 pub fn all() -> Result<()> {
     run(&Options::default())
 }

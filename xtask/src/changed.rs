@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{process, workspace};
 
-/// Packages with changed, added or removed files, including uncommitted ones.
+/// Returns the packages with changed, added or removed files since a revision, including uncommitted changes.
 pub fn packages(since: Option<&str>) -> Result<Vec<String>> {
     let base = match since {
         Some(revision) => revision.to_owned(),

@@ -1,6 +1,6 @@
-//! `chaos`: crash tests of the log on disk, the system tests with many seeds, and fault tests of the control
-//! state of several nodes. `control`, `topics` and `space` run single parts; `mutants` and `space-mutants`
-//! check that the parts find known bugs.
+//! `chaos`: crash tests of the log on disk, the system tests with many seeds, and fault tests of the control state of
+//! several nodes. The arguments `control`, `topics` and `space` each run one part; `mutants` and `space-mutants` check
+//! that the parts find known bugs.
 //!
 //! `cargo test` runs the same tests with few seeds. A failing test prints its seed. `--seed` repeats its
 //! decisions, but not the machine's timing, so that a rare failure may need several runs.
@@ -14,9 +14,9 @@ use anyhow::Result;
 
 use crate::process::{self, cargo};
 
-/// Number of seeds to try on each mutant, at least one of which must find it.
+/// The number of seeds to try on each mutant, at least one of which must find its bug.
 const MUTANT_SEEDS: u64 = 15;
-/// Seeds for each kind of handover test.
+/// The number of seeds for each kind of handover test.
 const SPACE_SEEDS: u64 = 1_000;
 
 /// How many seeds to run.
@@ -77,7 +77,7 @@ fn run_control(options: &Options) -> Result<()> {
     control::run(first, seeds)
 }
 
-/// The first seed, and the number of seeds.
+/// Returns the first seed, and the number of seeds.
 fn which(options: &Options) -> (u64, u64) {
     let (first, seeds) = options.seed.map_or((1, options.tries), |seed| (seed, 1));
     (first, options.seeds.unwrap_or(seeds))
@@ -88,7 +88,8 @@ fn run_tests(options: &Options) -> Result<()> {
         crash_logs(options)?;
     }
     let mut command = cargo(&["test", "-p", "dunlin-system-tests", "--test", "it", "--"]);
-    // Long tests repeat by time; here each test runs as often as the options say.
+    // Tests in modules `long` are skipped, because they repeat for a fixed time. Here each test runs as often as the
+    // options say.
     command.args(["--nocapture", "--test-threads=1", "--skip=long::"]).args(&options.filter);
     command.env("DUNLIN_CHAOS_TRIES", options.tries.to_string());
     command.env("DUNLIN_CHAOS_MINUTES", options.minutes.to_string());
@@ -99,7 +100,7 @@ fn run_tests(options: &Options) -> Result<()> {
     process::run(&mut command)
 }
 
-/// Tests the log on a fake disk that loses, tears and flips bytes, one run for each seed.
+/// Tests the log on a simulated disk that loses writes, tears them and flips bits. Each seed is one run.
 fn crash_logs(options: &Options) -> Result<()> {
     let mut command = cargo(&["test", "-p", "dunlin-journal", "--test", "it", "crash"]);
     match options.seed {

@@ -1,6 +1,6 @@
 //! `charts`: draws charts from the stored benchmark runs in `bench-runs/`.
 //!
-//! Each chart shows the newest run that has all its values; values of different runs are not mixed. Text and
+//! Each chart shows the newest run that has all its values, so that all its values come from the same run. Text and
 //! lines follow the reader's colour scheme.
 
 mod fanout;
@@ -24,7 +24,7 @@ const DUNLIN: RGBColor = RGBColor(0x3b, 0x82, 0xf6);
 const FONT: &str = "sans-serif";
 const STYLE: &str = "<style>text{fill:#30363d}@media(prefers-color-scheme:dark){text{fill:#d0d7de}}</style>";
 
-/// `None` if the run lacks values of the chart.
+/// A function that draws a chart from a run. It returns `None` if the run lacks values of the chart.
 type Draw = fn(&BenchRun) -> Option<Result<String>>;
 
 /// Draws every chart.
@@ -44,7 +44,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Inserts the style sheet after the first tag.
+/// Inserts the style sheet into an SVG text, after its first tag.
 fn styled(svg: &str) -> String {
     match svg.find("<svg").and_then(|at| Some(at + svg[at..].find('>')? + 1)) {
         Some(at) => format!("{}{STYLE}{}", &svg[..at], &svg[at..]),
@@ -56,7 +56,7 @@ fn text(size: u32) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }
 
-/// The source of the values, in small letters.
+/// Returns the line below a chart that names the run of its values.
 fn source(run: &BenchRun) -> String {
     format!("{}; run of {}, commit {}", run.machine, run.date, run.commit)
 }

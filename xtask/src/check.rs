@@ -57,7 +57,8 @@ pub fn dependencies() -> Result<()> {
     process::run(deny.current_dir(workspace::root()))
 }
 
-/// Fixes lints first, because the result may need formatting.
+/// Corrects what can be corrected automatically: first the lints, then the format, because the corrected lines may need
+/// formatting.
 pub fn fix() -> Result<()> {
     let generated = ["test", "-p", "xtask", "--test", "generated"];
     process::run(cargo(&generated).env("DUNLIN_UPDATE_GENERATED", "1"))?;

@@ -22,16 +22,16 @@ pub struct Options {
     name: Option<String>,
 }
 
-/// A client: its name, its preparation, and its test.
+/// A client: its name, the function that prepares it, and the function that tests it.
 struct Client {
     name: &'static str,
-    /// Programs that must be in PATH.
+    /// The programs that must be in PATH.
     needs: &'static [&'static str],
     install: fn(&ClientPaths) -> Result<()>,
     run: fn(&ClientPaths, &str) -> Result<()>,
 }
 
-/// The directories of the clients' sources and installations.
+/// The directories with the sources and the installations of the clients.
 struct ClientPaths {
     sources: PathBuf,
     installed: PathBuf,
@@ -52,7 +52,7 @@ impl ClientPaths {
     }
 }
 
-/// Tests the named client, or all.
+/// Tests the named client, or all clients.
 pub fn run(options: &Options) -> Result<()> {
     let chosen = |client: &&Client| options.name.as_deref().is_none_or(|name| client.name == name);
     let clients: Vec<_> = grpc::CLIENTS.iter().filter(chosen).collect();
@@ -77,7 +77,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The directory of the program `grpcurl`, which is built if it is missing.
+/// Returns the directory of the program `grpcurl`. Builds the program if it is missing.
 pub fn grpcurl() -> Result<PathBuf> {
     let place = ClientPaths::ready()?;
     let client = grpc::CLIENTS
@@ -93,7 +93,7 @@ pub fn all() -> Result<()> {
     run(&Options { name: None })
 }
 
-/// Tests the client of the default steps, which needs no compiler.
+/// Tests the client that belongs to the steps of CI. It needs no compiler.
 pub fn one() -> Result<()> {
     run(&Options { name: Some("grpcio".to_owned()) })
 }
@@ -109,7 +109,8 @@ fn prepare(client: &Client, place: &ClientPaths) -> Result<()> {
     (client.install)(place)
 }
 
-/// Whether the outputs of these files are up to date; [`made`] marks them so.
+/// Whether the outputs made from these files are up to date, according to the time of the file `stamp`, which [`made`]
+/// writes.
 fn is_made(stamp: &Path, of: &[PathBuf]) -> bool {
     std::fs::read(stamp).is_ok_and(|known| contents(of).is_ok_and(|now| now == known))
 }

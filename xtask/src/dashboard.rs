@@ -23,7 +23,7 @@ pub fn run(options: &Options) -> Result<()> {
     if options.write { build(&committed()) } else { compare() }
 }
 
-/// Fails if they differ.
+/// Compares the built dashboard with the committed one. Fails if they differ.
 fn compare() -> Result<()> {
     let built = workspace::target_directory()?.join("dashboard");
     build(&built)?;
@@ -50,7 +50,7 @@ fn build(into: &Path) -> Result<()> {
     process::run(npm.current_dir(page::folder()))
 }
 
-/// The contents of all files in a directory, by relative path.
+/// Returns the contents of all files in a directory, by relative path.
 fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut left = vec![directory.to_owned()];

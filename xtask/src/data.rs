@@ -1,7 +1,7 @@
 //! `data`: downloads the recordings into `data/`, as packages from pip's registry.
 //!
-//! - A file in `data/` is complete and has its pinned checksum: files are made and verified in `data/.fetch`
-//!   and renamed. The next run removes the remains of an interrupted one.
+//! - A file in `data/` is complete and has its pinned checksum: files are written and verified in `data/.fetch` and
+//!   renamed. If a run is interrupted, the next one removes its files.
 //! - pip verifies an archive's checksum before it runs any code of the archive.
 //! - A lock on `data/.lock` lets one run download while others wait.
 //!
@@ -21,7 +21,7 @@ use recordings::{PACKAGES, Package, Recording};
 
 const ARCHIVE_PY: &str = include_str!("data/archive.py");
 
-/// The directory of the recordings.
+/// Returns the directory of the recordings.
 pub fn directory() -> PathBuf {
     workspace::root().join("data")
 }
@@ -63,7 +63,8 @@ fn fetch(package: &Package, data: &Path) -> Result<()> {
     install(package.recordings, &staging.0, data)
 }
 
-/// `--require-hashes` makes pip verify the archive before it reads the package's metadata, which runs code.
+/// Downloads a package. The option `--require-hashes` makes pip verify the archive before it reads the package's
+/// metadata, which runs code.
 fn download(package: &Package, staging: &Path) -> Result<()> {
     let requirement = format!("{}=={} --hash=sha256:{}\n", package.name, package.version, package.sha256);
     fs::write(staging.join("requirements.txt"), requirement).context("cannot write requirements.txt")?;
@@ -95,7 +96,7 @@ fn download(package: &Package, staging: &Path) -> Result<()> {
     Ok(())
 }
 
-/// pip's error messages, without its reports of retries.
+/// Returns pip's error messages, without its reports of retries.
 fn complaint(said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     let errors: Vec<_> = said.lines().filter(|line| line.starts_with("ERROR:")).collect();
@@ -114,7 +115,7 @@ fn unpack(archive: &Path, recordings: &[Recording], directory: &Path) -> Result<
     process::text(&mut python).map(drop)
 }
 
-/// Verifies recordings, and then moves all into `data/`.
+/// Verifies recordings, and then moves all of them into `data/`.
 fn install(recordings: &[Recording], from: &Path, data: &Path) -> Result<()> {
     for (recording, sum) in recordings.iter().zip(sums(from, recordings)?) {
         if sum != recording.sha256 {
@@ -148,7 +149,7 @@ fn archive_py(verb: &str) -> Command {
     python
 }
 
-/// A directory for unverified files, removed when the value is dropped.
+/// A directory for files that are not verified yet. Dropping the value removes it.
 struct Staging(PathBuf);
 
 impl Staging {
@@ -164,7 +165,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // The next run removes the remaining files.
+        // An error is ignored, because the next run removes the remaining files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -180,7 +181,7 @@ mod tests {
         Recording { member: file, file, sha256 }
     }
 
-    /// A test's own `data/` and staging directory.
+    /// Creates a `data/` directory and a staging directory for a test.
     fn folders(test: &str) -> (PathBuf, Staging) {
         let data = std::env::temp_dir().join(format!("dunlin-xtask-{test}-{}", std::process::id()));
         fs::create_dir_all(&data).unwrap();

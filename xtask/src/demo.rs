@@ -17,7 +17,7 @@ pub struct Options {
     arguments: Vec<String>,
 }
 
-/// The demo to run.
+/// The part of the demo to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DemoPart {
     /// All parts on one cluster.
@@ -29,12 +29,12 @@ enum DemoPart {
 }
 
 impl Options {
-    /// All parts once, to their last tables.
+    /// Returns the options that run all parts once, up to their final tables.
     pub fn once() -> Options {
         Options::of(&["--once"])
     }
 
-    /// Feeds only, at full speed, with slow, late and killed subscribers.
+    /// Returns the options that run only the feeds, at full speed, with slow, late and killed subscribers.
     pub fn of_feeds() -> Options {
         Options::of(&["--only", "feed", "--once", "--speed", "max"])
     }
@@ -43,7 +43,7 @@ impl Options {
         Options { arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect() }
     }
 
-    /// Returns the part, and the arguments for the demo.
+    /// Returns the part to run, and the arguments for `dunlin demo`.
     fn read(&self) -> Result<(DemoPart, Vec<String>)> {
         let (mut part, mut words) = (None, Vec::new());
         let mut left = self.arguments.iter();
@@ -90,7 +90,7 @@ pub fn run(options: &Options) -> Result<()> {
     become_(prepare(options)?)
 }
 
-/// Downloads and builds. Returns the command of the demo.
+/// Downloads the recordings and builds the programs. Returns the command of the demo.
 pub fn prepare(options: &Options) -> Result<Command> {
     let (part, words) = options.read()?;
     if let Err(error) = data::run() {
@@ -119,7 +119,7 @@ pub fn prepare(options: &Options) -> Result<Command> {
     Ok(dunlin)
 }
 
-/// Replaces this process by the demo, so that it receives Ctrl-C and returns the exit code.
+/// Replaces this process by the demo, so that the demo receives Ctrl-C and its exit code is returned.
 #[cfg(unix)]
 fn become_(mut command: Command) -> Result<()> {
     use std::os::unix::process::CommandExt;

@@ -1,8 +1,9 @@
 //! `fuzz`: runs each target in `fuzz/` for some time.
 //!
-//! The layout is that of cargo-fuzz, so its commands also work. This command needs only the nightly toolchain
-//! and a C++ compiler. Interesting inputs are stored in `fuzz/corpus/TARGET` for the next run, failing inputs
-//! in `fuzz/artifacts/TARGET`. `cargo test` runs the same code on stable with random input.
+//! The directory has the layout of cargo-fuzz, so that the commands of cargo-fuzz work too. Without cargo-fuzz, `fuzz`
+//! needs only the nightly toolchain and a C++ compiler. Inputs that cover new code are stored in `fuzz/corpus/TARGET`
+//! for the next run, failing inputs in `fuzz/artifacts/TARGET`. `cargo test` runs the same code on stable with random
+//! input.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +15,7 @@ use crate::{process, workspace};
 const TARGETS: [&str; 8] = ["feed", "frame", "http", "journal", "nats", "recording", "topic", "wire"];
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const INPUT_BYTES_MAX: u32 = 4_096;
-/// Flags that report covered code and comparisons to the fuzzer.
+/// Compiler flags that make the code report covered lines and comparisons to the fuzzer.
 const FLAGS: &str = "-Zsanitizer=address --cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";

@@ -1,8 +1,7 @@
 //! `image`: builds the static binary of `deploy/Containerfile` without a container. Tests it as an
 //! unprivileged user in an empty root directory: the node resolves a name and ends in order.
 //!
-//! Needs root for `chroot`. The command is no step of `test`, because it builds everything for another
-//! target.
+//! Needs root for `chroot`. `cargo xtask test` does not run the command, because it builds all code for another target.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -52,7 +51,7 @@ fn build() -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join(host).join("release/dunlin"))
 }
 
-/// Adds the image's contents, and `/etc/hosts`, which a container runtime provides.
+/// Copies the contents of the image into a directory, and `/etc/hosts`, which a container runtime provides.
 fn furnish(root: &Path, binary: &Path) -> Result<()> {
     if root.exists() {
         fs::remove_dir_all(root)?;
@@ -62,7 +61,7 @@ fn furnish(root: &Path, binary: &Path) -> Result<()> {
     fs::write(root.join("etc/hosts"), "127.0.0.1 dunlin.test\n")?;
     fs::copy(binary, root.join("dunlin"))?;
     std::os::unix::fs::chown(root.join(DATA), Some(USER), Some(USER))?;
-    // Other users must be able to enter the directory.
+    // The node runs as another user, which must be able to enter the directory.
     fs::set_permissions(root, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     Ok(())
 }
@@ -91,7 +90,7 @@ fn try_node(root: &Path, mut node: ContainerProcess) -> Result<()> {
     Ok(())
 }
 
-/// A process that is killed when the value is dropped.
+/// A process of the test. Dropping the value kills it.
 struct ContainerProcess(Child);
 
 impl Drop for ContainerProcess {

@@ -17,7 +17,7 @@ const NATS_PY: &str = "nats-py==2.16.0";
 
 type Install = fn(&Path, &Path) -> Result<()>;
 
-/// Each library, its installation, and the programs that it needs.
+/// Each library, how it is installed, and the programs that the installation needs.
 const LIBRARIES: &[(&str, Install, &str)] = &[
     ("nats_py", nats_py, "python3 with venv, and PyPI"),
     ("nats_js", nats_js, "node and npm, and its registry"),
@@ -30,7 +30,7 @@ pub fn run() -> Result<()> {
     suite(&["-nodes", "1"])
 }
 
-/// Tests one library, and some of nats.go's own tests.
+/// Tests one library, and runs some of nats.go's own tests.
 pub fn one() -> Result<()> {
     run_with(&LIBRARIES[..1], "test(nats_py_)")?;
     suite(&["-nodes", "1", "-smoke"])

@@ -1,6 +1,7 @@
 //! `otel`: lints the program with the feature `otel`, and tests its exporter with a collector.
 //!
-//! The command is no step of `test`, because another feature set needs a second build of common libraries.
+//! `cargo xtask test` does not run the command, because another set of features needs a second build of common
+//! libraries.
 
 use anyhow::Result;
 

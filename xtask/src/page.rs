@@ -70,7 +70,7 @@ pub fn run(options: &Options) -> Result<()> {
     process::run(&mut tests)
 }
 
-/// Runs the case of the default steps.
+/// Runs the case that belongs to the steps of CI.
 pub fn one() -> Result<()> {
     run(&Options { only: Some("overview".to_owned()), ..Options::default() })
 }
@@ -104,7 +104,7 @@ fn chromium() -> Result<PathBuf> {
     if browser.exists() {
         return Ok(browser);
     }
-    // The installation needs root and Debian; otherwise the error names the missing program.
+    // This works only as root on Debian. If it fails, the error names the missing program.
     for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", "chromium"]] {
         let mut apt = Command::new("apt-get");
         process::run(apt.args(words).env("DEBIAN_FRONTEND", "noninteractive"))

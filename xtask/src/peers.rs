@@ -1,9 +1,9 @@
 //! `cargo xtask peers`: builds the programs of other systems into `peers/build/`, for `dunlin bench peers`.
 //!
-//! Programs newer than their source are kept. libzmq and Redis come from Debian's packages; nats-server,
-//! nats.go, asynq, etcd and its client from the Go module proxy, pinned in each module's `go.mod` and
-//! `go.sum`; Celery and HyperQueue from PyPI; krABMaga, rstar and kiddo from crates.io, pinned in
-//! `peers/space`. The product links none of them.
+//! A program that is newer than its source is not built again. libzmq and Redis come from Debian's packages;
+//! nats-server, nats.go, asynq, etcd and its client from the Go module proxy, pinned in each module's `go.mod` and
+//! `go.sum`; Celery and HyperQueue from PyPI; krABMaga, rstar and kiddo from crates.io, pinned in `peers/space`. The
+//! product links none of them.
 
 use std::path::Path;
 use std::process::Command;
@@ -45,7 +45,7 @@ fn libzmq(peers: &Path, build: &Path) -> Result<()> {
     process::run(compile.args(["-lzmq", "-lpthread"])).context("cannot compile the libzmq peer")
 }
 
-/// The compiler finds the header, which may be in several directories.
+/// Whether the compiler finds libzmq's header, which may be in one of several directories.
 fn has_zmq_header() -> bool {
     let mut probe = Command::new("cc");
     probe.args(["-E", "-include", "zmq.h", "-x", "c", "/dev/null"]);
@@ -56,8 +56,8 @@ fn install_libzmq() -> Result<()> {
     install("libzmq3-dev", "install libzmq's headers by hand (Debian: libzmq3-dev)")
 }
 
-/// Debian's server is a link to a program in the package of tools. Only that package is installed, because
-/// the server's package would start a service.
+/// Makes Redis available. Debian's server is a link to a program in its package of tools. Only that package is
+/// installed, because the server's package would start a service.
 fn redis(build: &Path) -> Result<()> {
     let (server, tool) = (build.join("redis-server"), Path::new("/usr/bin/redis-check-rdb"));
     if server.exists() {

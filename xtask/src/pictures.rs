@@ -1,7 +1,7 @@
 //! `pictures`: draws the README's pictures from the output of real commands.
 //!
-//! Each picture is a scene: commands that run one after another in a shell. CLICOLOR_FORCE enables their
-//! colours, and repeated lines are replaced by their number; the output is otherwise unchanged.
+//! Each picture is a scene: commands that run one after another in a shell. CLICOLOR_FORCE enables their colours, and
+//! long series of similar lines are shortened. The output is otherwise unchanged.
 
 mod scene;
 
@@ -59,7 +59,7 @@ const SCENES: &[Scene] = &[
     },
 ];
 
-/// Readable replacements for the standard terminal colours.
+/// The colours that replace the standard terminal colours, so that the text is readable.
 const COLOURS: [(&str, &str); 7] = [
     ("fill: #000000", "fill: #1e2127"),
     ("fill: #AAAAAA", "fill: #d0d4dc"),

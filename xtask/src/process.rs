@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// The cargo that started this process, or the one in PATH, in the repository's root.
+/// Returns the command of cargo in the repository's root: the cargo that started this process, or the one in PATH.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
@@ -16,8 +16,8 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Removes cargo's variables about the running package. Build scripts, such as ring's, watch them, and would
-/// run again after a manual call of cargo.
+/// Removes cargo's environment variables about the running package. Some build scripts, such as ring's, depend on them,
+/// and would otherwise run again after each manual call of cargo.
 pub fn forget_package(command: &mut Command) {
     let is_ours = |name: &str| {
         let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
@@ -58,7 +58,7 @@ pub fn text(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("the output of `{line}` is not valid UTF-8"))
 }
 
-/// The command line as a user would type it, with long arguments cut.
+/// Returns the command line as a user would type it, with long arguments shortened.
 fn line_of(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());

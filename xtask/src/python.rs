@@ -1,8 +1,8 @@
 //! `python`: builds the Python package's wheel. As a step of `test`, it tests the package in the tree, with
 //! the extension from the workspace's build; with `--all`, it also tests the wheel.
 //!
-//! `target/python` has the virtual environment with pinned tools, the release build, and the wheel. Present
-//! files are kept.
+//! `target/python` has the virtual environment with pinned tools, the release build, and the wheel. Files that exist
+//! are not made again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,12 +77,12 @@ fn try_package(python: &Path) -> Result<()> {
     process::run(module("pytest").args(["-p", "no:cacheprovider"]).env("DUNLIN_BINARY", dunlin.get_program()))
 }
 
-/// A Python interpreter that finds the package in the tree, with the extension from the workspace's build.
+/// Returns a Python interpreter that finds the package in the tree, with the extension from the workspace's build.
 pub fn ready() -> Result<PathBuf> {
     workspace::build()?;
     let built = workspace::target_directory()?.join("debug/libdunlin_python.so");
     let extension = package().join("python/dunlin/_dunlin.abi3.so");
-    // A new file replaces the old one, which running programs may still use.
+    // The file is replaced and not overwritten, because running programs may still use the old one.
     let fresh = extension.with_extension("new");
     fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
     fs::rename(&fresh, &extension).with_context(|| format!("cannot create {}", extension.display()))?;
@@ -94,7 +94,7 @@ pub fn ready() -> Result<PathBuf> {
     Ok(tools.program)
 }
 
-/// The directory of the package's examples.
+/// Returns the directory of the package's examples.
 pub fn examples() -> PathBuf {
     package().join("examples")
 }
@@ -159,13 +159,13 @@ impl Tools {
         command
     }
 
-    /// Uses a separate target directory, so that other builds stay valid.
+    /// Makes a command use a separate target directory, so that other builds stay valid.
     fn building<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env("CARGO_TARGET_DIR", self.folder.join("build")).env("PYO3_PYTHON", &self.program)
     }
 }
 
-/// The version of `python3`, if the package supports it.
+/// Returns the version of `python3`. Fails if the package does not support it.
 fn version() -> Result<String> {
     let ask = "import sys; print(*sys.version_info[:3], sep='.')";
     let said = process::text(Command::new("python3").args(["-c", ask])).context("python3 is needed")?;

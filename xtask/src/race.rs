@@ -20,7 +20,7 @@ use crate::process::{self, cargo};
 use crate::workspace;
 
 const SYNC: &str = "crates/topic/src/sync.rs";
-/// loom's message for an access without the required order.
+/// The message of loom when an access is not ordered by the required synchronisation.
 const RACE: &str = "Causality violation";
 
 /// The parts to run.
@@ -40,7 +40,7 @@ pub fn run(options: &Options) -> Result<()> {
     sanitizer::run()
 }
 
-/// Runs the checks that are a part of `cargo xtask test`.
+/// Runs the checks that belong to `cargo xtask test`.
 pub fn quick() -> Result<()> {
     model()?;
     mutate()
@@ -81,7 +81,7 @@ fn mutate() -> Result<()> {
     Ok(())
 }
 
-/// The labels of `ordering!` in the source.
+/// Returns the labels of all uses of `ordering!` in a source.
 fn labels(source: &str) -> Vec<&str> {
     let constants = source.split("ordering! {").skip(1);
     constants.filter_map(|body| body.split_once('}')?.0.split('"').nth(1)).collect()
@@ -104,7 +104,7 @@ fn build_model(weakened: Option<&str>) -> Result<PathBuf> {
 }
 
 struct Outcome {
-    /// Whether all models ran and passed. A failing model may end the program.
+    /// Whether all models ran and passed. If a model fails, the program may end early.
     held: bool,
     passed: usize,
     failed: usize,
@@ -123,7 +123,7 @@ fn try_model(program: &Path) -> Result<Outcome> {
     Ok(Outcome { held, passed: count("... ok"), failed: count("... FAILED"), output })
 }
 
-/// The target directory of a part.
+/// Returns the target directory of a part.
 fn target_directory(part: &str) -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join("race").join(part))
 }

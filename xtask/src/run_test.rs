@@ -15,12 +15,12 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// The time that processes may take to end after a request to end.
+/// How long processes may take to end after they were asked to.
 const LEFT_OVER_GRACE: Duration = Duration::from_secs(20);
 /// Maximum number of stack frames printed for each thread.
 const FRAMES_MAX: u32 = 40;
 
-/// The program to run.
+/// The program to run, and its arguments.
 #[derive(clap::Args)]
 pub struct Options {
     /// Program of the test and its arguments
@@ -59,7 +59,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Waits until the group is empty, and kills the remaining processes.
+/// Waits until all processes of the group have ended, and kills the remaining ones. Returns whether all ended by
+/// themselves.
 fn all_ended(group: Pid) -> bool {
     let start = Instant::now();
     while start.elapsed() < LEFT_OVER_GRACE {
@@ -81,13 +82,13 @@ struct Process {
     name: String,
 }
 
-/// The running processes of a group.
+/// Returns the running processes of a group.
 fn members(group: Pid) -> Vec<Process> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     ids.filter_map(|id| {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // `id (name) state parent group …`; parse from the end, because the name may contain anything.
+        // `id (name) state parent group …`; it is parsed from the end, because the name may contain any characters.
         let (before, after) = stat.rsplit_once(')')?;
         let name = before.split_once('(')?.1.to_owned();
         let mut fields = after.split_whitespace();

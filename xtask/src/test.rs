@@ -1,9 +1,9 @@
 //! `test`: runs the steps of CI, everything (`--all`), or one part or test by name. `docs/testing.md`
 //! explains its use.
 //!
-//! A step is a row of [`DEFAULT`]; the first failure ends the run. Cheap steps come first. All steps use the
-//! result of the step `build` and fetch their other inputs, so that the list passes on a fresh clone. No step
-//! is repeated: a test that fails once has failed ([`nextest`]).
+//! Each step is a row of [`DEFAULT`]. Fast steps come first, and the first failure ends the run. All steps use the
+//! result of the step `build` and fetch their other inputs, so that the list passes on a fresh clone. A failed test
+//! fails the run, even if it passes when it is repeated ([`nextest`]).
 
 mod busy;
 mod history;
@@ -38,7 +38,7 @@ pub struct Options {
     /// Number of threads per core to keep busy during the tests
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     busy: usize,
-    /// Add a row with the commit, duration and result to tests/runs.tsv
+    /// A step, which is a row in the summary.
     #[arg(long)]
     record: bool,
     /// List steps and parts, with the newest recorded run of each part, without running any
@@ -52,7 +52,7 @@ pub struct Step {
     run: fn() -> Result<()>,
 }
 
-/// The steps of CI: one run of every kind.
+/// The steps of CI, which include one run of each kind of test.
 const DEFAULT: &[Step] = &[
     Step { name: "tidy", run: tidy::run },
     Step { name: "format", run: check::format },
@@ -98,7 +98,7 @@ fn bench(suite: &str) -> Result<()> {
     process::run(workspace::dunlin()?.args(["bench", suite, "--quick", "--keep"]).arg(&kept))
 }
 
-/// Runs the requested steps, and prints `N passed, M failed`.
+/// Runs the requested steps or parts, and prints `N passed, M failed`.
 pub fn run(options: &Options) -> Result<()> {
     let history = History::read()?;
     if options.list {
@@ -238,7 +238,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         let parts: Vec<_> = parts::ALL.iter().map(|part| part.name).collect();
-        // A part may have a step with the part's name. The name then means both.
+        // A step may have the same name as the part. The name then selects both.
         for part in parts::ALL.iter().filter(|part| names.contains(&part.name)) {
             assert_eq!(part.steps.len(), 1, "{} is a part and a step", part.name);
         }

@@ -1,4 +1,5 @@
-//! `tidy`: compares the documents with the tree. Each rule is in one file, whose tests show it fail.
+//! `tidy`: checks the repository's rules for source, tests and pages. Each rule is in one file; its tests contain
+//! examples that break the rule.
 //!
 //! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. Reviewers must check two
 //! conditions without a rule: listeners hold no topic state, and each crate's limits are in one struct.
@@ -39,7 +40,7 @@ const RULES: [fn(&Repository, &mut Findings); 11] = [
     type_names::check,
 ];
 
-/// Runs every rule and prints the findings. Fails unless all are warnings.
+/// Runs every rule and prints the findings. Fails if a finding is not a warning.
 pub fn run() -> Result<()> {
     let repository = Repository::read()?;
     let mut findings = Findings::default();
@@ -68,7 +69,7 @@ struct Finding {
 }
 
 impl Findings {
-    /// `text` follows the path and line. The text names the fault and the remedy.
+    /// Adds an error at a path and line. `text` names the error and the remedy.
     fn fail(&mut self, path: &str, line: usize, text: String) {
         self.all.push(Finding { place: format!("{path}:{line}"), text, warning: false });
     }

@@ -1,7 +1,7 @@
 //! `web`: tests the client for browsers with a real node.
 //!
-//! The tools come from npm's registry, at the versions of the lock file. Without npm or the registry the
-//! command fails; as a step of `cargo xtask test`, it is skipped with a message.
+//! The tools come from npm's registry, at the versions of the lock file. Without npm or the registry the command fails;
+//! as a step of `cargo xtask test`, the command is skipped with a message.
 
 use std::process::Command;
 

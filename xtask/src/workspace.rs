@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::process;
 
-/// Directories with a folder for each crate of the product.
+/// The directories with one folder for each crate of the product.
 pub const PRODUCT_FOLDERS: [&str; 2] = ["crates", "clients"];
 
-/// The repository's root, above this crate's directory.
+/// Returns the repository's root, which contains this crate's directory.
 pub fn root() -> PathBuf {
     let ours = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let mut root = PathBuf::from(ours);
@@ -29,20 +29,20 @@ pub fn build() -> Result<()> {
 /// The programs of the product: the node, and the program for `bench`, `report` and `demo`.
 pub const PROGRAMS: [&str; 2] = ["dunlin", "dunlin-bench"];
 
-/// Builds the test binary of the product, with `dunlin-bench` beside it.
+/// Builds the product's program for tests, with `dunlin-bench` beside it. Returns its command.
 pub fn dunlin() -> Result<Command> {
     build()?;
     Ok(Command::new(target_directory()?.join("debug/dunlin")))
 }
 
-/// Builds the release binary, for measurements.
+/// Builds the release program, for measurements. Returns its command.
 pub fn released() -> Result<Command> {
     let packages = ["-p", "dunlin-cli", "-p", "dunlin-bench-cli"];
     process::run(process::cargo(&["build", "--release"]).args(packages))?;
     Ok(Command::new(target_directory()?.join("release").join(PROGRAMS[0])))
 }
 
-/// Cargo's target directory, from the environment, a configuration file or the default.
+/// Returns cargo's target directory, as set by the environment or a configuration file, or its default.
 pub fn target_directory() -> Result<PathBuf> {
     let metadata = metadata()?;
     let directory =
@@ -56,18 +56,18 @@ pub struct Package {
     /// The path from the repository's root, with `/`.
     pub folder: String,
     pub description: String,
-    /// Normal and build dependencies by package name, without those of tests.
+    /// The names of the packages on which it depends, except those needed only for tests.
     pub dependencies: Vec<String>,
 }
 
 impl Package {
-    /// The name of its folder in `crates/` or `clients/`, if it belongs to the product.
+    /// Returns the name of the package's folder in `crates/` or `clients/`, if it belongs to the product.
     pub fn product_crate(&self) -> Option<&str> {
         PRODUCT_FOLDERS.iter().find_map(|root| self.folder.strip_prefix(root)?.strip_prefix('/'))
     }
 }
 
-/// Every package of the workspace.
+/// Returns all packages of the workspace.
 pub fn packages() -> Result<Vec<Package>> {
     let metadata = metadata()?;
     let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;

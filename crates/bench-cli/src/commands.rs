@@ -1,4 +1,4 @@
-//! The commands of `dunlin-bench`; their arguments are in `dunlin-cli`.
+//! The commands of `dunlin-bench`. The crate `dunlin-cli` parses their arguments.
 
 pub mod bench;
 pub mod demo;

@@ -1,6 +1,6 @@
-//! The demo: recorded markets, replayed to many subscribers, with an account of every record.
-//! The publisher's [`ledger`] is the truth. The demo compares the readers' accounts with the ledger, and
-//! never with reports of the node.
+//! The demo: recorded markets, replayed to many subscribers, which must receive every record or a gap notice for it.
+//! The [`ledger`] holds what was published. The demo compares each subscriber's account with the ledger, and never with
+//! statistics of the node.
 
 mod account;
 mod books;
@@ -45,24 +45,25 @@ pub struct DemoOptions<'a> {
     pub source: &'a ReplaySource,
     pub speed: Speed,
     pub node: &'a Node,
-    /// The node's address for other processes.
+    /// The node's address, for subscribers in other processes.
     pub url: String,
 }
 
 /// The result of the demo: how many records are unaccounted for, and how many order books differ.
 pub struct DemoResult {
     pub unaccounted: u64,
-    /// Replicas whose order books differ from the oracle's.
+    /// The number of replicas with an order book that differs from the oracle's.
     pub different: usize,
     pub interrupted: bool,
 }
 
-/// The additional bytes of each line in a topic that retains its whole market.
+/// The memory in bytes that a topic needs for each line in addition to the line's own bytes, used to size a topic that
+/// retains its whole market.
 const RECORD_BYTES_EXTRA: u64 = 32;
 const RETENTION_BYTES_MIN: u64 = 1 << 20;
 
 impl DemoOptions<'_> {
-    /// Runs the demo from the first line to the table.
+    /// Runs the whole demo: publishes all lines, waits for the subscribers, and prints the table.
     pub fn run(&self, console: &Console, stop: &StopFlag) -> Result<DemoResult> {
         let recordings = &self.source.recordings;
         let mut ledger = LineLedger::default();
@@ -136,10 +137,10 @@ impl DemoOptions<'_> {
     }
 }
 
-/// The topics of a recording's lines, and the retention of each.
+/// Returns the topics of a recording's lines, each with its retention in bytes.
 fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
     let whole = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
-    // The topic deletes one segment at a time, which is an eighth of its memory.
+    // The topic deletes one segment at a time, and a segment is an eighth of its memory. The factor makes room for it.
     let whole = (whole * 9 / 7).max(RETENTION_BYTES_MIN);
     let mut topics = vec![(recording.topic.clone(), whole)];
     if recording.topic == SHORT_OF {
@@ -149,7 +150,7 @@ fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
 }
 
 impl DemoResult {
-    /// Fails if a record is unaccounted for.
+    /// Returns an error if a record is unaccounted for or an order book differs.
     pub fn check(&self) -> Result<()> {
         match (self.unaccounted, self.different) {
             (0, 0) => Ok(()),

@@ -1,8 +1,8 @@
 //! `dunlin-bench`: runs `dunlin bench`, `report`, `demo` and `scale`.
 //!
-//! `dunlin` parses their command lines and then starts this program. These commands may therefore depend on
-//! code that no node needs: other systems' clients, plots, recordings and simulations. The library
-//! `dunlin-cli` has what both programs share.
+//! `dunlin` parses their command lines and then starts this program. These commands may therefore depend on code that
+//! no node needs: other systems' clients, plots, recordings and simulations. The library `dunlin-cli` contains the code
+//! that both programs share.
 
 mod commands;
 mod demo;

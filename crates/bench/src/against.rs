@@ -1,7 +1,7 @@
-//! `--against RUN`: changes since a stored run, beyond the noise of the machine. The two runs may be hours or
-//! machines apart. Changes of peers and raw sockets between the runs come from the machine. A row of Dunlin
-//! counts as changed if its change exceeds three limits: the spread within either run, the drift of the
-//! others, and [`NOISE_MIN`].
+//! `--against RUN`: reports which figures of Dunlin changed since a stored run by more than the noise of the machine.
+//! The two runs may come from different hours or machines. If figures of peers and raw sockets changed, the machine
+//! caused it. A row of Dunlin counts as changed if its change exceeds three limits: the spread within each run, the
+//! median change of the peers' and raw sockets' figures, and [`NOISE_MIN`].
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use crate::table::{LineStyle, Table};
 
 /// Smallest change that is reported, as a share.
 pub const NOISE_MIN: f64 = 0.05;
-/// Minimum number of rows of others from which the drift is computed.
+/// The smallest number of rows of peers and raw sockets from which the machine's drift is computed.
 const OTHERS_MIN: usize = 5;
 
 /// The change of one measured figure of Dunlin between two runs.
@@ -24,23 +24,23 @@ pub struct RowComparison {
     pub row: String,
     /// Name of the metric, which determines its unit and direction.
     pub metric: String,
-    /// Median of the earlier run.
+    /// The median in the earlier run.
     pub then: f64,
-    /// Median of this run.
+    /// The median in this run.
     pub now: f64,
-    /// Improvement factor; below one, the later row is worse.
+    /// By which factor the figure improved; a value below 1 means that it became worse.
     pub times_better: f64,
-    /// Share of change that noise explains.
+    /// The change, as a share, that noise can explain.
     pub noise: f64,
 }
 
 impl RowComparison {
-    /// Whether the row is worse than noise explains.
+    /// Whether the figure became worse by more than noise can explain.
     pub fn is_worse(&self) -> bool {
         self.times_better < 1.0 / (1.0 + self.noise)
     }
 
-    /// Whether the row is better than noise explains.
+    /// Whether the figure became better by more than noise can explain.
     pub fn is_better(&self) -> bool {
         self.times_better > 1.0 + self.noise
     }
@@ -55,7 +55,7 @@ pub struct RunComparison {
 }
 
 impl RunComparison {
-    /// Compares every row of Dunlin that both runs have; the worst first.
+    /// Compares every row of Dunlin that both runs have. The largest deterioration comes first.
     pub fn of(now: &RowSet, then: &StoredRun) -> Self {
         let pairs: Vec<(&FigureRow, &FigureRow)> = now
             .iter()
@@ -73,7 +73,7 @@ impl RunComparison {
         &self.rows
     }
 
-    /// Table of rows that changed.
+    /// Returns a table of the rows that changed by more than noise.
     pub fn table(&self) -> Table {
         let title = format!("Against {}", self.then);
         let mut table = Table::new(&title, &["What changed", "Then", "Now", "Times better", "Noise"]);
@@ -117,7 +117,7 @@ fn alike(one: &FigureRow, other: &FigureRow) -> bool {
         && one.median > 0.0
 }
 
-/// Median change of the rows that are not Dunlin's; it shows the drift of the machine.
+/// Returns the median change of the rows that are not Dunlin's. It shows how much faster or slower the machine became.
 fn drift<'a>(others: impl Iterator<Item = &'a (&'a FigureRow, &'a FigureRow)>) -> Option<f64> {
     let moved: Vec<f64> = others.map(|(now, then)| (now.median / then.median).ln().abs().exp_m1()).collect();
     if moved.len() < OTHERS_MIN { None } else { Summary::of(&moved).map(|summary| summary.median) }

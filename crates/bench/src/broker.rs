@@ -1,5 +1,5 @@
-//! Suite `broker`: the tables of Ratatoskr's benchmark document and the goals for listeners. Every listener
-//! is measured, and nats-server and Redis for comparison.
+//! Suite `broker`: measures every listener, and nats-server and Redis for comparison. It prints the tables of
+//! Ratatoskr's benchmark document and judges the goals for listeners.
 
 pub mod claims;
 mod connections;

@@ -1,12 +1,12 @@
 //! Child processes of a measurement: starting them, exchanging JSON lines with them, and ending them.
 //!
-//! Invariants: a child is killed and reaped when its handle is dropped, and its temporary files are removed.
-//! The kernel kills it if this process dies in another way. Every wait for it has a deadline. Other systems'
-//! programs are started through `bench-child bound`. This command arms the kernel signal and then becomes the
-//! program, because no safe code can run between fork and exec.
+//! Invariants: a child is killed and reaped when its handle is dropped, and its temporary files are removed. If this
+//! process dies without dropping the handle, the kernel kills the child. Every wait for a child has a deadline. Other
+//! systems' programs are started through `bench-child bound`. This command asks the kernel for the signal and then
+//! executes the program, because no safe code can run between fork and exec.
 //!
-//! Start children from a thread that outlives them, such as the runner's: the kernel's signal follows the
-//! thread that started the process.
+//! Start children from a thread that lives longer than they do, such as the runner's: the kernel kills a child when the
+//! thread that started it ends.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 
 use crate::sockets;
 
-/// Longest wait for a line of a child, by default.
+/// The default of the longest wait for a line of a child.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const STDERR_KEPT_BYTES: u64 = 8 * 1024;
@@ -36,7 +36,7 @@ pub struct ChildProgram {
 }
 
 impl ChildProgram {
-    /// Uses this executable, with `bench-child` before the role.
+    /// Starts this executable, with the arguments `bench-child` and the role.
     pub fn current() -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         Ok(Self::at(program))
@@ -47,13 +47,13 @@ impl ChildProgram {
         Self { program, before: vec!["bench-child".into()] }
     }
 
-    /// Command words for a role, for callers that start the process themselves.
+    /// Returns the command words for a role, for a caller that starts the process itself.
     pub fn words(&self, role: &str) -> Vec<String> {
         let words = [self.program.as_os_str()].into_iter().chain(self.before.iter().map(OsString::as_os_str));
         words.map(|word| word.to_string_lossy().into_owned()).chain([role.to_owned()]).collect()
     }
 
-    /// Starts a role of this program.
+    /// Starts this program as a child process with a role.
     pub fn start(&self, role: &str, args: &[(&str, String)]) -> Result<Child> {
         let mut command = Command::new(&self.program);
         command.args(&self.before).arg(role);
@@ -63,7 +63,7 @@ impl ChildProgram {
         Child::start(command, role)
     }
 
-    /// Starts another program, which ends with this one.
+    /// Starts another program. The kernel kills it if this process ends.
     pub fn start_program(&self, program: &Path, args: &[String]) -> Result<Child> {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut command = Command::new(&self.program);
@@ -80,7 +80,7 @@ pub struct Child {
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     complaints: Arc<Mutex<Vec<u8>>>,
-    /// Reads standard error until the child ends.
+    /// The thread that reads the child's standard error until the child ends.
     complaining: Option<thread::JoinHandle<()>>,
 }
 
@@ -109,7 +109,7 @@ impl Child {
         self.process.id()
     }
 
-    /// Sends a line to the child.
+    /// Writes a value as a line of JSON to the child's standard input.
     pub fn tell(&mut self, line: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
@@ -144,12 +144,12 @@ impl Child {
         }
     }
 
-    /// Takes all printed lines that were not read yet.
+    /// Returns all lines that the child has printed and that were not read yet.
     pub fn said(&self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
-    /// Takes all remaining lines of a child that has ended.
+    /// Returns all remaining lines of a child that has ended.
     pub fn rest(&self) -> Vec<String> {
         self.lines.iter().collect()
     }
@@ -168,7 +168,7 @@ impl Child {
         }
     }
 
-    /// Exit status, if the child has ended.
+    /// Returns the exit status if the child has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.process
             .try_wait()
@@ -181,7 +181,7 @@ impl Child {
         self.process.wait().map(drop).with_context(|| format!("cannot wait for process {}", self.name))
     }
 
-    /// Memory of the process according to the kernel, such as `VmRSS`, bytes.
+    /// Returns a field of the process's memory as the kernel reports it, such as `VmRSS`, in bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         let path = format!("/proc/{}/status", self.id());
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -190,7 +190,7 @@ impl Child {
         Ok(kib.with_context(|| format!("{path} has no {field}"))? * 1024)
     }
 
-    /// Standard error of the child, for messages.
+    /// Returns the end of the child's standard error, for error messages.
     pub fn last_words(&self) -> String {
         let words = self.complaints.lock().map(|words| String::from_utf8_lossy(&words).trim().to_owned());
         match words {
@@ -211,7 +211,7 @@ fn keep_complaints(mut stderr: impl Read, kept: &Mutex<Vec<u8>>) {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The child may have ended already; in any case it is reaped here.
+        // The child may have ended already; `wait` collects its exit status in any case.
         let _ = self.process.kill();
         let _ = self.process.wait();
         sockets::remove_files_of(self.process.id());

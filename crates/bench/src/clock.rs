@@ -1,7 +1,7 @@
 //! The machine's monotonic clock, comparable between processes of one boot.
 //!
-//! A throughput run starts in one process, before the first send, and ends in another, after the last check.
-//! `Instant` cannot be shared between processes.
+//! A throughput measurement begins in one process with the first send, and ends in another with the last check. An
+//! `Instant` cannot be passed between processes.
 
 use rustix::time::{ClockId, clock_gettime};
 

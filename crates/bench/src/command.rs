@@ -26,21 +26,21 @@ use crate::table::{LineStyle, Table};
 pub struct BenchRequest {
     /// Name of a suite, or `all`.
     pub suite: String,
-    /// Whether to run peers: `bench peers <suite>`.
+    /// Whether to measure peers too, as `bench peers <suite>` does.
     pub with_peers: bool,
-    /// The options as typed.
+    /// The options as given on the command line.
     pub options: RawOptions,
-    /// The command as typed, stored with the run.
+    /// The whole command as given, which is stored with the run.
     pub command: String,
     /// Folder of stored runs.
     pub runs_folder: PathBuf,
-    /// Stored run to compare with.
+    /// The stored run with which the new one is compared.
     pub against: Option<PathBuf>,
-    /// How to start this program again.
+    /// The command that starts this program as a child process.
     pub child: ChildProgram,
 }
 
-/// Runs suites. Returns `false` if a point failed; a missed target is not a failure.
+/// Runs suites. Returns `false` if a point failed; a missed goal is not a failure.
 pub fn run(request: BenchRequest) -> Result<bool> {
     let suites = suites::named(&request.suite).with_context(|| unknown_suite(&request.suite))?;
     let options = request.options.clone().validate(|name| std::env::var(name).ok())?;
@@ -108,7 +108,7 @@ fn print(suite: &Suite, options: &BenchOptions, outcome: &SuiteOutcome) -> Resul
         out.write_all((suite.blocks)(&outcome.rows).as_bytes())?;
         let goals = goals_table(suite, &outcome.rows);
         if options.quick && !goals.is_empty() {
-            // Goals are defined for full amounts, and a quick run measures less.
+            // Goals apply to full runs; a quick run measures fewer requests.
             writeln!(out, "\nquick: goals are not judged, since they require full runs")?;
         } else if !goals.is_empty() {
             write!(out, "{}", goals.text(colour))?;

@@ -1,9 +1,9 @@
-//! Suite `control`: consensus, storage and network tables of the Grey document, compared with etcd and
-//! JetStream's key-value buckets.
+//! Suite `control`: measures consensus, storage and network as the tables of the Grey document do, and compares them
+//! with etcd and JetStream's key-value buckets.
 //!
-//! Every node is a process with a directory on a real disk; a quorum syncs each write before the response.
-//! Disks in memory are refused. Acknowledged writes are read back. Clients of Dunlin and clients of rivals
-//! receive the same description of their work (`work`).
+//! Every node is a process with a directory on a real disk; a quorum syncs each write before the response. A directory
+//! in memory is refused. All acknowledged writes are read back. Clients of Dunlin and clients of rivals receive the
+//! same description of their requests (module `work`).
 
 mod acknowledged;
 pub mod clients;

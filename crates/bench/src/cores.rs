@@ -1,6 +1,6 @@
 //! Pins threads to processors.
 //!
-//! Spinning threads are pinned, so that two spinning sides do not share a core by chance; references are
+//! Spinning threads are pinned, so that the two sides of a measurement never share a core by chance. The floors are
 //! pinned in the same way. Threads and processes inherit the pinning of the thread that starts them.
 
 use anyhow::{Context, Result, ensure};
@@ -15,14 +15,14 @@ pub struct Pinned {
 /// Whether the two sides of a measurement run on two fixed processor cores, or on any cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pin {
-    /// The kernel chooses the cores.
+    /// The kernel chooses the cores of both sides.
     Free,
-    /// The sides are on two different cores.
+    /// Each side runs on its own core.
     Apart,
 }
 
 impl Pin {
-    /// Value of parameter `pin`.
+    /// Returns the value of parameter `pin`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -30,7 +30,7 @@ impl Pin {
         }
     }
 
-    /// Parses the parameter.
+    /// Parses a value of parameter `pin`.
     pub fn parse(word: &str) -> Result<Self> {
         match word {
             "free" => Ok(Self::Free),
@@ -39,8 +39,8 @@ impl Pin {
         }
     }
 
-    /// Pins the calling thread as side 0 or side 1, if required. With a single core both sides use it; the
-    /// preflight warns of that.
+    /// Pins the calling thread as side 0 or side 1; does nothing for [`Pin::Free`]. On a machine with one core both
+    /// sides use it; the preflight warns of that.
     pub fn side(self, side: usize) -> Result<Option<Pinned>> {
         match self {
             Self::Free => Ok(None),
@@ -68,14 +68,14 @@ impl Pinned {
     }
 }
 
-/// Cores that the calling thread may use.
+/// Returns the number of cores that the calling thread may use.
 fn usable() -> Result<u32> {
     Ok(sched_getaffinity(None).context("cannot read the CPU cores that this process may use")?.count())
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // The set was valid a moment ago, so a failure is ignored.
+        // The set of cores was valid before, so a failure is not expected and is ignored.
         let _ = sched_setaffinity(None, &self.before);
     }
 }

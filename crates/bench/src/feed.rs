@@ -1,8 +1,10 @@
-//! Suite `feed`: the five scenarios of MDD-Sim's benchmark document and the rows of our goals for feeds.
+//! Suite `feed`: the five scenarios of MDD-Sim's benchmark document, and the measurements that our goals for feeds
+//! need.
 //!
-//! Latencies are measured twice: `sent` from the publication of an update, as in the document, and `intended`
-//! from its due time. Drops are due updates less received ones. In process, subscribers are in the node's
-//! process, as in the document; over TCP, node and source are one process, all subscribers another.
+//! Latencies are measured twice: `sent` from the publication of an update, as in the document, and `intended` from its
+//! due time. The number of drops is the number of due updates minus that of received ones. For transport `inproc`,
+//! subscribers run in the node's process, as in the document. For `tcp`, the node and the source run in one process,
+//! and all subscribers in another.
 
 mod apply;
 mod block;

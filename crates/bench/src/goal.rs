@@ -1,7 +1,7 @@
 //! Thresholds for figures: Dunlin's goals, other documents' claims, and known figures of peers.
 //!
-//! All three are data (see `spot/`). This module judges them against the rows of one run; it never takes a
-//! ratio between two runs.
+//! Each suite lists its thresholds as constants, such as those in `spot/`. This module compares them with the rows of
+//! one run, and never divides figures of two runs.
 
 use crate::metric;
 use crate::row::{FigureRow, Note, RowPattern, RowSet};
@@ -11,9 +11,9 @@ use crate::row::{FigureRow, Note, RowPattern, RowSet};
 pub struct Goal {
     /// Description.
     pub what: &'static str,
-    /// Pattern of Dunlin's row.
+    /// Selects the row of Dunlin to which the goal applies.
     pub ours: RowPattern,
-    /// Threshold of the goal.
+    /// The threshold that the figure must meet.
     pub bar: Threshold,
 }
 
@@ -24,9 +24,9 @@ pub enum Threshold {
     AtLeast(f64),
     /// The figure is at most this value.
     AtMost(f64),
-    /// At least this many times another row of the same run.
+    /// The figure is at least this many times the figure of another row of the same run.
     TimesAtLeast(f64, RowPattern),
-    /// At most this many times another row of the same run.
+    /// The figure is at most this many times the figure of another row of the same run.
     TimesAtMost(f64, RowPattern),
 }
 
@@ -46,7 +46,7 @@ pub struct GoalVerdict {
 }
 
 impl Goal {
-    /// Judges the goal, if the run has Dunlin's row.
+    /// Judges the goal. Returns `None` if the run does not have Dunlin's row.
     pub fn judge(&self, rows: &RowSet) -> Option<GoalVerdict> {
         let ours = rows.find(&self.ours)?;
         let measured = ours.median;
@@ -69,7 +69,7 @@ impl Goal {
 }
 
 impl Threshold {
-    /// The threshold as text.
+    /// Returns the threshold as text.
     pub fn text(&self, metric: &str) -> String {
         match self {
             Self::AtLeast(bar) => format!("≥ {}", metric::human(metric, *bar)),
@@ -79,7 +79,7 @@ impl Threshold {
         }
     }
 
-    /// The other row that the threshold refers to.
+    /// Returns the pattern of the other row to which the threshold refers; `None` for an absolute threshold.
     pub fn other(&self) -> Option<&RowPattern> {
         match self {
             Self::AtLeast(_) | Self::AtMost(_) => None,
@@ -95,12 +95,12 @@ pub struct ClaimedFigure {
     pub what: &'static str,
     /// The document's figure, in the unit of Dunlin's metric.
     pub figure: f64,
-    /// Pattern of Dunlin's row.
+    /// Selects the row of Dunlin that is compared with the claim.
     pub ours: RowPattern,
 }
 
 impl ClaimedFigure {
-    /// How many times better Dunlin is; below one, Dunlin is worse.
+    /// Returns how many times better Dunlin's figure is. A value below 1 means that it is worse.
     pub fn times_better(&self, measured: f64) -> f64 {
         if metric::less_is_better(self.ours.metric) { self.figure / measured } else { measured / self.figure }
     }
@@ -109,25 +109,25 @@ impl ClaimedFigure {
 /// A figure that a peer is known to reach on a machine whose raw performance was measured as well.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerFigure {
-    /// Pattern of the peer's row.
+    /// Selects the row of the peer.
     pub peer: RowPattern,
-    /// The peer's known figure.
+    /// The figure that the peer is known to reach.
     pub figure: f64,
-    /// Pattern of the floor's row. The floor is a bare socket, ring or disk.
+    /// Selects the row of the floor, which is a bare socket, ring or disk.
     pub floor: RowPattern,
-    /// Figure of the floor at the time of the peer's known figure.
+    /// The figure of the floor in the run in which the peer reached its figure.
     pub floor_figure: f64,
     /// Whether a faster floor requires a faster peer, because the peer spends most of its time on moving
     /// bytes.
     pub rises_with_the_floor: bool,
 }
 
-/// Shortfall of a peer from its expected figure up to which ratios are allowed.
+/// The share by which a peer may fall short of its expected figure before comparisons with it are refused.
 const PEER_TOLERANCE: f64 = 0.20;
 
-/// Marks peers' rows that are below their known figures, scaled to the present floor. A ratio against a
-/// hampered rival would mean nothing. A peer without its floor in the run cannot be judged, so its rows are
-/// marked as well.
+/// Marks peers' rows that are below their known figures, scaled to the present floor. Such a peer was slowed by
+/// something else, so a comparison with it is meaningless. The rows of a peer are marked too if the run lacks its
+/// floor.
 pub fn mark_unfair_peers(rows: &mut RowSet, known: &[PeerFigure]) {
     let judged: Vec<(FigureRow, Note)> = known
         .iter()

@@ -1,5 +1,5 @@
-//! Listener `grpc`, compared with a plain tonic echo server: the same client and runtime, each server in a
-//! process of its own.
+//! Listener `grpc`, compared with a plain tonic echo server: with the same client and runtime. Each server runs in a
+//! separate process.
 
 mod callee;
 mod echo;

@@ -1,4 +1,4 @@
-//! Columns of each case's table: those of the benchmark document, if it has the case.
+//! The columns of the table of each case. If a benchmark document has the case, its columns come first.
 
 use crate::metric;
 use crate::point::target;
@@ -12,7 +12,7 @@ pub struct CaseLayout {
     pub case: &'static str,
     /// The table's title.
     pub title: &'static str,
-    /// Heading and metric of each column after the scenario.
+    /// The heading and value of each column after the first, which shows the scenario.
     pub columns: &'static [(&'static str, ColumnValue)],
 }
 
@@ -23,7 +23,7 @@ pub enum ColumnValue {
     Param(&'static str),
     /// Median of a metric.
     Metric(&'static str),
-    /// Minimum and maximum of a metric.
+    /// The minimum and maximum of a metric.
     Range(&'static str),
     /// A metric as a percentage of the same metric in another row, which differs only in target and
     /// transport.
@@ -32,7 +32,7 @@ pub enum ColumnValue {
 
 use ColumnValue::{Metric, Param, Range, Share};
 
-/// Layouts of suite `spot`, after the SPOT document's tables.
+/// The tables of suite `spot`, as in the SPOT document.
 pub const SPOT: &[CaseLayout] = &[
     CaseLayout {
         case: "throughput",
@@ -111,7 +111,7 @@ const SCENARIO: &[(&str, ColumnValue)] = &[
     ("CPU clients", Metric("client_cpu_s")),
 ];
 
-/// Layouts of suite `feed`: the MDD-Sim document's columns, then more of our own.
+/// The tables of suite `feed`: the MDD-Sim document's columns, then additional ones.
 pub const FEED: &[CaseLayout] = &[
     CaseLayout { case: "baseline_1x1_10k", title: "Baseline (10k target)", columns: SCENARIO },
     CaseLayout { case: "fanout_1x100_1k", title: "Fan-out (1k target, 100 clients)", columns: SCENARIO },
@@ -142,7 +142,7 @@ pub const FEED: &[CaseLayout] = &[
     CaseLayout { case: "custom", title: "Custom configuration", columns: SCENARIO },
 ];
 
-/// Tables of these rows: known cases in the document's columns, others metric by metric.
+/// Returns the tables of these rows: cases with a layout in its columns, other cases with a line for each metric.
 pub fn tables(layouts: &[CaseLayout], rows: &RowSet) -> Vec<Table> {
     let mut cases: Vec<&str> = layouts.iter().map(|layout| layout.case).collect();
     for row in rows.iter() {
@@ -163,7 +163,7 @@ fn table(layouts: &[CaseLayout], case: &str, rows: &RowSet) -> Table {
     table
 }
 
-/// A case's table without lines, with one more column if `more` names it.
+/// Returns a case's table without lines. If `more` names a heading, the table has this additional column.
 pub fn empty(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Table {
     let layout = layouts.iter().find(|layout| layout.case == case);
     let (title, mut headings) = match layout {
@@ -180,15 +180,15 @@ pub fn empty(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Table {
 /// The lines of a table that show the results of one measurement.
 #[derive(Debug)]
 pub struct PointText<'a> {
-    /// A row of the point.
+    /// One of the rows of the measurement.
     pub row: &'a FigureRow,
     /// How the lines are highlighted.
     pub tone: LineStyle,
-    /// Cells of each line.
+    /// The cells of each line.
     pub lines: Vec<Vec<String>>,
 }
 
-/// Points of a case in the order of their rows, with their table lines.
+/// Returns the measurements of a case in the order of their rows, with their table lines.
 pub fn points<'a>(layouts: &[CaseLayout], case: &str, rows: &'a RowSet) -> Vec<PointText<'a>> {
     let layout = layouts.iter().find(|layout| layout.case == case);
     let mut told: Vec<PointText<'a>> = Vec::new();
@@ -216,7 +216,7 @@ fn unknown_line(row: &FigureRow) -> Vec<String> {
     vec![scenario, row.metric.clone(), metric::human(&row.metric, row.median), range(row)]
 }
 
-/// Whether two rows belong to one point.
+/// Whether two rows belong to the same measurement.
 pub fn same_point(one: &FigureRow, other: &FigureRow) -> bool {
     one.target == other.target && one.case == other.case && one.params == other.params
 }
@@ -225,7 +225,7 @@ fn tone(row: &FigureRow) -> LineStyle {
     if row.target == target::DUNLIN { LineStyle::Plain } else { LineStyle::Dim }
 }
 
-/// The target, and parameters without a column.
+/// Returns the text that identifies the measurement: the target, and the parameters that have no column.
 fn scenario(layout: &CaseLayout, row: &FigureRow) -> String {
     let has_column =
         |name: &str| layout.columns.iter().any(|(_, cell)| matches!(cell, Param(param) if *param == name));

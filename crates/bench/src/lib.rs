@@ -1,12 +1,12 @@
 //! Measures workloads, targets and peers side by side: the code of `dunlin bench` and `dunlin report`.
 //!
-//! A suite is a list of *points* (a target with parameters) in *groups* that run alternately. The runner
-//! turns their samples into *rows*. Rows are compared with goals, a document's claims and peers' known
-//! figures, printed, and stored in a file, from which the report is made.
+//! A suite is a list of *points* (a target with parameters) in *groups* that run alternately. The runner turns their
+//! samples into *rows*. Rows are compared with goals, a document's claims and peers' known figures. They are printed
+//! and stored in a file, from which `dunlin report` makes its page.
 //!
-//! Invariants: everything counted was checked, or the point fails; throughput is lossless; a ratio is taken
-//! within one run, and never against a peer below its known figure; no process outlives a measurement;
-//! everything stays on this machine.
+//! Invariants: all counted deliveries were checked, or the point fails; throughput is measured without loss; a ratio
+//! compares figures of one run, and never a peer that is below its known figure; all child processes end with the
+//! measurement; all traffic stays on this machine.
 //!
 //! Peers are built by `cargo xtask peers` from the sources in `peers/`. The CLI defines the options' flags.
 

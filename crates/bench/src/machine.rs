@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct MachineDescription {
     /// The processor's name.
     pub processor: String,
-    /// Number of cores that this process may use.
+    /// The number of cores that this process may use.
     pub cores: u64,
     /// Memory, in bytes.
     pub memory_bytes: u64,
@@ -51,19 +51,19 @@ fn kib(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// Current time, as `2026-11-20T11:40:02Z`.
+/// Returns the current time, such as `2026-11-20T11:40:02Z`.
 pub fn now_utc() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// The checked-out commit, with `+` if files differ from it; `unknown` outside a checkout.
+/// Returns the checked-out commit, with `+` if files differ from it, or `unknown` outside a checkout.
 pub fn commit() -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
-    // Stored runs are uncommitted files themselves while benches run, so they are ignored.
+    // Stored runs are uncommitted while benchmarks run, so they are ignored.
     let changed =
         git(&["status", "--porcelain", "--untracked-files=no", "--", ":!bench-runs", ":!docs/benchmarks.md"]);
     if changed.is_some_and(|changed| !changed.is_empty()) { commit + "+" } else { commit }

@@ -1,12 +1,11 @@
 //! Unit, direction and formatting of a metric, derived from its name.
 //!
-//! Metrics are named with their unit last (`msgs_per_s`, `p99_ns`, `rss_bytes`), so no table of metrics is
-//! needed.
+//! The name of a metric ends with its unit (`msgs_per_s`, `p99_ns`, `rss_bytes`), so no table of metrics is needed.
 
-/// Shown for a figure that was not measured.
+/// The text for a figure that was not measured.
 pub const ABSENT: &str = "–";
 
-/// Unit of a metric, as in a row.
+/// Returns the unit of a metric, as stored in a row.
 pub fn unit(metric: &str) -> &'static str {
     if metric.ends_with("bytes_per_s") {
         "B/s"
@@ -21,7 +20,7 @@ pub fn unit(metric: &str) -> &'static str {
     }
 }
 
-/// Whether lower values are better: times, sizes and shares of a processor.
+/// Whether lower values are better, as for times, sizes and shares of a processor.
 pub fn less_is_better(metric: &str) -> bool {
     matches!(unit(metric), "ns" | "B")
         || metric.ends_with("times_alone")
@@ -59,7 +58,7 @@ pub fn time(ns: f64) -> String {
     }
 }
 
-/// Formats a count with `k` or `M`.
+/// Formats a number with the suffix `k` or `M`.
 pub fn scaled(value: f64) -> String {
     if value >= 1e6 {
         format!("{} M", number(value / 1e6))
@@ -70,7 +69,7 @@ pub fn scaled(value: f64) -> String {
     }
 }
 
-/// Formats three significant digits, or a whole number.
+/// Formats a number with three significant digits, or as a whole number.
 pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 || value == 0.0 => format!("{value:.0}"),

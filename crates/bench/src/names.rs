@@ -1,7 +1,7 @@
 //! Topic names for registry benchmarks, and the same names in random order.
 //!
-//! Probes are separate strings, so a look-up includes the comparison; their uniformly random order causes the
-//! cache misses of a real registry.
+//! The names to look up are separate strings, so a look-up includes the comparison of strings. Their uniformly random
+//! order causes as many cache misses as in a real registry.
 
 use std::hint::black_box;
 
@@ -15,7 +15,7 @@ use crate::point::RunSample;
 pub struct TopicNames(Vec<String>);
 
 impl TopicNames {
-    /// Creates `count` names.
+    /// Creates `count` distinct names.
     pub fn new(count: usize) -> Self {
         Self((0..count).map(|nth| format!("bench.topic.{nth:06}")).collect())
     }
@@ -25,18 +25,18 @@ impl TopicNames {
         self.0.iter().map(String::as_str)
     }
 
-    /// Returns `count` names, drawn uniformly.
+    /// Returns `count` of the names, drawn uniformly at random.
     pub fn random(&self, count: usize, draws: &mut RandomNumbers) -> Vec<String> {
         (0..count).map(|_| self.0[draws.below(self.0.len())].clone()).collect()
     }
 }
 
-/// Repetitions of the SPOT document's 10,000 look-ups, each with other names. One pass takes less than a millisecond,
-/// and an interrupt would be a tenth of it.
+/// How often the SPOT document's 10,000 look-ups are repeated, each time with other names. A single pass takes less
+/// than a millisecond, so an interrupt would change its time by a tenth.
 const PASSES: u64 = 10;
 
-/// Times a registry of `topics` names: filling the registry with `create`, then finding names in random order. Returns
-/// the SPOT document's columns: times and rates of both.
+/// Measures a registry of `topics` names: first how long `create` takes to fill it, then how long look-ups in random
+/// order take. Returns the columns of the SPOT document: times and rates of both.
 pub fn time_registry<R>(
     topics: usize,
     lookups: usize,
@@ -77,12 +77,12 @@ impl Default for RandomNumbers {
 }
 
 impl RandomNumbers {
-    /// A generator with another seed.
+    /// Creates a generator with seed `number`.
     pub fn of(number: u64) -> Self {
         Self(Self::default().0 ^ (number + 1).wrapping_mul(0xd129_0d3c_52d6_8d4b))
     }
 
-    /// A number below `bound`, which must not be zero.
+    /// Returns a random number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

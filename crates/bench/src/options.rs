@@ -1,6 +1,7 @@
-//! Options of `dunlin bench`, as typed and validated.
+//! The options of `dunlin bench`, before and after validation.
 //!
-//! `--quick`, which `CI` and `GITHUB_ACTIONS` imply, changes counts and never what is checked.
+//! `--quick`, which the environment variables `CI` and `GITHUB_ACTIONS` imply, reduces the amounts that are measured;
+//! all checks are still made.
 
 mod feed;
 
@@ -13,7 +14,7 @@ use crate::params::{ParamValue, Params};
 
 pub use feed::{FeedOptions, RawFeedOptions};
 
-/// The options of `dunlin bench` as typed, not validated yet.
+/// The options of `dunlin bench` as given on the command line, before validation.
 #[derive(Clone, Debug, Default)]
 pub struct RawOptions {
     /// `--case`: only these cases.
@@ -34,7 +35,7 @@ pub struct RawOptions {
     pub quick: bool,
     /// `--json`: one object on each line instead of tables.
     pub json: bool,
-    /// Options of suite `feed`.
+    /// The options of suite `feed`.
     pub feed: RawFeedOptions,
 }
 
@@ -43,21 +44,21 @@ pub struct RawOptions {
 pub struct BenchOptions {
     /// The cases to run; all if empty.
     pub cases: Vec<String>,
-    /// Only points with one of these values for each name.
+    /// For each given parameter name, the values that points may have.
     pub params: Vec<(String, Vec<ParamValue>)>,
-    /// Measured rounds.
+    /// The number of measured rounds.
     pub runs: u32,
-    /// Unmeasured rounds before the measured ones.
+    /// The number of unmeasured rounds before the measured ones.
     pub warmup: u32,
-    /// Length of a sustained run.
+    /// The duration of a sustained run.
     pub time: Duration,
     /// A running node to measure.
     pub url: Option<String>,
-    /// TLS files for the running node.
+    /// The TLS files for connecting to the running node.
     pub tls: TlsOptions,
-    /// Whether runs are fewer and shorter; the report refuses such runs.
+    /// Whether to make fewer and shorter runs; `dunlin report` refuses such runs.
     pub quick: bool,
-    /// One JSON object on each line instead of tables.
+    /// Whether to print one JSON object on each line instead of tables.
     pub json: bool,
     /// Options of suite `feed`.
     pub feed: FeedOptions,
@@ -67,7 +68,7 @@ const RUNS_MAX: u32 = 1_000;
 const TIME_MAX: Duration = Duration::from_secs(600);
 
 impl RawOptions {
-    /// Validates the options; `env` reads environment variables.
+    /// Validates the options. `env` returns the value of an environment variable.
     pub fn validate(self, env: impl Fn(&str) -> Option<String>) -> Result<BenchOptions> {
         let quick = self.quick || implied_quick(env);
         let time = match &self.time {
@@ -101,7 +102,7 @@ fn implied_quick(env: impl Fn(&str) -> Option<String>) -> bool {
         .any(|name| matches!(env(name).as_deref(), Some(value) if !matches!(value, "" | "0" | "false")))
 }
 
-/// Parses a number of rounds, or a time.
+/// Parses `--warmup`: a number of rounds, or a duration.
 fn parse_warmup(typed: Option<&str>) -> Result<(u32, Option<Duration>)> {
     let Some(text) = typed else { return Ok((1, None)) };
     if let Ok(rounds) = text.parse() {
@@ -131,7 +132,7 @@ fn parse_params(typed: &[String]) -> Result<Vec<(String, Vec<ParamValue>)>> {
 }
 
 impl BenchOptions {
-    /// Whether the options select a point.
+    /// Whether the options select the point with this case and these parameters.
     pub fn select(&self, case: &str, params: &Params) -> bool {
         let case_wanted = self.cases.is_empty() || self.cases.iter().any(|wanted| wanted == case);
         case_wanted
@@ -141,7 +142,7 @@ impl BenchOptions {
                 .all(|(name, values)| params.get(name).is_some_and(|value| values.contains(value)))
     }
 
-    /// `full`, or `quick` for a quick run.
+    /// Returns `quick` for a quick run, otherwise `full`.
     pub fn count(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { full }
     }

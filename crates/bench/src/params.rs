@@ -1,7 +1,6 @@
-//! Parameters of a measured point, always in the same order.
-//! Target, case, metric and parameters identify a row of a run. The order of parameters therefore must not
-//! depend on the code that builds them. Names of [`KNOWN`] come first, in that order; others follow
-//! alphabetically.
+//! Parameters of a measured point, always in the same order. Target, case, metric and parameters identify a row of a
+//! run. The order of parameters therefore must not depend on the code that builds them. Names in [`KNOWN`] come first,
+//! in the order of that list; other names follow alphabetically.
 
 use std::fmt;
 
@@ -82,7 +81,7 @@ impl Params {
         Self::default()
     }
 
-    /// Adds a parameter; a repeated name keeps the later value.
+    /// Adds a parameter. If the name exists already, the new value replaces the old one.
     pub fn with(mut self, name: &str, value: impl Into<ParamValue>) -> Self {
         self.0.retain(|(known, _)| known != name);
         let place = self.0.partition_point(|(known, _)| rank(known) < rank(name));
@@ -95,7 +94,7 @@ impl Params {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Whether all of `wanted` are present with these values.
+    /// Whether all parameters of `wanted` are present with these values.
     pub fn contain(&self, wanted: &[(&str, &str)]) -> bool {
         wanted.iter().all(|&(name, value)| self.get(name) == Some(&ParamValue::from(value)))
     }

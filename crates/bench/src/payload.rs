@@ -1,8 +1,8 @@
 //! The payload of all targets, and the check that every receiver makes.
 //!
-//! The first and last word are the sequence number, the words between are a constant. A copied payload is
-//! read completely: the sum of its words must be as expected. A payload by reference is checked only at both
-//! ends, because a full check of 64 KB at 10 M/s would read 640 GB/s. The C peers in `peers/zmq` use the same
+//! The first and the last word are the sequence number; the words between are a constant. The receiver of a copied
+//! payload reads it completely and checks the sum of its words. A payload that is passed by reference is checked only
+//! at both ends, because a full check of 64 KB at 10 M/s would read 640 GB/s. The C peers in `peers/zmq` use the same
 //! payload and check.
 
 const WORD: usize = 8;
@@ -10,7 +10,7 @@ const WORD: usize = 8;
 /// Value of each word between the first and the last.
 pub const FILLER: u64 = 0x5bd1_e995_9e37_79b9;
 
-/// Smallest payload: the sequence number twice.
+/// The smallest size of a payload in bytes: the sequence number twice.
 pub const BYTES_MIN: usize = 2 * WORD;
 
 /// A payload of a given size that contains a sequence number; it is rewritten in place for each record.
@@ -30,7 +30,7 @@ impl NumberedPayload {
         Self { bytes }
     }
 
-    /// The payload for this sequence number.
+    /// Returns the payload for this sequence number.
     pub fn of(&mut self, seq: u64) -> &[u8] {
         let word = seq.to_le_bytes();
         let last = self.bytes.len() - WORD;
@@ -41,7 +41,7 @@ impl NumberedPayload {
 }
 
 impl NumberedPayload {
-    /// The payload for this sequence number with a time in its second word. Check it with
+    /// Returns the payload for this sequence number with a time in its second word. Check it with
     /// [`ReadExtent::AllButTime`] or [`ReadExtent::Ends`].
     pub fn of_at(&mut self, seq: u64, time_ns: u64) -> &[u8] {
         self.of(seq);
@@ -49,7 +49,7 @@ impl NumberedPayload {
         &self.bytes
     }
 
-    /// Time in the second word; zero in a payload that is too short.
+    /// Returns the time in the second word, or zero if the payload is too short.
     pub fn time_of(payload: &[u8]) -> u64 {
         payload.as_chunks().0.get(1).map_or(0, |word| u64::from_le_bytes(*word))
     }
@@ -67,7 +67,7 @@ pub enum ReadExtent {
 }
 
 impl ReadExtent {
-    /// How many bytes of a payload of this size are read.
+    /// Returns how many bytes of a payload of this size are read.
     pub fn bytes(self, payload: usize) -> usize {
         match self {
             Self::All | Self::AllButTime => payload,
@@ -94,10 +94,10 @@ fn check_ends(payload: &[u8], seq: u64) -> bool {
     payload.len() >= BYTES_MIN && payload[..WORD] == word && payload[payload.len() - WORD..] == word
 }
 
-/// Checks the sum of the words, which may exceed the expected one by `extra`.
+/// Checks the sum of the words. It may exceed the expected sum by `extra`, such as a time in the second word.
 #[inline]
 fn check_all(payload: &[u8], seq: u64, extra: u64) -> bool {
-    // For the smallest size, the check must not take longer than the delivery.
+    // A faster check for 64 bytes, so that the check does not take longer than the delivery.
     if let Ok(small) = <&[u8; 64]>::try_from(payload) {
         return check_words(small.as_chunks().0, seq, extra);
     }

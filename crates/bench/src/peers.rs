@@ -11,7 +11,8 @@ pub struct PeerPrograms {
 }
 
 impl PeerPrograms {
-    /// `DUNLIN_PEERS` if set, else `peers/build` in this folder or the nearest parent that has it.
+    /// Returns the folder `DUNLIN_PEERS` if it is set, else `peers/build` in this folder or in the nearest parent that
+    /// has it.
     pub fn find() -> Self {
         if let Some(folder) = std::env::var_os("DUNLIN_PEERS") {
             return Self { folder: folder.into() };
@@ -27,7 +28,7 @@ impl PeerPrograms {
         Self { folder }
     }
 
-    /// Path of a program, if it is built.
+    /// Returns the path of a program. Fails if it is not built.
     pub fn program(&self, name: &str) -> Result<PathBuf, Unavailable> {
         let program = self.folder.join(name);
         if program.is_file() {

@@ -1,7 +1,7 @@
-//! Points, in groups that run alternately, in suites.
+//! Measuring points, groups of points, and suites.
 //!
-//! A *point* is a target with parameters. The points of a *group* are compared with each other, so each round
-//! measures every point once: a noisy neighbour then affects all alike. A point reports one measurement; the
+//! A *point* is a target with parameters. The points of a *group* are compared with each other, so each round measures
+//! every point once: another busy virtual machine then affects all points alike. A point reports one measurement; the
 //! runner computes medians.
 
 use std::fmt;
@@ -24,7 +24,7 @@ pub mod target {
     pub const LIBZMQ: &str = "libzmq";
     /// nats-server, with a client that moves raw bytes.
     pub const NATS: &str = "nats";
-    /// Debian's Redis, with the same client.
+    /// Debian's Redis, with the same client as nats-server.
     pub const REDIS: &str = "redis";
     /// etcd, with its Go client.
     pub const ETCD: &str = "etcd";
@@ -32,15 +32,15 @@ pub mod target {
     pub const JETSTREAM: &str = "jetstream";
     /// A plain tonic echo server.
     pub const TONIC: &str = "tonic";
-    /// Bare sockets, the floor of the machine.
+    /// Bare sockets: the most that the machine can transfer between processes.
     pub const RAW: &str = "raw";
-    /// The `rtrb` single-producer ring, the floor in process.
+    /// The `rtrb` single-producer ring: the most that the machine can transfer within a process.
     pub const RTRB: &str = "rtrb";
-    /// Our own log on disk without a topic, the floor of durable topics.
+    /// Our own journal on disk without a topic: the most that a durable topic can reach.
     pub const JOURNAL: &str = "journal";
-    /// Tasks on Redis, with the Go library.
+    /// Tasks on Redis, with asynq, a Go library.
     pub const ASYNQ: &str = "asynq";
-    /// Tasks on Redis, with the Python library.
+    /// Tasks on Redis, with Celery, a Python library.
     pub const CELERY: &str = "celery";
     /// Tasks of HyperQueue's own server.
     pub const HYPERQUEUE: &str = "hyperqueue";
@@ -53,9 +53,9 @@ pub mod target {
 pub struct Bench {
     /// Validated options.
     pub options: BenchOptions,
-    /// How to start this program again as another process.
+    /// The command that starts this program as a child process.
     pub child: ChildProgram,
-    /// Folder of the peers.
+    /// The programs of the peers.
     pub peers: PeerPrograms,
 }
 
@@ -72,13 +72,13 @@ impl RunSample {
         Self::default()
     }
 
-    /// Adds a figure.
+    /// Returns the sample with another figure.
     pub fn with(mut self, metric: &'static str, value: f64) -> Self {
         self.figures.push((metric, value));
         self
     }
 
-    /// Adds a figure, if it was measured.
+    /// Returns the sample with another figure, if it was measured.
     pub fn with_known(self, metric: &'static str, value: Option<f64>) -> Self {
         match value {
             Some(value) => self.with(metric, value),
@@ -86,18 +86,18 @@ impl RunSample {
         }
     }
 
-    /// Adds a time in ns, if it was measured.
+    /// Returns the sample with another time in ns, if it was measured.
     pub fn with_time(self, metric: &'static str, ns: Option<u64>) -> Self {
         self.with_known(metric, ns.map(|ns| ns as f64))
     }
 
-    /// Adds all figures of another sample.
+    /// Returns the sample with all figures of another sample.
     pub fn and(mut self, other: Self) -> Self {
         self.figures.extend(other.figures);
         self
     }
 
-    /// Figure of a metric.
+    /// Returns the figure of a metric.
     pub fn get(&self, metric: &str) -> Option<f64> {
         self.figures.iter().find(|(known, _)| *known == metric).map(|(_, value)| *value)
     }
@@ -125,9 +125,9 @@ pub struct MeasuringPoint {
     pub case: &'static str,
     /// Name of the target.
     pub target: &'static str,
-    /// Parameters, which tell the point from others.
+    /// The parameters, which distinguish the point from others of the same case and target.
     pub params: Params,
-    /// Measures once.
+    /// The function that makes one run of the measurement.
     pub measure: Measure,
 }
 
@@ -165,11 +165,11 @@ pub struct Suite {
     pub layouts: &'static [CaseLayout],
     /// Goals that Dunlin sets itself.
     pub goals: &'static [Goal],
-    /// Claims of its document.
+    /// Figures that the suite's benchmark document claims.
     pub claims: &'static [ClaimedFigure],
     /// Figures that peers are known to reach.
     pub known: &'static [PeerFigure],
-    /// Text that the suite's document prints for each point in addition to the tables.
+    /// Returns the text that the suite's document prints for each point in addition to the tables.
     pub blocks: fn(&RowSet) -> String,
 }
 

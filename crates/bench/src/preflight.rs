@@ -1,7 +1,6 @@
-//! Checks for conditions that make this machine unsuitable for measurements. The warnings are printed before
-//! a run and stored in its file.
-//! Decisions are made from observations, so that they can be tested; only [`PreflightReport::now`] reads
-//! `/proc` and `/sys`. A warning never stops a run.
+//! Checks for conditions that make this machine unsuitable for measurements. The warnings are printed before a run and
+//! stored in its file. Only [`PreflightReport::now`] reads `/proc` and `/sys`; the warnings are computed from its
+//! result, so that they can be tested. A warning never stops a run.
 
 use std::time::Duration;
 
@@ -12,13 +11,13 @@ pub struct PreflightReport {
     pub debug_build: bool,
     /// Whether fewer and shorter runs were requested.
     pub quick: bool,
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub cores: u64,
     /// The one-minute load average.
     pub load: Option<f64>,
-    /// Share of time that other virtual machines took from this one over a short while.
+    /// The share of time that other virtual machines took from this one (steal) during a short observation.
     pub steal_share: Option<f64>,
-    /// The frequency governor.
+    /// The processor's frequency governor.
     pub governor: Option<String>,
 }
 
@@ -28,7 +27,7 @@ const STEAL_WARNED: f64 = 0.01;
 const CORES_WANTED: u64 = 4;
 
 impl PreflightReport {
-    /// Observes the machine for a fifth of a second, since steal is a rate.
+    /// Observes the machine for a fifth of a second, because steal is measured over time.
     pub fn now(quick: bool) -> Self {
         let before = read_stat();
         std::thread::sleep(STEAL_WINDOW);
@@ -44,7 +43,7 @@ impl PreflightReport {
         }
     }
 
-    /// Warnings for readers of the figures.
+    /// Returns the warnings to print beside the figures.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.debug_build {
@@ -76,7 +75,7 @@ fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// Numbers of `/proc/stat`'s first line: user, nice, system, idle, iowait, irq, softirq, steal.
+/// Returns the numbers in the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
 fn read_stat() -> Option<Vec<u64>> {
     let text = read("/proc/stat")?;
     text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map(|number| number.parse().ok()).collect()

@@ -1,4 +1,4 @@
-//! A node with its listeners, and each protocol as workloads use it: a publisher and a subscriber.
+//! A node with its listeners, and for each protocol a publisher and a subscriber for the workloads.
 //!
 //! To add a protocol, add a [`ProtocolRoute`] with a publisher and a subscriber, like [`grpc`], [`http`] and [`lines`].
 

@@ -1,6 +1,6 @@
-//! Brokers with line protocols, driven by one raw client: nats-server, Redis, and a node's NATS listener.
-//! The client only writes and reads bytes, so no client library slows a broker. Except for these bytes
-//! ([`Dialect`]) the client is the same for all brokers.
+//! Brokers with line protocols, driven by one raw client: nats-server, Redis, and a node's NATS listener. The client
+//! only writes and reads bytes, so no client library slows a broker. The client is the same for all brokers except for
+//! the protocol's bytes ([`Dialect`]).
 
 mod client;
 mod dialect;

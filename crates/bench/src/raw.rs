@@ -1,6 +1,6 @@
-//! Floors: bare sockets, a bare ring, a bare hash map.
-//! Every figure is compared with these floors, measured in the same run. A floor makes only the necessary
-//! checks (a stream counts its bytes), so it shows the maximum of the machine.
+//! Floors: measurements of bare sockets, a bare ring and a bare hash map. They show the best that the machine can do,
+//! because they make only the necessary checks; a stream only counts its bytes. Figures of Dunlin are compared with the
+//! floors of the same run.
 
 pub mod lookup;
 pub mod ping_pong;

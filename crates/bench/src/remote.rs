@@ -1,7 +1,7 @@
 //! Dunlin over sockets: a node with listeners, and clients in other processes.
 //!
-//! *Embedded*: the publisher or responder is inside the node, one hop from its client, as with libzmq.
-//! *Brokered*: both are clients of the node, two hops, as with NATS.
+//! *Embedded*: the publisher or responder is inside the node, so each message is transferred once, as with libzmq.
+//! *Brokered*: both sides are clients of the node, so each message is transferred twice, as with NATS.
 
 pub mod crowd;
 pub mod node;

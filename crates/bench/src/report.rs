@@ -1,8 +1,7 @@
 //! The report: `docs/benchmarks.md`, or one HTML file with plots, made from stored runs only.
 //!
-//! Invariants: a ratio is taken within one run. Each figure comes from the newest run that has it; the page
-//! names this run beside the figure. Quick runs and debug builds are refused. A shortfall is marked, never
-//! left out.
+//! Invariants: a ratio compares figures of one run. Each figure comes from the newest run that has it; the page names
+//! this run beside the figure. Quick runs and debug builds are refused. A missed goal is marked, never left out.
 
 mod cases;
 mod cited;
@@ -30,7 +29,7 @@ use crate::table::{LineStyle, Table};
 /// The result of writing the report page: the runs that were left out.
 #[derive(Debug, Default)]
 pub struct ReportOutcome {
-    /// Runs that were left out, with reasons.
+    /// The files of the runs that were left out, with reasons.
     pub refused: Vec<String>,
 }
 
@@ -69,7 +68,7 @@ const INTRODUCTION: &str = "# Benchmarks\n\n`dunlin report` writes this page fro
      speed varies between runs. *The document* of a suite is the specification whose figures it tests. ✗ marks a missed \
      goal.\n";
 
-/// The page in Markdown; runs are ordered by date.
+/// Returns the page in Markdown. `runs` are ordered by date.
 pub fn markdown(runs: &[StoredRun]) -> String {
     let chapters = chapters(runs);
     let told = chapters.iter().map(|chapter| chapter.markdown.as_str());
@@ -81,7 +80,7 @@ fn html_page(runs: &[StoredRun]) -> Result<String> {
     html::page(&introduction(&chapters), &chapters)
 }
 
-/// Introduction, with a summary of each suite.
+/// Returns the introduction, with a summary of each suite.
 fn introduction(chapters: &[Chapter]) -> String {
     let columns = [
         "Suite",
@@ -101,7 +100,7 @@ fn introduction(chapters: &[Chapter]) -> String {
     format!("{INTRODUCTION}\n{}", table.markdown())
 }
 
-/// Numbers of goals that are met, or of claims that are beaten.
+/// How many goals are met, or how many claims Dunlin exceeds, of how many.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     met: usize,
@@ -119,7 +118,7 @@ impl Tally {
     }
 }
 
-/// Text about one suite.
+/// The part of the page about one suite.
 struct Chapter {
     suite: &'static str,
     bars: Tally,
@@ -178,7 +177,7 @@ fn goals_table(goals: &[Goal], cited: &mut CitedRuns) -> (Tally, Table) {
     (tally, table)
 }
 
-/// Cells: measured, against, ratio, met.
+/// Returns the cells of a goal: the measured figure, the figure compared with, the ratio, and whether the goal is met.
 pub fn goal_cells(goal: &Goal, verdict: &GoalVerdict) -> [String; 4] {
     let metric = goal.ours.metric;
     let met = match (verdict.met, &verdict.why) {

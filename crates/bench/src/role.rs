@@ -1,6 +1,6 @@
 //! Roles of child processes: `dunlin bench-child <role> --name=value …`.
 //!
-//! A role ends when the process that started it dies, and its waits have deadlines.
+//! A child process ends when the process that started it dies. All its waits have deadlines.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -36,7 +36,7 @@ impl RoleArgs {
         pairs.collect::<Result<_>>().map(Self)
     }
 
-    /// Value of a required argument, parsed.
+    /// Returns the parsed value of a required argument.
     pub fn get<T: FromStr>(&self, name: &str) -> Result<T>
     where
         T::Err: std::fmt::Display,
@@ -45,7 +45,7 @@ impl RoleArgs {
         value.parse().map_err(|error| anyhow!("--{name}={value}: {error}"))
     }
 
-    /// Value of a required argument, as text.
+    /// Returns the value of a required argument as text.
     pub fn text(&self, name: &str) -> Result<&str> {
         let pair = self.0.iter().find(|(known, _)| known == name);
         pair.map(|(_, value)| value.as_str()).with_context(|| format!("--{name} is missing"))
@@ -68,7 +68,7 @@ pub fn hear<T: DeserializeOwned>() -> Result<T> {
     serde_json::from_str(&line).with_context(|| format!("the parent process sent a malformed line: {line}"))
 }
 
-/// Runs the role that the arguments name; the CLI calls it for the hidden command `bench-child`.
+/// Runs the role that the arguments name. The program calls this function for the hidden command `bench-child`.
 pub fn child_main(args: &[String]) -> Result<()> {
     let (role, rest) = args.split_first().context("the first argument, the role, is missing")?;
     die_with_the_parent()?;
@@ -103,7 +103,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
 fn die_with_the_parent() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot make this process end with its parent")?;
-    // The parent may have died before the signal was armed; then init has taken its place.
+    // The parent may have died before this process asked for the signal. Its parent is then init.
     if getppid().is_none_or(|parent| parent.is_init()) {
         bail!("the parent process has ended");
     }

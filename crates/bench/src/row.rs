@@ -15,19 +15,19 @@ use crate::stats::Summary;
 /// One metric of one measured system over all runs: median, minimum and maximum.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureRow {
-    /// Suite, such as `spot`.
+    /// The suite, such as `spot`.
     pub suite: String,
     /// Case, such as `throughput`.
     pub case: String,
     /// Target: `dunlin`, `libzmq`, `nats`, `raw`, …
     pub target: String,
-    /// Parameters, which tell the row from others.
+    /// The parameters, which distinguish the row from others with the same case and target.
     pub params: Params,
     /// Metric, such as `msgs_per_s`.
     pub metric: String,
     /// Unit of the metric.
     pub unit: String,
-    /// Number of runs.
+    /// The number of runs that the row summarises.
     pub runs: u64,
     /// Median of the runs.
     pub median: f64,
@@ -35,9 +35,9 @@ pub struct FigureRow {
     pub min: f64,
     /// Maximum of the runs.
     pub max: f64,
-    /// Whether sequence numbers and contents of everything counted were checked.
+    /// Whether the sequence numbers and contents of all counted deliveries were checked.
     pub checked: bool,
-    /// Remark that readers need to understand the figure, such as that a peer was below its known figure.
+    /// A remark that readers need to understand the figure, such as that a peer was below its known figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Whether a ratio against this row would be unfair; the note gives the reason.
@@ -73,7 +73,7 @@ impl FigureRow {
         }
     }
 
-    /// Summary of the runs.
+    /// Returns the summary of the runs.
     pub fn summary(&self) -> Summary {
         Summary { runs: self.runs, median: self.median, min: self.min, max: self.max }
     }
@@ -106,7 +106,7 @@ impl fmt::Display for DuplicateRow {
 impl std::error::Error for DuplicateRow {}
 
 impl RowSet {
-    /// Adds a row, unless an equal one exists.
+    /// Adds a row, unless a row with the same system, case, metric and parameters exists.
     pub fn push(&mut self, row: FigureRow) -> Result<(), DuplicateRow> {
         if !self.seen.insert(row.identity()) {
             let FigureRow { target, case, metric, params, .. } = row;
@@ -121,7 +121,7 @@ impl RowSet {
         self.rows.iter()
     }
 
-    /// Sets notes of rows; their identities cannot be changed.
+    /// Sets the notes that `note` returns for the rows. The other fields of the rows stay the same.
     pub fn annotate(&mut self, mut note: impl FnMut(&FigureRow) -> Option<Note>) {
         for row in &mut self.rows {
             if let Some(Note { text, unfair }) = note(row) {
@@ -131,7 +131,7 @@ impl RowSet {
         }
     }
 
-    /// Adds the parameters of `unsaid` that a row lacks to each row.
+    /// Adds to each row the parameters that `unsaid` returns for it and that it lacks.
     pub fn complete(&mut self, unsaid: impl Fn(&FigureRow) -> &'static [(&'static str, u64)]) {
         for row in &mut self.rows {
             for (name, value) in unsaid(row) {
@@ -149,7 +149,7 @@ impl RowSet {
         self.seen = self.rows.iter().map(FigureRow::identity).collect();
     }
 
-    /// The first row that matches a pattern.
+    /// Returns the first row that matches a pattern.
     pub fn find(&self, pattern: &RowPattern) -> Option<&FigureRow> {
         self.rows.iter().find(|row| pattern.fits(row))
     }
@@ -160,7 +160,7 @@ impl RowSet {
 pub struct Note {
     /// Text of the remark.
     pub text: String,
-    /// Whether ratios against the row are forbidden.
+    /// Whether the page must show no ratio against the row.
     pub unfair: bool,
 }
 
@@ -196,12 +196,12 @@ pub struct RowPattern {
 }
 
 impl RowPattern {
-    /// Whether a row matches.
+    /// Whether a row matches the pattern.
     pub fn fits(&self, row: &FigureRow) -> bool {
         row.metric == self.metric && self.fits_point(&row.case, &row.target, &row.params)
     }
 
-    /// Whether a point with these names would match.
+    /// Whether a point with this case, target and parameters matches the pattern.
     pub fn fits_point(&self, case: &str, target: &str, params: &Params) -> bool {
         case == self.case && target == self.target && params.contain(self.params)
     }

@@ -1,8 +1,8 @@
-//! Runs a suite: selected points, group by group and round by round, into rows.
+//! Runs the selected points of a suite and summarises their samples in rows.
 //!
-//! Within a group every round measures each point once, so Dunlin and peers alternate. A point without its
-//! peer is skipped. A point that fails is dropped from later rounds, and makes the whole run fail. Both are
-//! reported. A missed target is not a failure.
+//! Every round of a group measures each of its points once, so Dunlin and peers alternate. A point whose peer is not
+//! installed is skipped. A point that fails is not run in later rounds, and the whole run fails. Skipped and failed
+//! points are reported. A missed goal is not a failure.
 
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ fn chosen(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<PointGroup> {
     groups
 }
 
-/// Whether the point can be measured on a running node: both sides are its clients, and waiting and pinning
-/// are not specified.
+/// Whether the point can be measured on a running node: both sides are its clients, and the parameters require no wait
+/// mode and no pinning.
 fn runs_elsewhere(point: &MeasuringPoint) -> bool {
     let is = |name, word: &str| point.params.get(name).is_none_or(|value| *value == ParamValue::from(word));
     point.target == target::DUNLIN
@@ -104,7 +104,7 @@ fn run_round(
 
 fn add_rows(suite: &str, running: &RunningPoint, rows: &mut RowSet) -> Result<()> {
     let MeasuringPoint { case, target, params, .. } = &running.point;
-    // If one run lacks a figure, such as a latency, the figures of the other runs still count.
+    // A figure counts even if some runs lack it, such as a latency without samples.
     let mut metrics: Vec<&'static str> = Vec::new();
     for (metric, _) in running.samples.iter().flat_map(|sample| &sample.figures) {
         if !metrics.contains(metric) {
@@ -119,7 +119,7 @@ fn add_rows(suite: &str, running: &RunningPoint, rows: &mut RowSet) -> Result<()
     Ok(())
 }
 
-/// A progress bar on standard error, only on a terminal, so that standard output stays clean.
+/// Creates a progress bar on standard error. It is hidden if standard error is no terminal.
 fn progress_bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed}  {wide_msg:.dim}");
     let bar = ProgressBar::new(steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -1,4 +1,4 @@
-//! Directories on a real disk for durable data; dropping one removes it.
+//! Directories on a real disk for durable data. Dropping a handle removes its directory.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::point::Unavailable;
 pub struct ScratchDisk(tempfile::TempDir);
 
 impl ScratchDisk {
-    /// Creates a directory in the temporary or the working directory, whichever is not in memory.
+    /// Creates a directory in the temporary directory, or in the working directory if the temporary one is in memory.
     pub fn new() -> Result<Self> {
         for parent in [std::env::temp_dir(), std::env::current_dir()?] {
             if !RealDisk.in_memory(&parent)? {
@@ -23,7 +23,7 @@ impl ScratchDisk {
         Err(Unavailable(why.to_owned()).into())
     }
 
-    /// Path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         self.0.path()
     }

@@ -1,7 +1,6 @@
-//! Loopback sockets of both kinds, for raw references and byte-level peers.
+//! Loopback sockets over TCP and Unix sockets, for the floors and for peers whose bytes the benchmark writes itself.
 //!
-//! Everything is on loopback or in the temporary folder. Every blocking call times out after [`PATIENCE`], so
-//! a lost peer ends the run.
+//! Every blocking call times out after [`PATIENCE`], so a run fails if its peer does not respond.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,7 +25,7 @@ pub enum SocketKind {
 }
 
 impl SocketKind {
-    /// Value of parameter `transport`.
+    /// Returns the value of parameter `transport`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -68,7 +67,7 @@ impl FromStr for SocketAddress {
 }
 
 impl SocketAddress {
-    /// Connects.
+    /// Connects to the address.
     pub fn connect(&self) -> Result<SocketStream> {
         let stream = match self {
             Self::Tcp(address) => SocketStream::Tcp(TcpStream::connect_timeout(address, PATIENCE)?),
@@ -81,7 +80,7 @@ impl SocketAddress {
 /// A connected loopback socket: TCP or Unix.
 #[derive(Debug)]
 pub enum SocketStream {
-    /// Over TCP, without Nagle's delay.
+    /// A TCP connection without Nagle's delay.
     Tcp(TcpStream),
     /// Over a Unix socket.
     Uds(UnixStream),
@@ -103,7 +102,7 @@ impl SocketStream {
         Ok(self)
     }
 
-    /// Sets whether reads return at once when no data is there, for spinning.
+    /// Sets whether reads return immediately when there is no data, as spinning threads need.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
@@ -111,7 +110,7 @@ impl SocketStream {
         }
     }
 
-    /// A second handle of the same connection.
+    /// Returns a second handle of the same connection.
     pub fn try_clone(&self) -> io::Result<Self> {
         match self {
             Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
@@ -119,7 +118,7 @@ impl SocketStream {
         }
     }
 
-    /// Fills the buffer; spins on a non-blocking stream.
+    /// Reads until the buffer is full. On a non-blocking stream it spins.
     #[inline]
     pub fn read_whole(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
@@ -135,7 +134,7 @@ impl SocketStream {
         Ok(())
     }
 
-    /// Writes all bytes; spins on a non-blocking stream.
+    /// Writes all bytes. On a non-blocking stream it spins.
     #[inline]
     pub fn write_whole(&mut self, mut rest: &[u8]) -> io::Result<()> {
         while !rest.is_empty() {
@@ -178,9 +177,9 @@ impl Write for SocketStream {
 /// A listening loopback socket. Dropping it removes a Unix socket's file.
 #[derive(Debug)]
 pub enum SocketListener {
-    /// On a free port of 127.0.0.1.
+    /// A TCP listener on a free port of 127.0.0.1.
     Tcp(TcpListener),
-    /// At a unique path.
+    /// A Unix socket at a unique path.
     Uds(UnixListener, PathBuf),
 }
 
@@ -200,7 +199,7 @@ impl SocketListener {
         }
     }
 
-    /// Address to connect to.
+    /// Returns the address to connect to.
     pub fn endpoint(&self) -> Result<SocketAddress> {
         match self {
             Self::Tcp(listener) => {
@@ -210,7 +209,7 @@ impl SocketListener {
         }
     }
 
-    /// Accepts the connection of this child; fails if the child ends first.
+    /// Accepts the connection of a child process. Fails if the child ends first.
     pub fn accept_from(&self, child: &mut Child) -> Result<SocketStream> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -254,18 +253,18 @@ impl Drop for SocketListener {
     }
 }
 
-/// An unused path in the temporary folder.
+/// Returns an unused path in the temporary directory.
 pub fn fresh_path(extension: &str) -> PathBuf {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let nth = MADE.fetch_add(1, Ordering::Relaxed);
     let name = format!("{}{nth}.{extension}", name_of(std::process::id()));
     let path = std::env::temp_dir().join(name);
-    // A killed process with the same number may have left a socket at this path.
+    // An earlier process with the same process id may have been killed and left a socket at this path.
     let _ = std::fs::remove_file(&path);
     path
 }
 
-/// Removes the files at [`fresh_path`]s of a killed process.
+/// Removes the files that a killed process created at paths from [`fresh_path`].
 pub fn remove_files_of(process: u32) {
     let Ok(entries) = std::fs::read_dir(std::env::temp_dir()) else { return };
     let name = name_of(process);
@@ -275,7 +274,7 @@ pub fn remove_files_of(process: u32) {
     }
 }
 
-/// Prefix of the process' file names.
+/// Returns the prefix of the process's file names.
 fn name_of(process: u32) -> String {
     format!("dunlin-bench-{process}-")
 }

@@ -1,9 +1,9 @@
-//! Suite `space`: the Luciferase document's benchmarks and some that it left out, over real processes.
+//! Suite `space`: measures worlds in real processes, with the benchmarks of the Luciferase document and some more.
 //!
-//! A worker is a process that runs one region ([`node`]) and prints the document's markers. The parent gives
-//! orders. After the last tick it compares the set of (id, generation, state hash) of all workers with the
-//! set of one region in this process ([`audit`]). Figures therefore never include lost, duplicated or changed
-//! entities.
+//! A worker is a process that runs one region ([`node`]) and prints its results in the document's format. This process
+//! sends the workers commands. After the last tick it compares the set of (id, generation, state hash) of all workers
+//! with the set of one region in this process ([`audit`]). A lost, duplicated or changed entity therefore fails the
+//! run.
 
 mod audit;
 mod capacity;

@@ -1,5 +1,5 @@
-//! Suite `spot`: the tables of ServerLink's SPOT benchmarks, column for column, and the rows of our goals for
-//! topics. `docs/benchmarks.md` is made from its stored runs.
+//! Suite `spot`: measures topics. It has the tables of ServerLink's SPOT benchmarks with the same columns, and the
+//! measurements that our goals for topics need. `docs/benchmarks.md` is made from its stored runs.
 
 pub mod claims;
 pub mod goals;
@@ -11,18 +11,18 @@ use crate::layout;
 use crate::options::BenchOptions;
 use crate::point::{PointGroup, Suite};
 
-/// Message sizes of the SPOT document's throughput table.
+/// The message sizes of the SPOT document's throughput table, in bytes.
 pub const THROUGHPUT_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
-/// Message sizes of the SPOT document's latency table.
+/// The message sizes of the SPOT document's latency table, in bytes.
 pub const LATENCY_BYTES: [usize; 3] = [64, 1024, 8192];
-/// Registry sizes of the SPOT document's look-up table.
+/// The numbers of topics in the SPOT document's look-up table.
 pub const TOPIC_COUNTS: [usize; 4] = [100, 1_000, 10_000, 100_000];
-/// Look-ups at each size.
+/// The number of look-ups for each number of topics.
 pub const LOOKUPS: usize = 10_000;
-/// Round trips in a latency run, and in a quick one.
+/// The number of round trips in a latency run, and in a quick one.
 pub const ROUND_TRIPS: (u64, u64) = (10_000, 100);
 
-/// Subscriber counts of the SPOT document's fan-out table, and up to 100,000.
+/// The numbers of subscribers in the SPOT document's fan-out table, and higher ones up to 100,000.
 pub const FANOUT: [usize; 5] = [10, 100, 1_000, 10_000, 100_000];
 /// Topic counts of the SPOT document's table of concurrent publishing.
 pub const MULTI_TOPIC: [usize; 3] = [10, 50, 100];

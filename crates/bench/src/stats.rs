@@ -1,12 +1,12 @@
-//! Median, minimum and maximum over runs, and latencies within one run.
-//! Latencies are recorded in ns from the *intended* send time, because a late sender must not hide its delay.
-//! A closed loop with one request in flight has no schedule, so its intended and actual send times are equal.
+//! Median, minimum and maximum over runs, and latencies within one run. Latencies are recorded in ns from the
+//! *intended* send time, so that they include the delay of a late sender. A closed loop with one request in flight has
+//! no schedule, so its intended and actual send times are equal.
 
 use hdrhistogram::Histogram;
 
 use crate::point::RunSample;
 
-/// Share of the median between minimum and maximum above which a row is called noisy.
+/// A row is marked as noisy if its maximum exceeds its minimum by more than this share of its median.
 pub const SPREAD_WARNED: f64 = 0.10;
 
 /// The median, minimum and maximum of a figure over several runs.
@@ -14,7 +14,7 @@ pub const SPREAD_WARNED: f64 = 0.10;
 pub struct Summary {
     /// Number of runs.
     pub runs: u64,
-    /// Median; of an even number, the mean of the two in the middle.
+    /// The median; for an even number of runs, the mean of the two middle values.
     pub median: f64,
     /// Minimum.
     pub min: f64,
@@ -23,7 +23,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises runs; `None` without runs.
+    /// Summarises the values of several runs; `None` if there are no values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -34,12 +34,12 @@ impl Summary {
         Some(Self { runs: sorted.len() as u64, median, min, max })
     }
 
-    /// Difference of maximum and minimum, as a share of the median.
+    /// Returns the difference of maximum and minimum, as a share of the median.
     pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median.abs() }
     }
 
-    /// Whether the runs differ so much that a quoted result needs a warning.
+    /// Whether the runs differ so much that the page must warn about the result.
     pub fn is_noisy(&self) -> bool {
         self.spread() > SPREAD_WARNED
     }
@@ -63,7 +63,7 @@ impl Latencies {
         self.0.saturating_record(ns.max(1));
     }
 
-    /// Whether nothing was recorded.
+    /// Whether no latency was recorded.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -78,17 +78,18 @@ impl Latencies {
         self.0.add(&other.0).expect("both histograms have the same bounds");
     }
 
-    /// Latency below which this share (0 to 1) lies; `None` if nothing was recorded.
+    /// Returns the latency in ns below which this share (0 to 1) of the recorded latencies lies; `None` if nothing was
+    /// recorded.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         (!self.is_empty()).then(|| self.0.value_at_quantile(share))
     }
 
-    /// Mean; `None` if nothing was recorded.
+    /// Returns the mean latency in ns; `None` if nothing was recorded.
     pub fn mean_ns(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.0.mean())
     }
 
-    /// Average, p50, p95, p99, p99.9 and p99.99; no figure if nothing was recorded.
+    /// Returns a sample with the average, p50, p95, p99, p99.9 and p99.99. The sample is empty if nothing was recorded.
     pub fn sample(&self) -> RunSample {
         RunSample::new()
             .with_known("avg_ns", self.mean_ns())

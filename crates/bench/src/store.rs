@@ -1,7 +1,7 @@
-//! Stored runs: one JSON file each, with all that is needed to judge the figures.
+//! Stored runs: a JSON file for each run, with its figures and the conditions under which they were measured.
 //!
-//! Quick runs and debug builds are stored in the folder `scratch`, which is not committed; the report refuses
-//! them anywhere.
+//! Quick runs and debug builds are stored in the folder `scratch`, which is not committed. `dunlin report` refuses them
+//! in any folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,21 +16,21 @@ use crate::row::{FigureRow, RowSet};
 /// The stored results of one benchmark run, with its machine, commit and command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredRun {
-    /// Suite, and whether peers ran: `spot` or `spot-peers`.
+    /// The suite, with the suffix `-peers` if peers were measured: `spot` or `spot-peers`.
     pub name: String,
     /// Start of the run, in UTC.
     pub date: String,
     /// The machine.
     pub machine: MachineDescription,
-    /// The commit; `+` marks changed files.
+    /// The commit; a `+` at its end means that files differed from it.
     pub commit: String,
-    /// The command.
+    /// The command line.
     pub command: String,
     /// Whether the run was quick.
     pub quick: bool,
     /// Whether the program was built without optimisation.
     pub debug_build: bool,
-    /// Warnings of the preflight.
+    /// The warnings of the preflight checks.
     pub warnings: Vec<String>,
     /// Points that were skipped for lack of their peer.
     #[serde(default)]
@@ -52,7 +52,7 @@ impl StoredRun {
         }
     }
 
-    /// Writes the run into `folder`, or into its `scratch` if the report would refuse it.
+    /// Writes the run into `folder`, or into its subfolder `scratch` if the report would refuse it.
     pub fn keep(&self, folder: &Path) -> Result<PathBuf> {
         let folder = if self.refusal().is_some() { folder.join("scratch") } else { folder.to_owned() };
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -61,7 +61,7 @@ impl StoredRun {
         Ok(path)
     }
 
-    /// The run as JSON with one row on each line, so that a diff names rows.
+    /// Returns the run as JSON with one row on each line, so that a diff shows which rows differ.
     fn text(&self) -> Result<String> {
         let without_rows = Self { rows: RowSet::default(), ..self.clone() };
         let text = serde_json::to_string_pretty(&without_rows).context("cannot encode a run as JSON")?;
@@ -83,7 +83,7 @@ impl StoredRun {
         Ok(run)
     }
 
-    /// Reads all runs of a folder, oldest first; a missing folder has none.
+    /// Reads all runs of a folder, oldest first. A missing folder counts as empty.
     pub fn read_all(folder: &Path) -> Result<RunArchive> {
         if !folder.is_dir() {
             return Ok(RunArchive::default());
@@ -109,8 +109,8 @@ impl StoredRun {
     }
 }
 
-/// Parameters that old rows lack, with the values under which those rows were measured: one shard, one
-/// tenant, no standby.
+/// Returns the parameters that rows of old runs lack, with the values under which those rows were measured: one shard,
+/// one tenant, no standby.
 fn unsaid(row: &FigureRow) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
         return &[];
@@ -124,8 +124,8 @@ fn unsaid(row: &FigureRow) -> &'static [(&'static str, u64)] {
     }
 }
 
-/// Figures of suite `feed` in old runs whose meaning differs from their names. The slow client's rate was
-/// over the time of publishing, and a quantile without samples was 0.
+/// Whether a row of suite `feed` comes from an old run in which its metric had another meaning. In these runs, a slow
+/// client's rate was computed over the time of publishing, and a quantile without samples was 0.
 fn is_misnamed(row: &FigureRow) -> bool {
     let is_latency =
         ["avg_ns", "p50_ns", "p95_ns", "p99_ns", "p999_ns"].iter().any(|end| row.metric.ends_with(end));
@@ -136,9 +136,9 @@ fn is_misnamed(row: &FigureRow) -> bool {
 /// The stored benchmark runs of a folder, oldest first.
 #[derive(Debug, Default)]
 pub struct RunArchive {
-    /// Runs, oldest first.
+    /// The runs, oldest first.
     pub runs: Vec<StoredRun>,
-    /// Malformed files or those of another version, with reasons.
+    /// The files that could not be read, because they are malformed or have another version, with reasons.
     pub damaged: Vec<String>,
 }
 

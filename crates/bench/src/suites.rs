@@ -1,4 +1,4 @@
-//! All suites.
+//! The list of all suites.
 
 use crate::point::Suite;
 use crate::{broker, control, feed, grpc, space, spot, tasks};
@@ -7,7 +7,7 @@ use crate::{broker, control, feed, grpc, space, spot, tasks};
 pub const SUITES: &[Suite] =
     &[spot::SUITE, feed::SUITE, broker::SUITE, grpc::SUITE, control::SUITE, tasks::SUITE, space::SUITE];
 
-/// The suites for a name: one, or `all`.
+/// Returns the suites for a name: a single suite, or all of them for `all`.
 pub fn named(name: &str) -> Option<&'static [Suite]> {
     if name == "all" {
         return Some(SUITES);

@@ -8,11 +8,11 @@ use std::fmt::Write;
 pub enum LineStyle {
     /// No highlighting.
     Plain,
-    /// A success.
+    /// The line reports a success.
     Good,
-    /// A shortfall.
+    /// The line reports a missed goal or another failure.
     Bad,
-    /// Another system's line.
+    /// The line belongs to another system.
     Dim,
 }
 
@@ -46,7 +46,7 @@ impl Table {
         }
     }
 
-    /// Adds a line; missing cells are empty.
+    /// Adds a line. Cells that `cells` lacks are empty.
     pub fn line(&mut self, tone: LineStyle, mut cells: Vec<String>) {
         cells.resize(self.columns.len(), String::new());
         self.lines.push((tone, cells));
@@ -57,7 +57,7 @@ impl Table {
         self.lines.is_empty()
     }
 
-    /// The table as aligned text.
+    /// Returns the table as aligned text, with colours if `colour` is set.
     pub fn text(&self, colour: bool) -> String {
         let widths = self.widths();
         let mut out = format!("\n{}\n", self.title);
@@ -73,7 +73,7 @@ impl Table {
         out
     }
 
-    /// The table as Markdown.
+    /// Returns the table as Markdown.
     pub fn markdown(&self) -> String {
         let mut out = format!("| {} |\n|{}\n", self.columns.join(" | "), "---|".repeat(self.columns.len()));
         for (_, cells) in &self.lines {

@@ -1,14 +1,14 @@
-//! Suite `tasks`: the Grey document's tables of workers, tenants, autoscaling and cost.
+//! Suite `tasks`: measures tasks, with the Grey document's tables of workers, tenants, autoscaling and cost.
 //!
-//! Through nodes (`via=node`, started as in suite `control`): cycles of empty tasks (`noop`), compared with
-//! asynq, Celery and HyperQueue, and real workers, each with its own connection and lease. A result is
-//! reported only if each submitted task was done exactly once, even if the leading node or workers were
-//! killed (`failover`).
+//! Some points run through nodes (`via=node`), which are started as in suite `control`. Empty tasks (`noop`) are
+//! compared with asynq, Celery and HyperQueue. Other points have workers that sleep for each task, each with its own
+//! connection and lease. A result is reported only if each submitted task was done exactly once, even if the leading
+//! node or workers were killed (`failover`).
 //!
-//! Without nodes: the scheduler alone (`dispatch`, `backlog`), and the cluster simulator, which runs the same
-//! scheduler and autoscaler in virtual time (`via=simulator`). Figures in virtual time do not measure a
-//! machine. These figures show decisions under the costs of `docs/autoscaling.md`. Each run of such a point
-//! takes the next seed, so minimum and maximum show the effect of chance.
+//! Other points run without nodes: the scheduler alone (`dispatch`, `backlog`), and the cluster simulator, which runs
+//! the same scheduler and autoscaler in virtual time (`via=simulator`). Simulated figures do not depend on the machine.
+//! They show the decisions under the costs of `docs/autoscaling.md`. Each run of a simulated point uses another seed,
+//! so minimum and maximum show the effect of chance.
 
 pub mod clients;
 pub mod crew;

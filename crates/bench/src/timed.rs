@@ -1,8 +1,8 @@
 //! Timed transfers, and the two points of every throughput measurement.
 //!
-//! The SPOT document's counts (100,000 messages of 64 B) take a few ms here, too short for ratios. Each transfer is
-//! therefore measured twice: with the document's count for its table, and *sustained*, with as many messages as take
-//! about `--time`, for ratios.
+//! The SPOT document's counts (100,000 messages of 64 B) take only a few ms, which is too short to compare rates. Each
+//! transfer is therefore measured twice: with the document's count, for its table, and *sustained*, with as many
+//! messages as take about `--time`, for comparisons.
 
 use std::rc::Rc;
 
@@ -11,33 +11,34 @@ use anyhow::Result;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, RunSample};
 
-/// The duration and size of a transfer, from before the first send until the last message was checked.
+/// The duration and size of a transfer, from the time before the first send to the time after the check of the last
+/// message.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedTransfer {
-    /// Start on the machine's monotonic clock.
+    /// The start on the machine's monotonic clock, in ns.
     pub start_ns: u64,
-    /// End on the same clock, maybe in another process.
+    /// The end on the same clock, in ns. Another process may have read it.
     pub end_ns: u64,
-    /// Messages sent, received and checked.
+    /// The number of messages that were sent, received and checked.
     pub messages: u64,
-    /// Payload bytes of each message.
+    /// The payload bytes of each message.
     pub bytes: usize,
-    /// Bytes of each payload that the receiver read.
+    /// The number of bytes of each payload that the receiver read.
     pub touched: usize,
 }
 
 impl TimedTransfer {
-    /// Messages per second.
+    /// Returns the messages per second.
     pub fn rate(&self) -> f64 {
         self.messages as f64 * 1e9 / self.elapsed_ns() as f64
     }
 
-    /// Duration.
+    /// Returns the duration in ns.
     pub fn elapsed_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns).max(1)
     }
 
-    /// The SPOT document's columns, and the read share of each payload.
+    /// Returns the SPOT document's columns, and the share of each payload that the receiver read.
     pub fn sample(&self) -> RunSample {
         RunSample::new()
             .with("messages", self.messages as f64)
@@ -48,7 +49,7 @@ impl TimedTransfer {
     }
 }
 
-/// The SPOT document's message count for a size; less if quick.
+/// Returns the SPOT document's message count for a size, or fewer messages for a quick run.
 pub fn document_count(bytes: usize, quick: bool) -> u64 {
     let (full, ci) = match bytes {
         0..=64 => (100_000, 1_000),
@@ -66,8 +67,8 @@ pub const SUSTAINED: &str = "sustained";
 
 const COUNT_MAX: f64 = 2e9;
 
-/// Adjusts each run of a transfer to about `--time`, by the speed of the run before; at least `first`
-/// messages.
+/// Makes each run of a transfer take about `--time`: computes its message count from the speed of the run before. The
+/// count is at least `first`.
 pub fn sustained(
     first: impl Fn(&Bench) -> u64 + 'static,
     transfer: impl Fn(&Bench, u64) -> Result<TimedTransfer> + 'static,
@@ -87,7 +88,7 @@ pub fn sustained(
     }
 }
 
-/// The two points of one transfer.
+/// Returns the two points of a transfer: `document` and `sustained`.
 pub fn points(
     target: &'static str,
     params: Params,

@@ -1,7 +1,7 @@
 //! Workloads, written once against the traits `Publish` and `Subscribe`, for in-process and remote use.
 //!
-//! A delivery counts once the public subscriber has read it, with sequence number and content checked. Any
-//! notice is an error: these workloads are lossless. Every wait ends after [`PATIENCE`].
+//! A delivery counts once the public subscriber has read it, with sequence number and content checked. A notice is an
+//! error, because these workloads lose no records. A wait fails after [`PATIENCE`].
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 
-/// How a publisher receives its records: one call each, in batches, or by reference.
+/// How a workload passes its records to the publisher: one by one, in batches, or by reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishMode {
     /// One call for each record, which the publisher copies.
@@ -52,25 +52,25 @@ impl FromStr for PublishMode {
     }
 }
 
-/// Prepared payloads, whose sequence numbers repeat after this many. Rewriting a payload would be most of a
-/// batch's work, and a shared payload cannot be rewritten. The record's own sequence number, which is checked
-/// as well, does not repeat.
+/// The number of payloads that are prepared in advance; their sequence numbers repeat after this number. Writing
+/// payloads during the measurement would take most of a batch's time, and a shared payload cannot be rewritten. The
+/// record's own sequence number, which is checked as well, does not repeat.
 const PREPARED: u64 = 256;
 
 impl PublishMode {
-    /// The part of each payload that the receiver reads.
+    /// Returns which part of each payload the receiver reads.
     pub fn touch(self) -> ReadExtent {
         if self == Self::ByRef { ReadExtent::Ends } else { ReadExtent::All }
     }
 
-    /// Sequence number in the payload of the nth record.
+    /// Returns a function that computes the sequence number in the payload of the nth record.
     fn carried(self) -> impl Fn(u64) -> u64 {
         let mask = if self == Self::OneByOne { u64::MAX } else { PREPARED - 1 };
         move |nth| nth & mask
     }
 }
 
-/// Sends `count` records of `bytes`; returns the time of the first send.
+/// Publishes `count` records of `bytes` bytes. Returns the time of the first call.
 pub fn send_all(publisher: &mut impl Publish, manner: PublishMode, bytes: usize, count: u64) -> Result<u64> {
     let start_ns = match manner {
         PublishMode::OneByOne => send_one_by_one(publisher, bytes, count),
@@ -122,8 +122,7 @@ fn prepare(bytes: usize) -> Vec<Vec<u8>> {
     (0..PREPARED).map(|nth| payload.of(nth).to_vec()).collect()
 }
 
-/// Receives and checks `count` records, starting with sequence number `first_seq`; returns the time of the
-/// last check.
+/// Receives and checks `count` records, starting with sequence number `first_seq`. Returns the time of the last check.
 pub fn receive_all(
     subscriber: &mut impl Subscribe,
     manner: PublishMode,
@@ -170,7 +169,8 @@ fn receive(
     Ok(monotonic_ns())
 }
 
-/// Stores the first fault. The function is separate and cold, so that the check is inlined into the drain.
+/// Stores the first error. The function is separate and cold, so that the compiler inlines the check into the reading
+/// loop.
 #[cold]
 #[inline(never)]
 pub fn note(fault: &mut Option<String>, unexpected: Event<'_>) {
@@ -188,8 +188,8 @@ pub fn describe(event: &Event<'_>) -> String {
     }
 }
 
-/// Makes round trips, one in flight, through a peer that runs [`answer_all`]. A warm-up of a tenth as many
-/// round trips comes first.
+/// Makes round trips to a peer that runs [`answer_all`], with one request in flight, after a warm-up with a tenth as
+/// many.
 pub fn ask_all(
     publisher: &mut impl Publish,
     subscriber: &mut impl Subscribe,
@@ -212,7 +212,7 @@ pub fn ask_all(
     Ok(latencies)
 }
 
-/// Number of round trips that [`ask_all`] makes in all.
+/// Returns how many round trips [`ask_all`] makes, including the warm-up.
 pub fn rounds(iterations: u64) -> u64 {
     iterations + iterations / 10
 }
@@ -225,7 +225,7 @@ pub fn answer_all(publisher: &mut impl Publish, subscriber: &mut impl Subscribe,
     Ok(())
 }
 
-/// Passes the next record's payload to `read`.
+/// Waits for the next record and passes its payload to `read`.
 #[inline]
 pub fn with_next<T>(subscriber: &mut impl Subscribe, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
     match subscriber.next_timeout(PATIENCE)? {

@@ -13,14 +13,14 @@ use crate::timed::TimedTransfer;
 pub enum ZmqPattern {
     /// XPUB with NODROP, and SUB.
     Pub,
-    /// ROUTER and ROUTER: the SPOT document's Core column.
+    /// ROUTER and ROUTER, as in the SPOT document's column "Core".
     Router,
     /// PAIR and PAIR.
     Pair,
 }
 
 impl ZmqPattern {
-    /// Value of parameter `pattern`, also for the C program.
+    /// Returns the value of parameter `pattern`, which the C program uses too.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pub => "pub",
@@ -35,11 +35,11 @@ impl ZmqPattern {
 pub struct ZmqSetup {
     /// Socket types.
     pub pattern: ZmqPattern,
-    /// Transport.
+    /// The transport: `inproc` for two threads, `tcp` for two processes.
     pub transport: &'static str,
-    /// Size of a message.
+    /// The size of a message in bytes.
     pub bytes: usize,
-    /// Pinning of the two sides.
+    /// Whether the two sides run on fixed cores.
     pub pin: Pin,
 }
 
@@ -65,7 +65,7 @@ pub fn throughput(bench: &Bench, setup: ZmqSetup, count: u64) -> Result<TimedTra
     Ok(TimedTransfer { start_ns, end_ns, messages, bytes: setup.bytes, touched: setup.bytes })
 }
 
-/// Measures round trips, one in flight.
+/// Measures round trips with one message in flight.
 pub fn latency(bench: &Bench, setup: ZmqSetup, iterations: u64) -> Result<RunSample> {
     let RoundTrips { avg_ns, p50_ns, p95_ns, p99_ns } = ask(bench, "latency", setup, iterations)?;
     Ok(RunSample::new()
@@ -86,7 +86,7 @@ fn ask<T: for<'de> Deserialize<'de>>(bench: &Bench, what: &str, setup: ZmqSetup,
         setup.pin.name(),
     ];
     let mut child = bench.child.start_program(&program, &args.map(str::to_owned))?;
-    // Each single wait of the program may take a minute; all waits together have a limit as well.
+    // A single wait of the program may take a minute, so the limit for its whole run is longer.
     let answer = child.line(2 * PATIENCE + bench.options.time * 10)?;
     let status = child.wait(PATIENCE)?;
     ensure!(status.success(), "zmq_peer ended with {status}{}", child.last_words());

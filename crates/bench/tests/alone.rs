@@ -1,5 +1,5 @@
-//! The bench without the `dunlin` binary: `alone spot`, `alone peers spot --bytes=64`. Tests use it as the
-//! program from which child processes start.
+//! The program `alone`: the benchmarks without the `dunlin` binary, such as `alone spot` or `alone peers spot
+//! --bytes=64`. Tests start it, and it starts child processes of itself.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

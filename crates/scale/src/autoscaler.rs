@@ -1,7 +1,7 @@
 //! Runs a scaler with its provider. The caller supplies the clock and the scheduler's signals.
 //!
-//! Invariants: provider events are applied before the scaler decides; without signals from a scheduler nothing
-//! changes; after `stop` nothing is launched.
+//! Invariants: provider events are applied before the scaler decides; without signals from a scheduler no instance is
+//! started or ended; after `stop` no instance is launched.
 
 use std::collections::BTreeSet;
 
@@ -21,10 +21,10 @@ pub struct Autoscaler<P> {
     scaler: Scaler,
     provider: P,
     meter: LoadMeter,
-    /// Interval between two decisions, ms.
+    /// The interval between two decisions, in ms.
     sample_ms: u64,
     next_ms: u64,
-    /// After `stop`: the instances that still exist. The scaler makes no further decisions.
+    /// The instances that still exist after `stop`; `None` before `stop`. After `stop` the scaler makes no decisions.
     leaving: Option<BTreeSet<Instance>>,
     actions: Vec<ProviderAction>,
     events: Vec<ProviderEvent>,
@@ -56,7 +56,7 @@ impl<P: Provider> Autoscaler<P> {
         Ok(Autoscaler { scaler, provider, meter, sample_ms, next_ms: 0, leaving: None, actions, events })
     }
 
-    /// Applies the provider's events up to now.
+    /// Applies the provider's events up to `now_ms`.
     pub fn poll(&mut self, now_ms: u64) {
         loop {
             let mut events = std::mem::take(&mut self.events);
@@ -124,17 +124,17 @@ impl<P: Provider> Autoscaler<P> {
         self.leaving.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
-    /// The instances.
+    /// Iterates over the instances.
     pub fn members(&self) -> impl Iterator<Item = (Instance, &FleetMember)> {
         self.scaler.fleet().iter()
     }
 
-    /// The scaler, with its decisions.
+    /// Returns the scaler, with its decisions.
     pub fn scaler(&self) -> &Scaler {
         &self.scaler
     }
 
-    /// The provider.
+    /// Returns the provider.
     pub fn provider(&mut self) -> &mut P {
         &mut self.provider
     }

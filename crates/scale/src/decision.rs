@@ -1,4 +1,4 @@
-//! The scaler's decisions, their reasons, and the times of their phases.
+//! The scaler's decisions, their reasons, and the times of their steps.
 
 use std::collections::VecDeque;
 
@@ -10,10 +10,10 @@ use crate::trigger::Trigger;
 pub struct ScaleOut {
     /// The reason.
     pub trigger: Trigger,
-    /// The time at which a measurement exceeded the threshold, ms; for forecasts, the time for which an
-    /// excess was predicted.
+    /// The time at which a measurement exceeded the threshold, in ms. For a forecast, the time for which it predicts
+    /// the excess.
     pub passed_ms: u64,
-    /// The time at which the excess had lasted long enough, ms.
+    /// The time at which the measurement had exceeded the threshold long enough, in ms.
     pub detected_ms: u64,
     /// The time of the decision, ms.
     pub decided_ms: u64,
@@ -25,7 +25,7 @@ pub struct ScaleOut {
     pub missing: u32,
     /// Number of failed starts.
     pub failed: u32,
-    /// The time at which the last of these workers, or its replacement, was ready, ms.
+    /// The time at which all of these workers, or their replacements, were ready, in ms.
     pub ready_ms: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct ScaleOut {
 pub struct ScaleIn {
     /// The time from which fewer workers sufficed, ms.
     pub low_ms: u64,
-    /// The time at which the low demand had lasted long enough, ms.
+    /// The time at which fewer workers had sufficed long enough, in ms.
     pub cooled_ms: u64,
     /// The time of the decision, ms.
     pub decided_ms: u64,
@@ -44,7 +44,7 @@ pub struct ScaleIn {
     pub drained_ms: u64,
     /// The time at which the instance was gone or in the warm pool, ms; 0 until then.
     pub gone_ms: u64,
-    /// Number of instances of this decision.
+    /// The number of instances that were removed together by this decision.
     pub workers: u32,
 }
 
@@ -57,12 +57,12 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Scale-outs, the oldest first.
+    /// Iterates over the decisions to add workers, the oldest first.
     pub fn out(&self) -> impl Iterator<Item = &ScaleOut> {
         self.out.iter()
     }
 
-    /// Scale-ins, one for each instance, the oldest first.
+    /// Iterates over the decisions to remove workers, one for each instance, the oldest first.
     pub fn inward(&self) -> impl Iterator<Item = &ScaleIn> {
         self.inward.iter()
     }

@@ -1,4 +1,4 @@
-//! YAML descriptions of clusters: machines, bounds and scaling. The form extends the YAML form of Dunlin's
+//! YAML descriptions of clusters: machines, bounds and scaling. The format extends the YAML format of Dunlin's
 //! requirements.
 //!
 //! ```yaml
@@ -20,7 +20,7 @@ use crate::windows::WeeklyWindow;
 
 /// The longest accepted text, bytes.
 const BYTES_MAX: usize = 1 << 20;
-/// Forecasts use buckets of five minutes; `DAY_BUCKETS` is the number of buckets in a day.
+/// The length of a bucket of forecasts: five minutes, in ms. `DAY_BUCKETS` is the number of buckets in a day.
 const BUCKET_MS: u64 = 300_000;
 const DAY_BUCKETS: usize = 288;
 
@@ -46,14 +46,14 @@ pub struct InstanceGroup {
     pub machine: String,
     /// Processors of each node.
     pub cpus: f64,
-    /// GiB of memory of each node.
+    /// The memory of each node, in GiB.
     pub memory_gib: f64,
 }
 
 /// The reason why the description of a cluster is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DocumentError {
-    /// The text is not YAML, or has another form.
+    /// The text is not YAML, or does not have the expected fields.
     #[error("the document cannot be read: {0}")]
     Unreadable(String),
     /// The text is too long.
@@ -166,7 +166,7 @@ impl Document {
 }
 
 impl DocumentError {
-    /// The parser's message without its own prefix.
+    /// Returns an error with the parser's message, without the message's own prefix.
     fn unreadable(error: &serde_saphyr::Error) -> DocumentError {
         let text = error.to_string();
         DocumentError::Unreadable(text.strip_prefix("error: ").unwrap_or(&text).to_owned())
@@ -259,7 +259,7 @@ fn percentage(key: &'static str, text: &str) -> Result<f64, DocumentError> {
     number.ok_or_else(|| wrong(key, text, "a number from 0% to 100%"))
 }
 
-/// Parses `32Gi`, `512Mi`; the result is in GiB.
+/// Parses a size such as `32Gi` or `512Mi`. The result is in GiB.
 fn gib(key: &'static str, text: &str) -> Result<f64, DocumentError> {
     let text = text.trim();
     let units = [("Ti", 1_024.0), ("Gi", 1.0), ("Mi", 1.0 / 1_024.0)];
@@ -270,7 +270,7 @@ fn gib(key: &'static str, text: &str) -> Result<f64, DocumentError> {
     number.ok_or_else(|| wrong(key, text, "a number with Mi, Gi or Ti"))
 }
 
-/// Parses `10m`, `90s`, `1h`, `500ms`.
+/// Parses a duration such as `10m`, `90s`, `1h` or `500ms`. The result is in ms.
 fn duration_ms(key: &'static str, text: &str) -> Result<u64, DocumentError> {
     let text = text.trim();
     let units = [("ms", 1_u64), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
@@ -280,7 +280,7 @@ fn duration_ms(key: &'static str, text: &str) -> Result<u64, DocumentError> {
     found.filter(|ms| *ms > 0).ok_or_else(|| wrong(key, text, "a whole number with ms, s, m or h"))
 }
 
-/// Parses `07:30`; the result is the minute of the day.
+/// Parses a time of day such as `07:30`. The result is the minute of the day.
 fn minute(key: &'static str, text: &str) -> Result<u32, DocumentError> {
     let parts =
         text.split_once(':').and_then(|(hour, minute)| Some((hour.parse().ok()?, minute.parse().ok()?)));
@@ -290,7 +290,7 @@ fn minute(key: &'static str, text: &str) -> Result<u32, DocumentError> {
         .ok_or_else(|| wrong(key, text, "a time from 00:00 to 23:59, in quotes"))
 }
 
-/// Parses `daily`, `Mon`, `Mon-Fri`, `Sat, Sun`.
+/// Parses days such as `daily`, `Mon`, `Mon-Fri` or `Sat, Sun`. The result has one bit for each day.
 fn days(key: &'static str, text: &str) -> Result<u8, DocumentError> {
     const NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
     let lower = text.to_ascii_lowercase();

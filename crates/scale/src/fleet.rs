@@ -7,19 +7,19 @@ use crate::provider::{Instance, InstanceMarket};
 /// The phase of a worker instance: starting, warm, ready, draining or stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The instance starts, and will work.
+    /// The instance is starting, and will run tasks.
     Starting,
-    /// The instance starts for the warm pool, or returns to it.
+    /// The instance is starting for the warm pool, or is returning to it.
     Preparing,
     /// The instance waits in the warm pool.
     Warm,
-    /// The instance leaves the warm pool to work.
+    /// The instance has left the warm pool and will soon run tasks.
     Waking,
-    /// The instance works.
+    /// The instance runs tasks.
     Ready,
-    /// The instance takes no new tasks.
+    /// The instance finishes its tasks and takes no new ones.
     Draining,
-    /// The instance ends.
+    /// The instance is being ended.
     Stopping,
 }
 
@@ -32,7 +32,8 @@ pub struct FleetMember {
     pub market: InstanceMarket,
     /// The time at which this phase began, ms.
     pub since_ms: u64,
-    /// Number of the decision that last requested the instance, from 0; `None` for the warm pool.
+    /// The number of the decision that last requested the instance, counted from 0; `None` if the warm pool requested
+    /// it.
     pub decision: Option<u64>,
     /// Whether the market interrupted the instance, which then does not return to the warm pool.
     pub is_lost: bool,
@@ -70,7 +71,7 @@ impl Fleet {
         Some(member)
     }
 
-    /// An instance.
+    /// Returns an instance.
     pub fn get(&self, instance: Instance) -> Option<&FleetMember> {
         self.members.get(&instance)
     }
@@ -85,7 +86,7 @@ impl Fleet {
         self.counts[phase as usize]
     }
 
-    /// Number of instances that work or will soon.
+    /// Returns the number of instances that run tasks or will soon do so.
     pub fn serving(&self) -> u32 {
         self.count(Phase::Ready) + self.count(Phase::Starting) + self.count(Phase::Waking)
     }

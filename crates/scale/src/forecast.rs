@@ -1,9 +1,10 @@
-//! Forecasts of task arrivals from seasons and trend of the past.
+//! Forecasts task arrivals from the seasons and the trend of past arrivals.
 //!
-//! The series is kept as means over buckets. After each bucket MSTL (Bandara, Hyndman and Bergmeir 2021; the crate
-//! `augurs-mstl`) decomposes it into seasons. The forecast is the last level without season plus the coming season,
-//! with an upper bound that widens as a random walk does. Each forecast is later compared with the actual value.
-//! While the error exceeds `error_max` forecasts are ignored, until it is below `error_good` again.
+//! The history of arrivals consists of means over buckets. After each bucket MSTL (Bandara, Hyndman and Bergmeir 2021;
+//! the crate `augurs-mstl`) decomposes it into seasons. The forecast is the last value without its season, plus the
+//! season at the forecast time, with an upper bound that widens as a random walk does. Each forecast is later compared
+//! with the actual value. If the error exceeds `error_max`, the scaler ignores forecasts until the error is below
+//! `error_good`.
 //!
 //! Rejected alternatives: exponential smoothing (`augurs-ets`), which needs a linear algebra library and
 //! supports one season only; Prophet, which needs a compiled Stan model.
@@ -30,17 +31,17 @@ pub struct ArrivalForecast {
 /// The present forecast of a scaler, its recent error, and whether the scaler uses it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ForecastStatus {
-    /// The highest forecast within `lead_ms`; `None` without enough history.
+    /// The highest forecast up to `lead_ms` from now; `None` if there is not enough history.
     pub ahead: Option<ArrivalForecast>,
-    /// Workers needed for the forecast; 0 without a forecast, or if a worker's rate is unknown.
+    /// The number of workers that the forecast requires; 0 without a forecast, or if a worker's rate is unknown.
     pub workers: u32,
     /// Whether the scaler uses the forecast.
     pub is_trusted: bool,
     /// The mean error of past forecasts as a share of the actual values; `None` before the first comparison.
     pub error: Option<f64>,
-    /// Distance of the forecast from now, ms.
+    /// How far ahead the scaler uses forecasts, in ms.
     pub lead_ms: u64,
-    /// Present history, and the history that the first forecast needs, ms.
+    /// How much history there is, and how much the first forecast needs, in ms.
     pub history_ms: (u64, u64),
 }
 
@@ -50,16 +51,17 @@ pub struct Forecaster {
     config: Predictive,
     buckets_max: usize,
     history: VecDeque<f64>,
-    /// Sum and count of the current bucket, and its number.
+    /// The sum and the number of the current bucket's measurements.
     filling: (f64, u32),
     bucket: u64,
-    /// Forecasts from the current bucket on.
+    /// The forecast of each bucket, from the current one on.
     ahead: Vec<ArrivalForecast>,
-    /// Forecasts, one lead time ahead, whose buckets have not begun.
+    /// Earlier forecasts that are not compared yet: the bucket's number, and the value that was forecast one lead time
+    /// before it.
     predicted: VecDeque<(u64, f64)>,
-    /// Recent absolute errors and actual values.
+    /// The recent comparisons: the absolute error of the forecast, and the actual value.
     errors: VecDeque<(f64, f64)>,
-    /// Sum of the absolute errors, and sum of the actual values, over all comparisons.
+    /// The sum of the absolute errors and the sum of the actual values, over all comparisons since the start.
     compared: (f64, f64),
     is_trusted: bool,
 }
@@ -81,7 +83,7 @@ impl Forecaster {
         }
     }
 
-    /// Adds past means over buckets; the last one ends just before `now_ms`.
+    /// Adds means of past arrivals over buckets. The last bucket ends just before `now_ms`.
     pub fn learn(&mut self, now_ms: u64, means: impl IntoIterator<Item = f64>) {
         means.into_iter().for_each(|mean| self.keep(mean));
         self.bucket = now_ms / self.config.bucket_ms;
@@ -93,8 +95,8 @@ impl Forecaster {
         let bucket = now_ms / self.config.bucket_ms;
         if bucket > self.bucket {
             self.end_bucket();
-            // Fills buckets without measurements with the last value; a break longer than the whole history restarts
-            // it.
+            // Buckets without measurements get the last value. After a break that is longer than the whole history, the
+            // history starts anew.
             let missed = bucket - self.bucket - 1;
             if missed as usize >= self.buckets_max {
                 self.history.clear();
@@ -110,12 +112,13 @@ impl Forecaster {
         }
     }
 
-    /// The highest forecast from now until `until_ms`; `None` without enough history, or after recent errors.
+    /// Returns the highest forecast from `now_ms` to `until_ms`; `None` without enough history, or while recent errors
+    /// are too large.
     pub fn ahead(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
         self.expected(now_ms, until_ms).filter(|_| self.is_trusted)
     }
 
-    /// The highest forecast, regardless of recent errors; for display only.
+    /// Returns the highest forecast even if recent errors are too large, for display only.
     pub fn expected(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
         if self.ahead.is_empty() {
             return None;
@@ -129,25 +132,25 @@ impl Forecaster {
             .reduce(|a, b| ArrivalForecast { point: a.point.max(b.point), upper: a.upper.max(b.upper) })
     }
 
-    /// Whether forecasts are used.
+    /// Whether the scaler uses forecasts.
     pub fn is_trusted(&self) -> bool {
         self.is_trusted
     }
 
-    /// The mean error of all forecasts at the lead distance, as a share of the actual values; `None` before the first
-    /// comparison.
+    /// Returns the mean error of all forecasts one lead time ahead, as a share of the actual values; `None` before the
+    /// first comparison.
     pub fn error(&self) -> Option<f64> {
         (self.compared.1 > 0.0).then(|| self.compared.0 / self.compared.1)
     }
 
-    /// The present history, and the history that the first forecast needs (two of the shortest season), ms.
+    /// Returns how much history there is, and how much the first forecast needs (two of the shortest season), in ms.
     pub fn history_ms(&self) -> (u64, u64) {
         let needed = self.config.seasons.iter().copied().min().unwrap_or(0) * 2;
         let span = |buckets: usize| buckets as u64 * self.config.bucket_ms;
         (span(self.history.len()), span(needed))
     }
 
-    /// Interpolates linearly between the middles of the buckets.
+    /// Returns the forecast at a time, interpolated linearly between the middles of the buckets.
     fn between(&self, ms: u64) -> Option<ArrivalForecast> {
         let place = ms as f64 / self.config.bucket_ms as f64 - 0.5 - self.bucket as f64;
         let low = place.floor();
@@ -181,7 +184,8 @@ impl Forecaster {
         self.keep(mean);
     }
 
-    /// Errors are summed before the division, so that quiet hours weigh little.
+    /// Compares a forecast with the actual value. Errors are summed before they are divided, so that hours with few
+    /// tasks have little weight.
     fn compare(&mut self, predicted: f64, actual: f64) {
         let error = (predicted - actual).abs();
         self.compared = (self.compared.0 + error, self.compared.1 + actual);
@@ -195,7 +199,8 @@ impl Forecaster {
         self.is_trusted = wrong <= bound * all;
     }
 
-    /// Uses the seasons that the history covers twice; without any there is no forecast.
+    /// Makes the forecasts anew. It uses the seasons that the history covers at least twice; if there are none, there
+    /// is no forecast.
     fn fit(&mut self) {
         self.ahead.clear();
         let periods: Vec<usize> =

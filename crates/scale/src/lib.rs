@@ -1,15 +1,15 @@
 //! Autoscaling: decides how many workers run.
 //!
 //! A [`Scaler`] turns [`SchedulerSample`]s of a scheduler into actions for a [`Provider`], and receives the provider's
-//! [`ProviderEvent`]s. The scaler has no clock, threads or sockets; the time is an argument.
+//! [`ProviderEvent`]s. The scaler has no clock, threads or sockets; its caller passes the time.
 //!
 //! Invariants:
 //! - The same samples, events and times give the same actions.
 //! - The scaler never requests fewer than `workers_min` or more than `workers_max` workers, for any
 //!   measurement and any forecast.
 //! - A forecast never removes workers.
-//! - A removed worker holds no task at that time. To finish its tasks, it has as long as the longest timeout
-//!   of a held task.
+//! - A removed worker holds no task at that time. It was given enough time to finish its tasks: the longest timeout of
+//!   a task that it held.
 //! - Only tasks that one more worker could start now count as waiting.
 //!
 //! The feature `planning` adds what `dunlin scale` needs beyond a node: documents, prices and the simulator.

@@ -11,9 +11,9 @@ pub struct ScalerLimits {
     pub decisions_max: usize,
     /// Maximum number of windows of a schedule.
     pub windows_max: usize,
-    /// Maximum number of consecutive failed launches before a pause.
+    /// The most consecutive failed launches before the scaler pauses.
     pub failures_max: u32,
-    /// Length of that pause, ms.
+    /// How long the scaler pauses after that many failed launches, in ms.
     pub failure_pause_ms: u64,
 }
 

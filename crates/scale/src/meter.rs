@@ -1,4 +1,4 @@
-//! Measures a scheduler between two samples.
+//! Measures a scheduler's load between two samples.
 //!
 //! A worker's load is the share of its slots that hold tasks, averaged over many observations. Workers report
 //! processor time only when tasks end. A worker that waits for a disk is also as busy as one that computes.
@@ -10,25 +10,26 @@ use crate::sample::LoadMeasurement;
 /// The number of submitted and of ended tasks since the scheduler's start, over all tenants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchedulerTotals {
-    /// Submitted tasks.
+    /// The number of submitted tasks.
     pub submitted: u64,
-    /// Completed tasks and failed attempts. Both kept a worker busy.
+    /// The number of completed tasks and failed attempts. Both kept a worker busy.
     pub ended: u64,
 }
 
 /// Averages observations of a scheduler's load between two decisions of the scaler.
 #[derive(Debug, Clone, Default)]
 pub struct LoadMeter {
-    /// Sums of the share of used slots and of workers, and the number of observations.
+    /// The sums, over all observations since the last measurement, of the used share of slots and of the number of
+    /// workers; and the number of observations.
     busy: f64,
     workers: f64,
     looks: u32,
-    /// Time and counters of the last measurement.
+    /// The time and the counters of the last measurement.
     last: Option<(u64, SchedulerTotals)>,
 }
 
 impl LoadMeter {
-    /// Adds an observation; `workers` is the number of ready workers of the fleet.
+    /// Adds an observation. `workers` is the number of ready workers that the scaler manages.
     pub fn note(&mut self, signals: &Signals, workers: u32) {
         let places = signals.held + signals.credit;
         if places > 0 {
@@ -38,12 +39,12 @@ impl LoadMeter {
         self.looks += 1;
     }
 
-    /// The averages and rates since the last measurement.
+    /// Returns the averages and rates since the last measurement.
     pub fn measure(&mut self, now_ms: u64, totals: SchedulerTotals) -> LoadMeasurement {
         let (last_ms, before) = self.last.replace((now_ms, totals)).unwrap_or((now_ms, totals));
         let per_s = |now: u64, before: u64| match now_ms.saturating_sub(last_ms) {
             0 => 0.0,
-            // A new leader may have counted less than its predecessor.
+            // A new leader's counter may be lower than that of its predecessor, so the difference is at least 0.
             passed_ms => now.saturating_sub(before) as f64 * 1_000.0 / passed_ms as f64,
         };
         let looks = f64::from(self.looks.max(1));

@@ -1,4 +1,4 @@
-//! Cost, load and problems of a described cluster.
+//! Computes the cost and the load of a described cluster, and warns of problems.
 
 use crate::document::{Document, InstanceGroup};
 use crate::prices::Prices;
@@ -27,13 +27,13 @@ pub struct CapacityPlan {
     pub workers: f64,
     /// Workers at the peak.
     pub workers_peak: u32,
-    /// Share of a coordinator's scheduling processor that the peak uses.
+    /// The share of a coordinator's scheduling processor that is used at the peak.
     pub coordinator_cpu: f64,
-    /// Share of a coordinator's memory that the longest queue uses.
+    /// The share of a coordinator's memory that the longest queue takes.
     pub coordinator_memory: f64,
-    /// Monthly cost of coordinators, workers and the warm pool.
+    /// The monthly costs: of the coordinators, of the workers, and of the warm pool.
     pub cost: [f64; 3],
-    /// Problems that people should look at.
+    /// Warnings about the described cluster, such as overload or a missing price.
     pub warnings: Vec<String>,
 }
 
@@ -121,12 +121,13 @@ fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<S
             warnings
                 .push(format!("{cpus} processors and {memory_gib} GiB do not fit onto one {}", machine.name));
         }
-        // A document may use a whole machine for its only worker. Several workers leave memory for the system.
+        // A single worker may use the whole machine, if the document says so. Several workers leave memory for the
+        // system.
         let workers = if is_alone { 1 } else { onto(machine.usable_gib()).clamp(1.0, 1e6) as u32 };
         Some(MachineFit::new(machine, workers))
     };
     let spot = &document.policy.spot;
-    // One machine per coordinator: two on one machine would fail together.
+    // Each coordinator has its own machine, because two on one machine would fail together.
     let coordinator = price(&document.coordinators, true);
     let worker = price(&document.workers, false);
     let spots = (workers - f64::from(spot.base)).max(0.0) * f64::from(spot.percent) / 100.0;

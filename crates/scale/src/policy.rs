@@ -29,32 +29,33 @@ pub struct Policy {
     pub spot: Spot,
 }
 
-/// The measurements at which a scaler adds workers: processor load, waiting tasks and latency.
+/// The measurements above which a scaler adds workers: processor load, waiting tasks and latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScaleThresholds {
     /// Target load of processors, 0 to 1. The scaler aims at this load and adds workers above it.
     pub cpu_target: f64,
     /// Scaling in happens only below this load.
     pub cpu_low: f64,
-    /// Maximum number of tasks that wait although they could start.
+    /// The number of startable waiting tasks above which the scaler adds workers.
     pub queue_max: u64,
-    /// The highest P99 of the time from submission to start, ms.
+    /// The P99 of the time from submission to start, in ms, above which the scaler adds workers.
     pub latency_ms_max: u64,
-    /// Time in which a backlog should be worked off, ms.
+    /// The time within which the added workers should complete the waiting tasks, in ms.
     pub catch_up_ms: u64,
 }
 
 /// The rules for adding workers: when, and how many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutPolicy {
-    /// How long a measurement must exceed a threshold before the threshold counts, ms.
+    /// How long a measurement must exceed its threshold before the scaler reacts, in ms.
     pub detect_ms: u64,
-    /// Observation time between detection and decision, ms: for processors, queue, latency and forecast.
+    /// How long the scaler observes a detected excess before it decides, in ms: for processors, queue, latency and
+    /// forecast.
     pub decide_ms: [u64; 4],
-    /// Maximum number of workers added within `step_ms`, in percent of the present workers. If `step_workers` is
-    /// larger, that limit applies.
+    /// The most workers that may be added within `step_ms`, in percent of the present workers. If `step_workers` is
+    /// larger, that limit applies instead.
     pub step_percent: u32,
-    /// Maximum number of workers added within `step_ms`, if that is more than `step_percent` allows.
+    /// The most workers that may be added within `step_ms`, if this is more than `step_percent` allows.
     pub step_workers: u32,
     /// The time in which `step_percent` and `step_workers` limit the added workers, ms.
     pub step_ms: u64,
@@ -65,32 +66,32 @@ pub struct ScaleOutPolicy {
 pub struct ScaleInPolicy {
     /// How long fewer workers must suffice without interruption, ms.
     pub cooldown_ms: u64,
-    /// Observation time between the cooldown and the decision, ms.
+    /// How long the scaler observes after the cooldown before it decides, in ms.
     pub decide_ms: u64,
     /// Minimum time to drain a worker, ms; the longest timeout of a held task applies if it is longer.
     pub drain_ms: u64,
     /// Maximum number of workers removed at a time, in percent of the present ones; at least one.
     pub step_percent: u32,
-    /// The smallest reduction that the scaler makes, percent.
+    /// The smallest reduction that the scaler makes, in percent of the present workers.
     pub tolerance_percent: u32,
 }
 
 /// The rules for adding workers by a forecast.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictive {
-    /// Distance of the forecast from now, ms. The distance must exceed the time to decide and to start a worker.
+    /// How far ahead the scaler uses forecasts, in ms. It must exceed the time to decide and to start a worker.
     pub lead_ms: u64,
     /// Length of a bucket of the series, ms.
     pub bucket_ms: u64,
     /// Lengths of the seasons, in buckets; the shortest first.
     pub seasons: Vec<usize>,
-    /// Quantile of the upper bound, 0.5 to 1.
+    /// The quantile of the forecast's upper bound, from 0.5 to 1.
     pub quantile: f64,
-    /// The smallest predicted rise on which the scaler acts, percent.
+    /// The smallest predicted rise to which the scaler reacts, in percent.
     pub rise_percent: u32,
-    /// The mean error of recent forecasts above which they are ignored, a share.
+    /// The mean error of recent forecasts, as a share of the actual values, above which the scaler ignores forecasts.
     pub error_max: f64,
-    /// The mean error below which the scaler uses forecasts again.
+    /// The mean error, as a share, below which the scaler uses forecasts again.
     pub error_good: f64,
 }
 
@@ -99,8 +100,8 @@ pub struct Predictive {
 pub struct Warm {
     /// Number of prepared workers.
     pub size: u32,
-    /// How long a measurement must exceed a threshold before pool workers are woken, ms. The time is short,
-    /// because a needless wake-up costs little.
+    /// How long a measurement must exceed its threshold before the scaler takes workers from the pool, in ms. The time
+    /// is short, because taking a worker needlessly costs little.
     pub detect_ms: u64,
     /// Whether drained instances return to the pool if it has room. Processes never return; they end.
     pub takes_drained: bool,
@@ -113,9 +114,11 @@ pub struct Spot {
     pub percent: u32,
     /// Number of workers that are always on demand.
     pub base: u32,
-    /// After this many refusals or interruptions within `fallback_ms`, new workers are on demand for as long.
+    /// The number of refusals and interruptions of spot instances within `fallback_ms` after which the scaler launches
+    /// only on-demand instances, for `fallback_ms`.
     pub fallback_after: u32,
-    /// Length of the fallback, ms; see `fallback_after`.
+    /// The duration in ms over which `fallback_after` counts, and for which the scaler then launches only on-demand
+    /// instances.
     pub fallback_ms: u64,
 }
 
@@ -134,7 +137,7 @@ pub enum PolicyError {
         /// The highest allowed bound.
         most: u32,
     },
-    /// A number is out of its range, or in the wrong order with another.
+    /// A number is out of its range, or contradicts another one.
     #[error("{what} is {value}: it must be greater than {above} and at most {most}")]
     Share {
         /// Name of the number.
@@ -151,7 +154,7 @@ pub enum PolicyError {
     Time {
         /// Name of the time.
         what: &'static str,
-        /// The time, ms.
+        /// The time in ms.
         value_ms: u64,
         /// The smallest allowed value, ms.
         least_ms: u64,
@@ -159,7 +162,7 @@ pub enum PolicyError {
     /// The number of the named items exceeds the limit.
     #[error("{count} {what} exceed the limit of {most}")]
     TooMany {
-        /// Name of the things.
+        /// The name of the counted items.
         what: &'static str,
         /// The number of items.
         count: usize,
@@ -168,9 +171,9 @@ pub enum PolicyError {
     },
 }
 
-/// Buckets per season.
+/// The number of buckets in a season.
 const SEASON_BUCKETS: usize = 24;
-/// Lead of forecasts for local processes, which start well within this time.
+/// How far ahead forecasts for local processes reach, in ms. The processes start in less time.
 const LOCAL_LEAD_MS: u64 = 5_000;
 
 impl Policy {
@@ -234,12 +237,12 @@ impl Policy {
         }
     }
 
-    /// Adds a pool of waiting local processes, which are woken at the second sample above a threshold.
+    /// Adds a warm pool of local processes. They are used when the second sample in succession exceeds a threshold.
     pub fn with_local_pool(self, size: u32) -> Policy {
         Policy { warm: Warm { size, detect_ms: 0, takes_drained: false }, ..self }
     }
 
-    /// Adds forecasts with the requirements' delays; seasons are in buckets of `bucket_ms`.
+    /// Adds forecasts with the delays of Dunlin's requirements. `seasons` are counted in buckets of `bucket_ms`.
     pub fn with_forecast(self, bucket_ms: u64, seasons: Vec<usize>) -> Policy {
         let predictive = Predictive {
             lead_ms: 120_000,
@@ -261,7 +264,7 @@ impl Policy {
         Policy { predictive: predictive.map(|predictive| Predictive { lead_ms, ..predictive }), ..self }
     }
 
-    /// How long a detected trigger is observed before the decision, ms.
+    /// Returns how long the scaler observes a detected trigger before it decides, in ms.
     pub(crate) fn decide_ms(&self, trigger: Trigger) -> u64 {
         match trigger {
             Trigger::Cpu => self.out.decide_ms[0],
@@ -275,7 +278,8 @@ impl Policy {
     /// Validates the policy.
     ///
     /// # Errors
-    /// [`PolicyError`] names the first value out of range.
+    ///
+    /// [`PolicyError`] for the first value that is out of its range.
     pub fn check(&self, limits: &ScalerLimits) -> Result<(), PolicyError> {
         let Policy { workers_min, workers_max, .. } = *self;
         if workers_min > workers_max || !(1..=limits.workers_max).contains(&workers_max) {
@@ -323,7 +327,7 @@ impl Predictive {
 }
 
 pub(crate) fn share(what: &'static str, value: f64, above: f64, most: f64) -> Result<(), PolicyError> {
-    // NaN fails every range check.
+    // NaN is refused too, because its comparisons are false.
     if value > above && value <= most { Ok(()) } else { Err(PolicyError::Share { what, value, above, most }) }
 }
 

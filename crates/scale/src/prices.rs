@@ -1,8 +1,8 @@
-//! Machine prices: a table that people edit.
+//! Machine prices: a table in TOML, which users can edit.
 
 use serde::Deserialize;
 
-/// The built-in table.
+/// The built-in table of prices.
 pub const PRICES_TOML: &str = include_str!("prices.toml");
 
 /// Maximum number of machines in a table.
@@ -89,7 +89,7 @@ impl Prices {
         })
     }
 
-    /// The machine of this name.
+    /// Returns the machine with this name.
     pub fn machine(&self, name: &str) -> Option<&MachineType> {
         self.machines.iter().find(|machine| machine.name == name)
     }

@@ -1,6 +1,6 @@
 //! Providers of workers: processes of this machine, cloud machines, or simulated ones.
 //!
-//! A provider carries out actions and reports their results later; neither side waits for the other. The scaler
+//! A provider starts each action immediately and reports its result later; the scaler does not wait for it. The scaler
 //! numbers instances and never reuses a number.
 
 /// The number that a scaler gives to a worker instance.
@@ -56,7 +56,7 @@ pub enum ProviderAction {
 /// An event that a provider reports, such as an instance that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProviderEvent {
-    /// The instance works.
+    /// The instance can run tasks.
     Ready {
         /// The instance.
         instance: Instance,
@@ -85,7 +85,7 @@ pub enum ProviderEvent {
         /// The instance.
         instance: Instance,
     },
-    /// The instance is gone, requested or not.
+    /// The instance has ended, whether or not the scaler requested it.
     Gone {
         /// The instance.
         instance: Instance,
@@ -93,7 +93,7 @@ pub enum ProviderEvent {
 }
 
 impl ProviderEvent {
-    /// The instance of this event.
+    /// Returns the instance that the event is about.
     pub fn instance(&self) -> Instance {
         match *self {
             ProviderEvent::Ready { instance }
@@ -108,12 +108,12 @@ impl ProviderEvent {
 
 /// Starts and ends instances. The time is an argument, so that a provider can be simulated.
 pub trait Provider {
-    /// Starts an action. Actions on unknown instances count as done.
+    /// Starts an action. An action on an unknown instance counts as done.
     fn act(&mut self, now_ms: u64, action: &ProviderAction);
 
-    /// Appends the events up to now that the provider has not reported yet, in order.
+    /// Appends to `events` all events up to `now_ms` that were not reported yet, in order.
     fn events(&mut self, now_ms: u64, events: &mut Vec<ProviderEvent>);
 
-    /// The time of the next event, ms, if known.
+    /// Returns the time of the next event in ms, if it is known.
     fn next_due_ms(&self) -> Option<u64>;
 }

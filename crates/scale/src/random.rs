@@ -1,5 +1,5 @@
-//! Seeded random numbers: SplitMix64 (Steele, Lea and Flood 2014). Implemented here so that a seed gives the same
-//! numbers for ever.
+//! Seeded random numbers: SplitMix64 (Steele, Lea and Flood 2014). The generator is implemented here, so that a seed
+//! always gives the same numbers, with any version of any library.
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
@@ -17,12 +17,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform in [0, 1).
+    /// Returns a uniform random number from 0 up to but excluding 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Exponential with mean 1.
+    /// Returns an exponentially distributed random number with mean 1.
     pub(crate) fn exponential(&mut self) -> f64 {
         -(1.0 - self.unit()).ln()
     }

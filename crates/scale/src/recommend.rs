@@ -12,7 +12,7 @@ pub struct Recommendation {
     pub coordinators: u32,
     /// The coordinators' machine type.
     pub coordinator: MachineType,
-    /// Number of groups over which tenants are sharded.
+    /// The number of shards over which the tenants are distributed.
     pub shards: u32,
     /// Minimum number of workers.
     pub workers_min: u32,
@@ -20,24 +20,24 @@ pub struct Recommendation {
     pub workers: u32,
     /// The greatest number of workers.
     pub workers_max: u32,
-    /// The workers' machines.
+    /// The workers' machine type, and how many workers fit onto a machine.
     pub fit: MachineFit,
     /// Mean cost per month.
     pub cost: f64,
-    /// The reasons, one sentence each.
+    /// The reasons for the recommendation, one sentence each.
     pub reasons: Vec<String>,
 }
 
-/// The highest load of a coordinator's processors and memory.
+/// The highest share of a coordinator's processors and memory that the load may use.
 const ROOM: f64 = 0.6;
-/// Processors per shard: one schedules, one serves network and log.
+/// The number of processors for each shard: one for scheduling, one for network and log.
 const PER_SHARD: u32 = 2;
 /// Target load of a worker's processor.
 const TARGET: f64 = 0.7;
 const TASK_BYTES: f64 = 400.0;
 
-/// Recommends a cluster for a demand and a worker's need; `None` if no machine of the table suffices. `spot_percent`
-/// applies to workers beyond the minimum.
+/// Recommends a cluster for a demand and a worker's need. Returns `None` if no machine in the table suffices.
+/// `spot_percent` applies to workers beyond the minimum.
 pub fn recommend(
     demand: &Demand,
     need: &WorkerNeed,
@@ -97,7 +97,8 @@ pub fn recommend(
 }
 
 impl Recommendation {
-    /// Writes a document for [`Document::parse`](crate::Document::parse). Each worker gets its share of its machine.
+    /// Returns the recommendation as a YAML document for [`Document::parse`](crate::Document::parse). Each worker gets
+    /// its share of its machine.
     pub fn to_yaml(&self, spot_percent: u32) -> String {
         let Recommendation { coordinator, fit, .. } = self;
         let gib = |gib: f64| format!("{}Mi", (gib * 1_024.0) as u64);

@@ -1,4 +1,4 @@
-//! The input of the scaler.
+//! The input of the scaler: samples of a scheduler.
 
 use dunlin_tasks::Signals;
 
@@ -10,19 +10,19 @@ pub struct SchedulerSample {
     /// Tasks that one more worker could start now. Tasks that wait for a quota, a limit, another task or a time do
     /// not count.
     pub startable: u64,
-    /// Waiting time of the oldest startable task, ms.
+    /// How long the oldest startable task has waited, in ms.
     pub oldest_ms: u64,
     /// Load of the workers since the last sample, 0 to 1.
     pub cpu: f64,
     /// Mean number of workers since the last sample.
     pub workers: f64,
-    /// P99 of the time from submission to start since the last sample, ms; `None` if nothing started.
+    /// P99 of the time from submission to start since the last sample, ms; `None` if no task started.
     pub latency_ms: Option<u64>,
     /// Submitted tasks per second.
     pub arrived_per_s: f64,
     /// Completed tasks per second.
     pub done_per_s: f64,
-    /// Instances without tasks, with the start of their idle time, ms; the longest idle ones first.
+    /// The workers without tasks: their instances, and when they became idle, in ms. The longest idle ones come first.
     pub idle: Vec<(Instance, u64)>,
     /// The longest timeout of a held task, ms.
     pub grace_ms: u64,
@@ -35,7 +35,7 @@ pub struct LoadMeasurement {
     pub cpu: f64,
     /// Mean number of workers.
     pub workers: f64,
-    /// P99 of the time from submission to start, ms; `None` if nothing started.
+    /// P99 of the time from submission to start, ms; `None` if no task started.
     pub latency_ms: Option<u64>,
     /// Submitted tasks per second.
     pub arrived_per_s: f64,
@@ -44,7 +44,8 @@ pub struct LoadMeasurement {
 }
 
 impl SchedulerSample {
-    /// Makes a sample. `instance_of` maps a worker to its instance; `None` if the worker is not of this fleet.
+    /// Makes a sample. `instance_of` maps a worker to its instance; it returns `None` for a worker that the scaler does
+    /// not manage.
     pub fn new(
         signals: &Signals,
         measured: LoadMeasurement,

@@ -5,8 +5,8 @@
 //!  fewer:  fewer would do ── cooldown_ms, all the time ──► cooled ── decide_ms ──► decided ── drained ──► gone, or warm
 //! ```
 //!
-//! `scaler/want.rs` computes how many workers each reason wants; the largest number counts. `scaler/out.rs` and
-//! `scaler/inward.rs` implement the phases; `scaler/events.rs` applies the provider's events.
+//! `scaler/want.rs` computes how many workers each reason requires; the scaler uses the largest number. `scaler/out.rs`
+//! and `scaler/inward.rs` implement adding and removing workers; `scaler/events.rs` applies the provider's events.
 
 mod events;
 mod inward;
@@ -34,30 +34,31 @@ pub struct Scaler {
     fleet: Fleet,
     decisions: Decisions,
     forecaster: Option<Forecaster>,
-    /// Measured rate of a busy worker, tasks per second; 0 before the first measurement.
+    /// The measured rate of a worker that is always busy, in tasks per second; 0 before the first measurement.
     rate: f64,
-    /// For each threshold, how long a measurement has exceeded it: processors, queue, latency, forecast.
+    /// Since when each measurement has exceeded its threshold: processors, queue, latency, forecast.
     passed: [Since; 4],
-    /// Times and numbers of workers added within the last step.
+    /// The workers added within the last `step_ms`: for each decision, its time and the number of workers.
     added: VecDeque<(u64, u32)>,
-    /// How long fewer workers have sufficed, and the highest wanted number during a cool-down.
+    /// Since when fewer workers have sufficed. The next field is the highest number of workers required since then.
     fewer: Since,
     highest: WindowMax,
-    /// Earliest time of the next scale-in, ms.
+    /// The earliest time of the next decision to remove workers, in ms.
     next_in_ms: u64,
-    /// Consecutive failed launches, and the end of the pause after too many.
+    /// The number of consecutive failed launches. After too many, the scaler pauses until the time in the next field.
     failures: u32,
     paused_until_ms: u64,
-    /// Decisions whose replacements are launched after the pause.
+    /// The numbers of the decisions for which a replacement is launched after the pause; `None` for a launch without a
+    /// decision.
     postponed: Vec<Option<u64>>,
-    /// Recent refusals and interruptions of spot instances, and the time until which the scaler launches
-    /// none.
+    /// The times of recent refusals and interruptions of spot instances. After too many, the scaler launches no spot
+    /// instances until the time in the next field.
     spot_trouble: VecDeque<u64>,
     on_demand_until_ms: u64,
 }
 
 impl Scaler {
-    /// Creates a scaler without instances; its first tick launches `workers_min`.
+    /// Creates a scaler without instances; The first call of `tick` launches `workers_min` workers.
     ///
     /// # Errors
     /// [`PolicyError`] if the policy is invalid.
@@ -84,7 +85,7 @@ impl Scaler {
         })
     }
 
-    /// Replaces the policy. The forecast history is kept unless the forecast settings change.
+    /// Replaces the policy. The history for forecasts is kept, unless the settings of forecasts change.
     pub fn set_policy(&mut self, policy: Policy) -> Result<(), PolicyError> {
         policy.check(&self.limits)?;
         if policy.predictive != self.policy.predictive {
@@ -104,14 +105,14 @@ impl Scaler {
         }
     }
 
-    /// Sets the expected rate of a busy worker, tasks per second, until it is measured.
+    /// Sets the assumed rate of a busy worker, in tasks per second. It applies until the rate is measured.
     pub fn expect_rate(&mut self, per_s: f64) {
         if per_s.is_finite() && per_s > 0.0 {
             self.rate = per_s;
         }
     }
 
-    /// Processes a sample and appends actions. `unix_ms` is the time of day for schedules.
+    /// Processes a sample, decides, and appends the resulting actions. `unix_ms` is the time of day for schedules.
     pub fn tick(
         &mut self,
         now_ms: u64,
@@ -130,33 +131,33 @@ impl Scaler {
         self.keep_warm(now_ms, actions);
     }
 
-    /// The policy.
+    /// Returns the policy.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The instances.
+    /// Returns the instances.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
 
-    /// The decisions.
+    /// Returns the decisions.
     pub fn decisions(&self) -> &Decisions {
         &self.decisions
     }
 
-    /// The forecaster, if the policy has one.
+    /// Returns the forecaster, if the policy uses forecasts.
     pub fn forecaster(&self) -> Option<&Forecaster> {
         self.forecaster.as_ref()
     }
 
-    /// Whether the scaler launches on-demand instances for now, after refusals or interruptions of spot
-    /// instances.
+    /// Whether the scaler launches only on-demand instances at `now_ms`, because spot instances were refused or
+    /// interrupted.
     pub fn is_without_spot(&self, now_ms: u64) -> bool {
         now_ms < self.on_demand_until_ms
     }
 
-    /// Updates the rate of a worker from the tasks that busy workers completed.
+    /// Updates the rate of a busy worker from the number of completed tasks.
     fn measure(&mut self, sample: &SchedulerSample) {
         let busy = sample.cpu * sample.workers;
         let rate = sample.done_per_s / busy;

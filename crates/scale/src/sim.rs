@@ -1,8 +1,9 @@
 //! The cluster simulator: the real scheduler and scaler in virtual time.
 //!
-//! Real: every task goes through [`dunlin_tasks::SchedulerState`]; every worker joins, receives tasks, responds, drains and
-//! leaves; every decision comes from a [`Scaler`](crate::Scaler). Assumed in a [`SimulationScenario`]: run times, a node's
-//! capacity, a provider's delays. The same scenario gives the same run, including the digest of its starts.
+//! Every task goes through the real [`dunlin_tasks::SchedulerState`], and a real [`Scaler`](crate::Scaler) makes every
+//! decision. Workers join, receive tasks, respond, drain and leave. A [`SimulationScenario`] sets the run times of
+//! tasks, the capacity of a node and the delays of a provider. The same scenario always gives the same run, with the
+//! same digest of task starts.
 
 mod cases;
 mod crew;

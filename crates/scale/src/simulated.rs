@@ -14,21 +14,21 @@ pub struct ProviderDelays {
     pub wake_ms: u64,
     /// Time from termination to gone, ms.
     pub terminate_ms: u64,
-    /// Failed launches per thousand. A failure is noticed at the time when the instance should be ready.
+    /// The failed cold starts per thousand. A failure is reported when the instance should be ready.
     pub cold_failures_permille: f64,
-    /// Failed wake-ups per thousand.
+    /// The failed starts from the warm pool per thousand.
     pub warm_failures_permille: f64,
     /// Interruptions of a spot instance per hour.
     pub interruptions_per_hour: f64,
-    /// Notice before an interruption, ms.
+    /// The time between the notice and the interruption of a spot instance, in ms.
     pub notice_ms: u64,
     /// Maximum number of spot instances at once; `None` for no limit.
     pub spot_max: Option<u32>,
 }
 
 impl ProviderDelays {
-    /// The delays of Dunlin's requirements: 45 s to start a pod, 30 s to end it, 2.3 % and 0.8 % failed
-    /// starts. Waking takes 20 s. The requirements claim 55 s in all with a warm pool, which is impossible:
+    /// The delays of Dunlin's requirements: 45 s to start a pod, 30 s to end it, 2.3 % and 0.8 % failed starts. A start
+    /// from the warm pool takes 20 s. The requirements claim 55 s in total with a warm pool, which is impossible:
     /// detection and decision alone take 75 s.
     pub fn document() -> ProviderDelays {
         ProviderDelays {
@@ -60,7 +60,7 @@ struct Machine {
     is_noticed: bool,
 }
 
-/// Future events of an instance.
+/// A future event of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Up,
@@ -103,7 +103,7 @@ impl SimulatedProvider {
         &self.delays
     }
 
-    /// Adds an instance as if it had been launched earlier.
+    /// Adds an instance as if it had been launched earlier, so that it is ready immediately.
     pub(crate) fn adopt(&mut self, instance: Instance, launch: &ProviderAction) {
         if let ProviderAction::Launch { market, is_warm, .. } = *launch {
             let state = if is_warm { State::Warm } else { State::Ready };
@@ -126,12 +126,12 @@ impl SimulatedProvider {
         }
     }
 
-    /// Cold starts and wake-ups so far.
+    /// Returns the number of cold starts, and of starts from the warm pool.
     pub fn launches(&self) -> (u64, u64) {
         self.launches
     }
 
-    /// Number of failed starts and wake-ups.
+    /// Returns the number of failed cold starts, and of failed starts from the warm pool.
     pub fn failures(&self) -> (u64, u64) {
         self.failures
     }
@@ -226,7 +226,7 @@ impl Provider for SimulatedProvider {
         | ProviderAction::Park { instance }
         | ProviderAction::Launch { instance, .. }) = *action;
         let Some(machine) = self.machines.get_mut(&instance) else {
-            // The instance has ended before this action, for example after an interruption.
+            // The instance is unknown, for example because it was interrupted before this action.
             self.queued.push(ProviderEvent::Gone { instance });
             return;
         };

@@ -2,21 +2,22 @@
 
 use crate::prices::{MachineType, Prices};
 
-/// Headroom above the measured use, a share.
+/// The share by which a machine must exceed the measured use.
 const ROOM: f64 = 0.15;
-/// Memory of a machine reserved for the system: a minimum in GiB, and a share.
+/// The memory of a machine that is reserved for the operating system: at least this many GiB, and at least a share of
+/// the machine's memory.
 const SYSTEM_GIB: f64 = 0.5;
 const SYSTEM_SHARE: f64 = 0.05;
-/// Minimum number of measurements.
+/// The smallest number of measurements from which a need is computed.
 const MEASURED_MIN: usize = 20;
 
 /// The processors and memory that a worker needs at its peak.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkerNeed {
-    /// Processors, 95th percentile of the measurements.
+    /// The number of processors: the 95th percentile of the measurements.
     pub cpus: f64,
-    /// Memory in GiB, 99th percentile. The percentile is higher than for processors, because a worker without
-    /// memory dies.
+    /// The memory in GiB: the 99th percentile of the measurements. The percentile is higher than for processors,
+    /// because a worker fails if it lacks memory.
     pub memory_gib: f64,
 }
 
@@ -51,7 +52,7 @@ impl MachineFit {
         }
     }
 
-    /// Cost per hour of these numbers of workers on demand and on spot. Whole machines are paid.
+    /// Cost per hour of these numbers of workers on demand and on spot. Partly used machines are paid in full.
     pub fn per_hour(&self, on_demand: f64, on_spot: f64) -> f64 {
         let machines = |workers: f64| (workers / f64::from(self.workers) - 1e-9).ceil().max(0.0);
         machines(on_demand) * self.machine.per_hour + machines(on_spot) * self.machine.spot_per_hour
@@ -64,7 +65,7 @@ impl WorkerNeed {
         Some(WorkerNeed { cpus: quantile(cpus, 0.95)?, memory_gib: quantile(memory_gib, 0.99)? })
     }
 
-    /// The number of workers that fit onto a machine with headroom; `None` if not even one does.
+    /// The number of workers that fit onto a machine with headroom; `None` if not even one worker fits.
     pub fn fit(&self, machine: &MachineType) -> Option<MachineFit> {
         let most =
             |has: f64, need: f64| if need > 0.0 { has / (need * (1.0 + ROOM)) } else { f64::from(u32::MAX) };
@@ -74,7 +75,7 @@ impl WorkerNeed {
         (workers > 0).then(|| MachineFit::new(machine, workers))
     }
 
-    /// The cheapest machine for these numbers of workers on demand and on spot; of equal ones the smallest.
+    /// The cheapest machine for these numbers of workers on demand and on spot; of equally cheap machines the smallest.
     pub fn cheapest_for(&self, prices: &Prices, on_demand: f64, on_spot: f64) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {

@@ -1,4 +1,4 @@
-//! Reasons to add workers, and how long each has held.
+//! The reasons to add workers, and how long the condition of each has been true.
 
 /// The reason why a scaler adds workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,12 +31,12 @@ impl Trigger {
     }
 }
 
-/// Measures how long a condition has held without interruption.
+/// Measures how long a condition has been true without interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Since(Option<u64>);
 
 impl Since {
-    /// Updates the condition; returns the time from which it holds.
+    /// Updates the condition. Returns the time since which it has been true; `None` if it is false.
     pub(crate) fn note(&mut self, is_so: bool, now_ms: u64) -> Option<u64> {
         self.0 = is_so.then(|| self.0.unwrap_or(now_ms));
         self.0

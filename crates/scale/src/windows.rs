@@ -7,11 +7,12 @@ const DAY_MINUTES: u32 = 24 * 60;
 /// A period on given days of the week (UTC) in which at least a given number of workers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeeklyWindow {
-    /// The days, one bit each; the lowest is Monday.
+    /// The days of the week, one bit for each. The lowest bit is Monday.
     pub days: u8,
-    /// First minute of the day.
+    /// The first minute of the period, as a minute of the day.
     pub from_minute: u32,
-    /// End, a minute of the day (exclusive). An end not after the start belongs to the next day.
+    /// The end of the period, as a minute of the day (exclusive). If it is not after the start, the period ends on the
+    /// next day.
     pub to_minute: u32,
     /// Minimum number of workers.
     pub workers_min: u32,
@@ -30,7 +31,7 @@ impl WeeklyWindow {
         share("the end of a window, in minutes,", f64::from(self.to_minute), -1.0, last)
     }
 
-    /// Whether a time, in ms since 1970, is in the window. The first day of 1970 was a Thursday.
+    /// Whether a time, in ms since 1970, is in the period. The first day of 1970 was a Thursday.
     pub fn holds(&self, unix_ms: u64) -> bool {
         let minutes = unix_ms / 60_000;
         let (day, minute) = (minutes / u64::from(DAY_MINUTES), (minutes % u64::from(DAY_MINUTES)) as u32);

@@ -59,7 +59,7 @@ fn work_queue_leaves_no_job_undone() {
     assert_eq!(lines, expected);
 }
 
-/// An example that runs until it is ended, and its lines.
+/// The process of an example that runs until it is killed, and the lines of its output.
 struct RunningExample(Child, std::io::Lines<BufReader<std::process::ChildStdout>>);
 
 impl RunningExample {

@@ -1,8 +1,8 @@
-//! A flock in krABMaga: the rule of Dunlin's `Flock`, on the field and the schedule that krABMaga offers for it.
+//! A flock in krABMaga: it has the same rule as Dunlin's `Flock`, and uses krABMaga's own field and schedule.
 //!
-//! Its schedule is sequential. The parallel schedule (feature `parallel`) locks the whole state during an
-//! agent's step, so threads do not make it faster. The field's cells are half as wide as the birds can see,
-//! which is faster than cells of the full width.
+//! The schedule is sequential. The parallel schedule (feature `parallel`) locks the whole state during an agent's step,
+//! so threads do not make it faster. The field's cells are half as wide as the birds can see, which is faster than
+//! cells of the full width.
 
 use std::any::Any;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct Order {
     speed_max: f32,
     force_max: f32,
     weights: [f32; 3],
-    /// Position and velocity of each bird.
+    /// The position and velocity of each bird: x, y, and their velocities.
     birds: Vec<[f32; 4]>,
 }
 
@@ -53,7 +53,7 @@ struct World {
     seen: u64,
 }
 
-/// Runs the ticks.
+/// Runs the requested ticks and returns the measurements.
 pub fn run(order: Order) -> RunReport {
     let ticks = order.ticks;
     let field = Field2D::new(order.edge, order.edge, order.sight / 2.0, false);

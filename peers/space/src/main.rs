@@ -1,7 +1,6 @@
-//! Measures krABMaga, rstar and kiddo with tasks of Dunlin's space. The request comes on standard input as a
-//! line of JSON; the result is another line on standard output.
-//! rstar and kiddo are rebuilt for every tick by their fastest methods: rstar by bulk loading, kiddo as an
-//! immutable tree.
+//! Measures krABMaga, rstar and kiddo with the same work as Dunlin's suite `space`. The program reads the request as a
+//! line of JSON from standard input, and prints the result as a line of JSON. rstar and kiddo are rebuilt for every
+//! tick by their fastest methods: rstar by bulk loading, kiddo as an immutable tree.
 //!
 //! ```text
 //! space_peer index rstar|kiddo COUNT MS     points that all move every tick; the ten nearest of each, every tick, for about so many ms
@@ -102,7 +101,7 @@ fn distance_sq(a: &[f32; 3], b: &[f32; 3]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// The share of the nearest points that were found, for some points.
+/// Returns the share of the true nearest points that the index found, for some of the points.
 fn compare(points: &[[f32; 3]], found: &Found) -> f64 {
     let every = (points.len() / COMPARED).max(1);
     let (mut right, mut asked) = (0, 0);
@@ -111,7 +110,7 @@ fn compare(points: &[[f32; 3]], found: &Found) -> f64 {
         let mut exact: Vec<f32> = others.map(|(_, at)| distance_sq(at, &points[nth])).collect();
         exact.sort_unstable_by(f32::total_cmp);
         let own = &found[nth * NEAREST..(nth + 1) * NEAREST];
-        // Another order of addition may round sums of squares differently.
+        // The two methods may add the squares in a different order, so rounding differences are allowed.
         right += own.iter().zip(&exact).filter(|(own, exact)| **own <= **exact * 1.000_01).count();
         asked += NEAREST;
     }

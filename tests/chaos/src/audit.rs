@@ -9,8 +9,8 @@ use crate::history::{Operation, key};
 use crate::locks::LockHistory;
 use crate::watches::WatchTrace;
 
-/// Checks that each revision belongs to one change, and that a change requested after another's
-/// acknowledgement has a later revision.
+/// Checks that each revision belongs to one change. A change that was requested after the acknowledgement of another
+/// must have a later revision.
 pub fn revisions(operations: &[Operation]) -> Result<u64> {
     let known = operations.iter().filter_map(|op| Some((op, op.answered.as_ref()?.0, op.revision()?)));
     let changes: Vec<(&Operation, u64, u64)> = known.collect();
@@ -39,8 +39,8 @@ pub fn revisions(operations: &[Operation]) -> Result<u64> {
     Ok(changes.len() as u64)
 }
 
-/// Checks that a lock has one holder. A token belongs to one lease, and holding times do not overlap. No write
-/// under an older token follows one under a newer.
+/// Checks that a lock has at most one holder at a time. Each token must belong to one lease, and holding times must not
+/// overlap. After a write with a token, no write with an older token may follow.
 pub fn locks(histories: &[LockHistory]) -> Result<u64> {
     let mut held: Vec<_> = histories.iter().flat_map(|history| &history.held).collect();
     held.sort_by_key(|held| (held.lock, held.from));
@@ -70,8 +70,8 @@ pub fn locks(histories: &[LockHistory]) -> Result<u64> {
     Ok(held.len() as u64)
 }
 
-/// Checks watchers: each received every revision in order, or its compaction, with the same changes as the
-/// others and as the acknowledged commands. Returns the number of revisions.
+/// Checks watchers: each must receive every revision in order, unless it was compacted. The changes must be the same
+/// for all watchers, and equal those of the acknowledged commands. Returns the number of revisions.
 pub fn watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> {
     let mut all: BTreeMap<u64, &[u8]> = BTreeMap::new();
     for watcher in watched {
@@ -118,7 +118,7 @@ fn told_of(bytes: &[u8], operation: &Operation) -> Result<()> {
     Ok(())
 }
 
-/// The number of operations that were on their way when a fault began or ended.
+/// Returns the number of operations that were in progress when a fault began or ended.
 pub fn struck(operations: &[Operation], struck: &[(u64, String)]) -> u64 {
     let under_way = |op: &&Operation| {
         let end = op.answered.as_ref().map_or(u64::MAX, |(end, _)| *end);

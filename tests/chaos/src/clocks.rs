@@ -1,5 +1,5 @@
-//! The system time of each node, which can be set while it runs (`tests/chaos/clock.c`). A restarted node
-//! keeps its clock, as a machine does.
+//! The system time of each node, which can be set while it runs (`tests/chaos/clock.c`). A restarted node keeps its
+//! clock's offset, as a machine does.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,29 +7,29 @@ use std::path::{Path, PathBuf};
 /// The nodes' clocks.
 #[derive(Debug)]
 pub struct Clocks {
-    /// The library that is loaded into each process.
+    /// The path of the library that is loaded into each process.
     library: PathBuf,
     dir: PathBuf,
 }
 
 impl Clocks {
-    /// Correct clocks for these nodes.
+    /// Prepares correct clocks for these nodes.
     pub fn start(library: &Path, dir: &Path, ids: &[u64]) -> io::Result<Clocks> {
         let clocks = Clocks { library: library.to_owned(), dir: dir.to_owned() };
         ids.iter().try_for_each(|id| clocks.set(*id, 0))?;
         Ok(clocks)
     }
 
-    /// The command line of a node's program.
+    /// Returns the command line that starts a node's program with its own clock.
     pub fn line(&self, id: u64, program: &str) -> Vec<String> {
         let library = format!("LD_PRELOAD={}", self.library.display());
         let file = format!("DUNLIN_CHAOS_CLOCK={}", self.file(id).display());
         vec!["env".to_owned(), library, file, program.to_owned()]
     }
 
-    /// Sets a node's clock off by `off_s` seconds.
+    /// Sets a node's clock off by `off_s` seconds from the true time.
     pub fn set(&self, id: u64, off_s: i64) -> io::Result<()> {
-        // The file is written in place and with one write, because the process has mapped it.
+        // One write in place replaces the offset, because the process has mapped the file into its memory.
         let file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.file(id))?;
         std::os::unix::fs::FileExt::write_all_at(&file, &off_s.to_ne_bytes(), 0)

@@ -1,4 +1,4 @@
-//! Replica processes, and the network between them.
+//! The processes of the nodes, and the network between them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::run::RunSetup;
 use crate::terms::HighestTerms;
 
 const ANSWER: Duration = Duration::from_millis(300);
-/// The tolerance in seconds when a clock's setting is checked.
+/// The largest accepted difference, in seconds, when a test checks that a clock was set.
 const CLOCK_OFF_S_MAX: i64 = 300;
 
 /// A cluster of replicas.
@@ -29,7 +29,7 @@ pub struct Cluster {
     log_bytes: u64,
     addresses: BTreeMap<u64, (SocketAddr, SocketAddr)>,
     running: BTreeMap<u64, Process>,
-    /// Nodes whose processes may end because of a fault.
+    /// The ids of the nodes whose processes may end because of a fault.
     doomed: Vec<u64>,
     terms: HighestTerms,
     clocks: Clocks,
@@ -62,8 +62,8 @@ impl Cluster {
             ReplicaResponse::Done(_) => {}
             other => bail!("the Raft group could not be created: {other:?}"),
         }
-        // If all nodes lost power before the first leader was elected, the cluster may not exist. Until then
-        // no client received a response.
+        // Without a leader the test must not go on: if all nodes lost power before the first election, the cluster
+        // might not exist.
         self.leader_within(PATIENCE, None).map(drop).context("the group has no leader")
     }
 
@@ -84,7 +84,7 @@ impl Cluster {
             self.running.insert(id, Process::start(&name, &line[0], &line[1..]));
         }
         for process in self.running.values_mut() {
-            // A running node has printed this line before.
+            // A node that is already running has printed this line before.
             if !process.is_ready {
                 process.until("READY");
                 process.is_ready = true;
@@ -103,12 +103,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sends a disk order to a node, which may end by itself from then on.
+    /// Sends a disk fault to a node. From then on the node may end by itself.
     pub fn order(&mut self, id: u64, order: &str) {
         if let Some(process) = self.running.get_mut(&id) {
             process.say(&format!("disk {order}"));
         }
-        // A full disk does not end a node.
+        // Only these faults can end a node; a full disk does not.
         if order.starts_with("tear") || order == "broken" {
             self.doomed.push(id);
         }
@@ -143,7 +143,7 @@ impl Cluster {
             self.order(id, "well");
             self.clocks.set(id, 0)?;
         }
-        // A tear order without a following sync would take effect later.
+        // A fault `tear` without a sync so far would take effect later, so these nodes are killed.
         let doomed = std::mem::take(&mut self.doomed);
         self.kill(&doomed)?;
         self.reap()?;
@@ -151,7 +151,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks that only nodes with faults have ended.
+    /// Checks that no node has ended without a fault that allows it.
     pub fn reap(&mut self) -> Result<()> {
         self.terms.check()?;
         for id in self.network.ids().to_vec() {
@@ -167,14 +167,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// The leader with the highest term.
+    /// Returns the node that leads in the highest term.
     pub fn leader(&self) -> Option<u64> {
         let claims =
             self.statuses().into_iter().filter(|(id, status)| status["leader"].as_u64() == Some(*id));
         claims.max_by_key(|(_, status)| status["term"].as_u64()).map(|(id, _)| id)
     }
 
-    /// Waits for a leader other than `other_than`; `None` after the time limit.
+    /// Waits for a leader other than `other_than`. Returns `None` after the time limit.
     pub fn leader_within(&self, patience: Duration, other_than: Option<u64>) -> Option<u64> {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {

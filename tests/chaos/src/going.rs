@@ -1,4 +1,4 @@
-//! Counts what clients achieve during a run, to see whether it makes progress.
+//! Counts the successful operations of clients during a run, to check that it makes progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,21 +8,21 @@ use crate::locks::LOCK_COUNT;
 #[derive(Debug, Default)]
 pub struct ClientProgress {
     changes: AtomicU64,
-    /// Changes of holder, for each lock.
+    /// For each lock, how often its holder changed.
     hands: [AtomicU64; LOCK_COUNT as usize],
 }
 
 /// The counts at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressCounts {
-    /// Acknowledged changes of keys.
+    /// The number of acknowledged changes of keys.
     pub changes: u64,
-    /// The lowest number of holder changes of a lock.
+    /// The number of changes of holder, of the lock with the fewest.
     pub hands: u64,
 }
 
 impl ClientProgress {
-    /// Counts an acknowledged change.
+    /// Counts an acknowledged change of a key.
     pub fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
@@ -32,7 +32,7 @@ impl ClientProgress {
         self.hands[lock as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The current counts.
+    /// Returns the current counts.
     pub fn counted(&self) -> ProgressCounts {
         let changes = self.changes.load(Ordering::Relaxed);
         let hands = self.hands.iter().map(|hands| hands.load(Ordering::Relaxed));

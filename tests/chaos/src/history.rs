@@ -4,17 +4,17 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// The clock in ns that all clients of a run share.
+/// The clock of a run in ns, which all its clients share.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Starts at 0.
+    /// Creates a clock that starts at 0.
     pub fn start() -> Clock {
         Clock(Instant::now())
     }
 
-    /// The time in ns.
+    /// Returns the time since the start of the clock, in ns.
     pub fn now(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }
@@ -35,26 +35,26 @@ pub enum KeyRequest {
     Range,
     /// Writes a key.
     Put(usize, String),
-    /// Writes a key if the key has this revision.
+    /// Writes a key if its revision is the given one (compare and swap).
     Cas(usize, String, u64),
     /// Deletes a key.
     Delete(usize),
-    /// Writes both keys if the first key has this revision, otherwise reads both.
+    /// Writes both keys if the first key has the given revision, otherwise reads both.
     Move(usize, usize, String, u64),
 }
 
-/// A response.
+/// A response to a [`KeyRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyResponse {
-    /// The revision of a change, or of a key with an unexpected revision.
+    /// The revision of the change. If a condition failed, the revision of the key.
     pub revision: u64,
-    /// Whether a key changed.
+    /// Whether a key was changed.
     pub done: bool,
-    /// The keys read.
+    /// The keys that were read.
     pub items: Vec<KeyState>,
 }
 
-/// One operation.
+/// One request of a client, with its response and the times of both.
 #[derive(Debug, Clone)]
 pub struct Operation {
     /// The client.
@@ -70,7 +70,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// The revision of the change, if it is known to have happened.
+    /// Returns the revision of the change, if the change is known to have happened.
     pub fn revision(&self) -> Option<u64> {
         let (_, answered) = self.answered.as_ref()?;
         let changes = match self.asked {
@@ -81,7 +81,7 @@ impl Operation {
         changes.then_some(answered.revision)
     }
 
-    /// The written values by key; `None` for a deleted key.
+    /// Returns the written value of each key; `None` for a deleted key.
     pub fn writes(&self) -> Vec<(usize, Option<&str>)> {
         match &self.asked {
             KeyRequest::Get(_) | KeyRequest::Range => vec![],
@@ -114,7 +114,7 @@ impl Operation {
     }
 }
 
-/// The bytes of a key.
+/// Returns the bytes of the key with this index in the group.
 pub fn key(group: &str, index: usize) -> Vec<u8> {
     format!("{group}/{index}").into_bytes()
 }

@@ -1,5 +1,5 @@
-//! Clients that write and read the keys of a group. Three of them share a group for some time, and then go on
-//! to the next.
+//! Clients that write and read the keys of a group. Three clients share a group for some time, and then use the next
+//! group.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::replica_client::{CommandResult, ReplicaClient};
 
 /// The number of clients that share a group.
 pub const SHARE: u64 = 3;
-/// The number of changes with unknown outcomes above which a client only reads a group: each doubles the
-/// possible orders that the checker has to try.
+/// The number of changes with unknown outcomes above which a client only reads a group, because each such change
+/// doubles the number of orders that the checker has to try.
 const UNKNOWN: u32 = 2;
 /// How long a group is written to, in ms.
 pub const SLICE_MS: u64 = 600;
@@ -31,16 +31,16 @@ pub struct KeyClient {
     clock: Clock,
     seed: Seed,
     written: u64,
-    /// The last seen revisions of the group's keys.
+    /// The group that the client uses, and the last revisions that it saw of the group's keys.
     seen: (String, [u64; KEYS]),
-    /// Changes of this group with unknown outcomes.
+    /// The number of changes in this group with unknown outcomes.
     unknown: u32,
     history: Vec<Operation>,
     going: Arc<ClientProgress>,
 }
 
 impl KeyClient {
-    /// The client of this number.
+    /// Creates the client with this number.
     pub fn new(
         id: u64,
         replica_client: ReplicaClient,
@@ -53,7 +53,7 @@ impl KeyClient {
         KeyClient { id, replica_client, clock, seed, written: 0, seen, unknown, history, going }
     }
 
-    /// Sends requests until stopped. Returns its history.
+    /// Sends requests until stopped. Returns the client's history.
     pub fn run(mut self, stop: &AtomicBool) -> Vec<Operation> {
         while !stop.load(Ordering::Relaxed) {
             let slice = self.clock.now() / 1_000_000 / SLICE_MS;
@@ -108,7 +108,7 @@ impl KeyClient {
                 Some(KeyResponse { revision: modified, ..KeyResponse::default() })
             }
             Some(CommandResult::Refused(refusal)) => panic!("group {group} refused {asked:?}: {refusal}"),
-            // If a read fails, its result is unknown for every key.
+            // A failed read has no result, so the history does not contain it.
             Some(CommandResult::NotDone) | None => return,
             Some(CommandResult::Unknown) => {
                 self.unknown += 1;
@@ -121,7 +121,7 @@ impl KeyClient {
         self.history.push(operation);
     }
 
-    /// Returns `None` if a read failed.
+    /// Sends a request and adds it to the history. Returns `None` if a read failed.
     fn send(&mut self, group: &str, asked: &KeyRequest) -> Option<CommandResult> {
         let keys: Vec<Vec<u8>> = (0..KEYS).map(|index| key(group, index)).collect();
         let read = |replica_client: &mut ReplicaClient, start: &[u8]| {
@@ -204,7 +204,7 @@ fn read(reply: ControlReply) -> FoundKeys {
     }
 }
 
-/// The values of these keys in a read.
+/// Returns the state of these keys from the result of a read.
 fn items(keys: &[usize], found: &[FoundKeys]) -> Vec<KeyState> {
     let pairs = found.iter().flat_map(|found| &found.items);
     let held: HashMap<Option<u8>, KeyState> = pairs

@@ -1,9 +1,9 @@
 //! Fault tests of the control state, and of topics ([`topics`]).
 //!
-//! A run starts 3 or 5 replica processes with toxiproxy between them and their clients. Clients write, read,
-//! lock and watch while the faults of a seed happen. Then the clients' histories are checked: linearizability
-//! (porcupine), growing revisions, one holder of each lock, complete watches, and equal replicas. A run in
-//! which no fault happened during an operation fails, because it proves nothing.
+//! A run starts 3 or 5 replica processes with toxiproxy between them and their clients. Clients write, read, lock and
+//! watch while the faults of a seed happen. Then the clients' histories are checked: linearizability (porcupine),
+//! growing revisions, one holder of each lock, complete watches, and equal replicas. A run also fails if no fault
+//! happened during an operation, because such a run tests nothing.
 //!
 //! `docs/faults.md` lists the faults that are tested, and those that are not.
 

@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// The checker's result.
+/// The counts that the linearizability checker reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckedHistory {
     /// The number of groups.
     pub groups: u64,
-    /// Groups that the checker did not decide in time.
+    /// The number of groups that the checker could not decide in time.
     pub undecided: u64,
 }
 
-/// Checks a history. Writes it to `dir`, with a page for each group that is not linearizable.
+/// Checks a history with the checker. Writes the history to `dir`, and a page for each group that is not linearizable.
 pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<CheckedHistory> {
     let path = dir.join("history.jsonl");
     let mut file = BufWriter::new(std::fs::File::create(&path)?);

@@ -1,5 +1,5 @@
-//! Clients that take locks under leases, write as their holders, and sometimes sleep longer than their lease
-//! lives.
+//! Clients that take locks with leases and write while they hold a lock. Sometimes they sleep for longer than the lease
+//! lasts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::replica_client::{CommandResult, ReplicaClient};
 /// The number of locks.
 pub const LOCK_COUNT: u64 = 2;
 
-/// A period in which a client knew that it held a lock.
+/// A period in which a client certainly held a lock.
 #[derive(Debug, Clone)]
 pub struct LockHold {
     /// The client.
@@ -28,30 +28,29 @@ pub struct LockHold {
     pub token: u64,
     /// The lease.
     pub lease: u64,
-    /// The time from which the client knew, in ns.
+    /// The start of the period, in ns: the time at which the client learned that it holds the lock.
     pub from: u64,
-    /// The time until which no other client could hold the lock, in ns: its release, or the earliest end of
-    /// its lease.
+    /// The end of the period, in ns: the time of the release, or the earliest end of the lease.
     pub until: u64,
 }
 
-/// A write under a fencing token.
+/// A write that succeeds only while the fencing token is valid.
 #[derive(Debug, Clone)]
 pub struct GuardedWrite {
     /// The lock.
     pub lock: u64,
     /// The token.
     pub token: u64,
-    /// The revision; `None` if the write was refused.
+    /// The revision of the write; `None` if it was refused.
     pub revision: Option<u64>,
 }
 
-/// The history of a client.
+/// The holding periods and guarded writes of one client.
 #[derive(Debug, Clone, Default)]
 pub struct LockHistory {
-    /// The times in which the client held locks.
+    /// The periods in which the client held locks.
     pub held: Vec<LockHold>,
-    /// The client's writes as a holder.
+    /// The client's writes while it held a lock.
     pub guarded: Vec<GuardedWrite>,
 }
 
@@ -66,7 +65,7 @@ pub struct LockClient {
     going: Arc<ClientProgress>,
 }
 
-/// A lease, and the time until which the lease is sure to live.
+/// A lease, and the time until which it certainly exists.
 struct Lease {
     id: u64,
     ttl_ms: u64,
@@ -74,7 +73,7 @@ struct Lease {
 }
 
 impl LockClient {
-    /// The client of this number.
+    /// Creates the client with this number.
     pub fn new(
         id: u64,
         replica_client: ReplicaClient,
@@ -126,7 +125,7 @@ impl LockClient {
         true
     }
 
-    /// Returns the token once the lock is held.
+    /// Waits until the client holds the lock. Returns the fencing token.
     fn acquire(&mut self, lock: u64, lease: &mut Lease, stop: &AtomicBool) -> Option<u64> {
         let (name, wait) = (lock.to_string(), self.seed.between(0, 3) > 0);
         while !stop.load(Ordering::Relaxed) {
@@ -157,7 +156,8 @@ impl LockClient {
             self.pause(0, 50);
         }
         if self.seed.between(0, 1) == 0 {
-            // A client that slept beyond its lease has not learned of a new holder.
+            // After a sleep that is longer than its lease, the client does not know that another may hold the lock, and
+            // still writes.
             self.pause(lease.ttl_ms, lease.ttl_ms + 400);
             self.write_guarded(lock, token);
         } else {
@@ -168,7 +168,7 @@ impl LockClient {
         self.history.held.push(held);
     }
 
-    /// Writes only while the lock's key is the one created with this token.
+    /// Writes only if the lock's key is still the one created with this token.
     fn write_guarded(&mut self, lock: u64, token: u64) {
         let (key, guarded) = ([LOCKS, lock.to_string().as_bytes()].concat(), format!("guarded/{lock}"));
         let value = token.to_string();

@@ -35,7 +35,7 @@ fn main() -> Result<()> {
     std::process::exit(i32::from(broken > 0))
 }
 
-/// The number of runs that find an error.
+/// Runs consecutive seeds. Returns the number of runs that found an error.
 fn runs(first: u64, seeds: u64, count: bool, run: impl Fn(u64) -> Result<String>) -> u64 {
     let mut broken = 0;
     for seed in first..first + seeds {

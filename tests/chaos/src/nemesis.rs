@@ -1,4 +1,4 @@
-//! Carries out the faults of a plan, and notes their times.
+//! Injects the faults of a plan, and records their times.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::history::Clock;
 use crate::network::NodePair;
 use crate::plan::{Fault, FaultTarget, Plan, Step};
 
-/// The longest duration of any step on a busy machine.
+/// The longest wait for any step. It allows for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// The interval of status queries while the run makes no progress.
+/// The interval at which the nodes' status is queried while no change is acknowledged.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a fault waits for a leader.
+/// How long a fault that needs a leader waits for one.
 const LEADER: Duration = Duration::from_secs(3);
-/// Changes that must be acknowledged during a fault that leaves a majority.
+/// The number of changes that must be acknowledged during a fault that leaves a majority connected.
 const PROGRESS: u64 = 5;
-/// How often every lock must change its holder while clocks are wrong. Half of the holders do not release the
-/// lock, but let their lease end.
+/// How often every lock must change its holder while clocks are wrong. Half of the holders do not release the lock but
+/// let their lease expire, so expired leases are tested too.
 const HANDS: u64 = 4;
 
-/// Carries out the plan.
+/// Injects the faults of a plan into a cluster.
 #[derive(Debug)]
 pub struct Nemesis<'c> {
     cluster: &'c mut Cluster,
@@ -35,7 +35,7 @@ pub struct Nemesis<'c> {
 }
 
 impl Nemesis<'_> {
-    /// Makes a nemesis of this cluster; `going` has the clients' counts.
+    /// Creates a nemesis for this cluster. `going` has the clients' counts.
     pub fn new(cluster: &mut Cluster, clock: Clock, going: Arc<ClientProgress>) -> Nemesis<'_> {
         Nemesis { cluster, clock, going, struck: vec![] }
     }
@@ -73,7 +73,7 @@ impl Nemesis<'_> {
         self.struck.push((self.clock.now(), what));
     }
 
-    /// Waits until changes are acknowledged.
+    /// Waits until clients have received enough acknowledgements of changes.
     pub fn progress(&self, while_what: &str) -> Result<()> {
         let before = self.going.counted().changes;
         self.go_on(while_what, |counted| counted.changes >= before + PROGRESS)
@@ -121,8 +121,8 @@ impl Nemesis<'_> {
             }
             Fault::Ring => self.cut_ways(|count, from, to| {
                 let apart = from.abs_diff(to);
-                // In a ring of three nodes each node reaches all others. The fault then cuts the first node
-                // off from the last.
+                // With three nodes, a ring would connect all of them. The fault then separates the first node from the
+                // last.
                 if count == 3 { apart == 2 } else { apart.min(count - apart) > 1 }
             }),
             Fault::Bridge => self.cut_ways(|count, from, to| {
@@ -153,7 +153,7 @@ impl Nemesis<'_> {
         }
     }
 
-    /// Applies a fault to its target, if there is one.
+    /// Applies a fault to its target node. Does nothing if there is no such node.
     fn on(&mut self, who: FaultTarget, strike: impl FnOnce(&mut Cluster, u64) -> Result<()>) -> Result<()> {
         match self.find(who) {
             Some(id) => {
@@ -187,7 +187,7 @@ impl Nemesis<'_> {
         self.cluster.network.cut(cut)
     }
 
-    /// Carries out [`Fault::Moving`].
+    /// Injects [`Fault::Moving`].
     fn moving(&mut self, hold_ms: u64) -> Result<()> {
         let Some(old) = self.cluster.leader_within(LEADER, None) else { return Ok(()) };
         let cut = self.cluster.network.around(&[old]);
@@ -195,7 +195,7 @@ impl Nemesis<'_> {
         let Some(new) = self.cluster.leader_within(LEADER, Some(old)) else { return Ok(()) };
         self.note(format!("… node {new} leads instead of {old}"));
         sleep(hold_ms);
-        // Nodes that form a majority with the old leader, and without the new one.
+        // A set of nodes with the old leader and without the new one, which is a majority.
         let ids = self.cluster.network.ids().to_vec();
         let others = ids.iter().copied().filter(|id| ![old, new].contains(id));
         let moved: Vec<u64> = others.take(ids.len() / 2).collect();

@@ -1,7 +1,7 @@
-//! The network between nodes and to clients: a proxy for each pair and direction of connecting.
+//! The network between nodes and to clients: with one proxy for each pair of nodes and each direction of connecting.
 //!
-//! Node 1 connects to node 2 through proxy `1-2`, clients connect to node 1 through `c-1`. If node 1 cannot
-//! send to node 2, both 1's requests to 2 and 1's responses to 2 are cut.
+//! Node 1 connects to node 2 through proxy `1-2`, clients connect to node 1 through `c-1`. If node 1 cannot send to
+//! node 2, the proxies discard both its requests and its responses to node 2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::toxiproxy::{ProxyDirection, Toxiproxy};
 
-/// The direction from one node to another.
+/// The direction from the first node to the second.
 pub type NodePair = (u64, u64);
 
 /// The proxies of a cluster.
@@ -19,7 +19,7 @@ pub type NodePair = (u64, u64);
 pub struct Network {
     proxies: Toxiproxy,
     ids: Vec<u64>,
-    /// The address at which each node reaches each other.
+    /// The address at which the first node of a pair reaches the second.
     pub ways: BTreeMap<NodePair, SocketAddr>,
     /// The address at which clients reach each node.
     pub listeners: BTreeMap<u64, SocketAddr>,
@@ -29,7 +29,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Starts the proxies. The first address of a node is for other nodes, the second for clients.
+    /// Starts the proxies. The first address of a node is for connections of other nodes, the second for connections of
+    /// clients.
     pub fn start(program: &str, nodes: &BTreeMap<u64, (SocketAddr, SocketAddr)>) -> Result<Network> {
         let proxies = Toxiproxy::start(program)?;
         let (mut ways, mut listeners) = (BTreeMap::new(), BTreeMap::new());
@@ -43,7 +44,7 @@ impl Network {
         Ok(Network { proxies, ids, ways, listeners, cut: BTreeSet::new(), slowed: vec![], closed: vec![] })
     }
 
-    /// Cuts exactly these directions: bytes are discarded, without an error.
+    /// Cuts exactly these directions, and restores all others. A cut direction discards bytes without an error.
     pub fn cut(&mut self, cut: BTreeSet<NodePair>) -> Result<()> {
         for &(from, to) in cut.difference(&self.cut) {
             let nothing = json!({"timeout": 0});
@@ -90,7 +91,7 @@ impl Network {
         Ok(())
     }
 
-    /// Closes every connection between nodes; new ones are accepted.
+    /// Closes every connection between nodes. New connections are accepted.
     pub fn break_connections(&mut self) -> Result<()> {
         for (from, to) in self.ways.keys() {
             let proxy = format!("{from}-{to}");
@@ -100,7 +101,7 @@ impl Network {
         Ok(())
     }
 
-    /// Closes and refuses clients' connections to a node.
+    /// Closes clients' connections to a node, and refuses new ones.
     pub fn close_listener(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
         self.proxies.enable(&proxy, false)?;
@@ -108,7 +109,7 @@ impl Network {
         Ok(())
     }
 
-    /// Discards a node's responses to clients, which do not learn the outcomes of their requests.
+    /// Discards a node's responses to clients, so that they do not learn the results of their requests.
     pub fn mute_listener(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
         self.proxies.poison(&proxy, "mute", ProxyDirection::Down, "timeout", json!({"timeout": 0}))?;
@@ -128,12 +129,12 @@ impl Network {
         Ok(())
     }
 
-    /// The directions between these nodes and all others, both ways.
+    /// Returns the directions between these nodes and all others, both ways.
     pub fn around(&self, inside: &[u64]) -> BTreeSet<NodePair> {
         self.ways_where(|a, b| inside.contains(&a) != inside.contains(&b))
     }
 
-    /// The directions for which `is_so` returns `true`.
+    /// Returns the directions for which `is_so` returns `true`.
     pub fn ways_where(&self, is_so: impl Fn(u64, u64) -> bool) -> BTreeSet<NodePair> {
         self.ways.keys().copied().filter(|&(from, to)| is_so(from, to)).collect()
     }

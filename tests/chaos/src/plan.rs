@@ -5,37 +5,37 @@ use dunlin_replica::seed::Seed;
 /// The node that a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultTarget {
-    /// The leader at that time.
+    /// The node that leads when the fault begins.
     Leader,
-    /// Another node.
+    /// A node that does not lead when the fault begins.
     Follower,
 }
 
 /// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A node loses power: unsynced data are lost.
+    /// A node loses power and with it its unsynced data.
     Kill(FaultTarget),
     /// All nodes lose power.
     KillAll,
-    /// A node loses power during a sync, torn by the decisions of this seed.
+    /// A node loses power during a sync. The seed decides which sectors are written.
     Tear(FaultTarget, u64),
     /// A node is stopped (SIGSTOP).
     Stop(FaultTarget),
-    /// A node is isolated.
+    /// A node is cut off from all other nodes.
     Isolate(FaultTarget),
-    /// A node cannot send.
+    /// A node cannot send to other nodes.
     Mute(FaultTarget),
-    /// A node cannot receive.
+    /// A node cannot receive from other nodes.
     Deaf(FaultTarget),
-    /// Two parts that do not reach each other; the seed gives their sizes.
+    /// The nodes are divided into two parts that do not reach each other. The seed determines the parts' sizes.
     Halves(u64),
-    /// Every node reaches a majority, each a different one.
+    /// Every node reaches a majority, but no two nodes reach the same one.
     Ring,
-    /// Two parts that share one node.
+    /// The nodes are divided into two parts that have one node in common.
     Bridge,
-    /// The leader is isolated. When another node leads, one of its followers loses power, and only the old
-    /// leader reaches that node when it returns.
+    /// The leader is isolated. Once another node leads, one of its followers loses power. When that follower restarts,
+    /// it reaches the old leader but not the new one.
     Moving,
     /// Delays messages between nodes by this time, in ms.
     Delay(u64),
@@ -57,14 +57,14 @@ pub enum Fault {
     BrokenDisk(FaultTarget),
 }
 
-/// Faults at the same time, their duration, and the pause after them.
+/// A step of a plan: faults that happen together, their duration, and the pause after them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The faults.
     pub faults: Vec<Fault>,
     /// The duration of the faults in ms.
     pub hold_ms: u64,
-    /// The pause in ms.
+    /// The pause after the faults, in ms.
     pub rest_ms: u64,
 }
 
@@ -80,7 +80,7 @@ pub struct Plan {
 }
 
 impl Fault {
-    /// Whether changes are acknowledged during the fault, because a majority is connected.
+    /// Whether clients' changes must be acknowledged during the fault, because a majority stays connected.
     pub fn goes_on(self) -> bool {
         matches!(self, Fault::SlowDisks(_) | Fault::Delay(_) | Fault::SetClock(..))
     }
@@ -97,7 +97,7 @@ pub fn plan(seed: u64, steps: u64) -> Plan {
 
 fn step(seed: &mut Seed) -> Step {
     let mut faults = vec![fault(seed)];
-    // `Moving` and similar faults define the network themselves.
+    // A second fault must not change the network during a fault that needs the network itself.
     if !matches!(faults[0], Fault::Moving) && !faults[0].goes_on() && seed.between(0, 3) == 0 {
         faults.push(beside(seed));
     }
@@ -138,7 +138,7 @@ fn set_clock(seed: &mut Seed, who: FaultTarget) -> Fault {
     Fault::SetClock(who, if seed.between(0, 1) == 0 { off_s } else { -off_s })
 }
 
-/// A fault that may happen together with another fault.
+/// Returns a fault that can happen together with another fault.
 fn beside(seed: &mut Seed) -> Fault {
     let who = who(seed);
     match seed.between(0, 4) {

@@ -5,10 +5,10 @@ use std::sync::Mutex;
 
 use dunlin_server::ReservedAddress;
 
-/// Reserves the port until this process ends. Child processes may listen on the port repeatedly.
+/// The ports that are reserved until this process ends. Child processes may listen on them repeatedly.
 static GIVEN: Mutex<Vec<ReservedAddress>> = Mutex::new(Vec::new());
 
-/// An address with a random port that no other program gets while this process runs.
+/// Returns an address with a random port that no other program gets while this process runs.
 pub fn free(ip: IpAddr) -> SocketAddr {
     let reserved = ReservedAddress::new(SocketAddr::new(ip, 0)).expect("the system has a free port");
     let address = reserved.address();

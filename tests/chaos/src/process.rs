@@ -1,4 +1,4 @@
-//! Processes that a test starts, watches, stops and kills; none outlives its test.
+//! Processes that a test starts, stops and kills. They end with the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
-/// The longest duration of anything on a busy machine.
+/// The longest wait for any event. It allows for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Makes the kernel kill the command's process when the starting thread ends, so that a killed test leaves no
@@ -20,7 +20,7 @@ pub fn bind_to_this_thread(command: &mut Command) -> &mut Command {
     let parent = getpid();
     let bind = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have ended before the signal was set.
+        // The parent may have ended before this process asked for the signal.
         if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
     };
     // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
@@ -36,7 +36,7 @@ pub struct Process {
     lines: Receiver<String>,
     errors: Arc<Mutex<String>>,
     watching: Option<JoinHandle<()>>,
-    /// The process has reported that it is ready.
+    /// Whether the process has reported that it is ready.
     pub is_ready: bool,
 }
 
@@ -85,9 +85,10 @@ impl Process {
         self.child.id()
     }
 
-    /// The next line of output; `None` after the end of the process.
+    /// Returns the next line of output, or `None` after the end of the process.
     ///
     /// # Panics
+    ///
     /// If no line arrives within `timeout`.
     pub fn line_within(&mut self, timeout: Duration) -> Option<String> {
         match self.lines.recv_timeout(timeout) {
@@ -121,14 +122,15 @@ impl Process {
     /// Writes a line to the process.
     pub fn say(&mut self, line: &str) {
         if let Some(stdin) = &mut self.stdin {
-            // The process may have ended; later reads notice that.
+            // Writing fails if the process has ended; later reads report that.
             let _ = writeln!(stdin, "{line}");
         }
     }
 
-    /// The output until the process ends by itself.
+    /// Reads the output until the process ends by itself.
     ///
     /// # Panics
+    ///
     /// If the process does not end within `timeout`.
     pub fn finish(&mut self, timeout: Duration) -> Vec<String> {
         let deadline = Instant::now() + timeout;
@@ -173,7 +175,7 @@ impl Process {
         self.signal(Signal::STOP);
     }
 
-    /// Sends SIGCONT.
+    /// Sends SIGCONT, so that a stopped process continues.
     pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }

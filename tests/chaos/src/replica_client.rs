@@ -1,5 +1,5 @@
-//! A client of the replicas. It finds the leader and returns one of three results: the command was done, was
-//! not done, or may have been done.
+//! A client of the replicas. It finds the leader and reports whether a command was done, was not done, or may have been
+//! done.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -10,21 +10,21 @@ use dunlin_control::{ControlCommand, ControlRefusal, ControlReply, FoundKeys, Op
 use dunlin_replica::protocol::{GREETING, ReplicaRequest, ReplicaResponse, read_frame, write_frame};
 use dunlin_replica::seed::Seed;
 
-/// The longest wait for a response; after it the outcome is unknown.
+/// The longest wait for a response. After this time, the result of the request is unknown.
 const ANSWER: Duration = Duration::from_millis(900);
 /// The longest search for a node that accepts a command.
 const SEARCH: Duration = Duration::from_millis(1_500);
 
-/// The result of a command.
+/// What a client knows about its command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CommandResult {
     /// The command was done.
     Done(ControlReply),
     /// The replicas refused the command.
     Refused(ControlRefusal),
-    /// The command was not done, and will not be.
+    /// The command was not done, and will not be done later.
     NotDone,
-    /// The outcome is unknown.
+    /// The command may have been done.
     Unknown,
 }
 
@@ -54,7 +54,7 @@ fn converse(stream: &mut TcpStream, question: &ReplicaRequest) -> io::Result<Rep
     ReplicaResponse::decode(&bytes).ok_or_else(|| io::Error::other("malformed response of a node"))
 }
 
-/// A client's connections.
+/// A client's connections to the nodes.
 #[derive(Debug)]
 pub struct ReplicaClient {
     nodes: BTreeMap<u64, SocketAddr>,
@@ -64,7 +64,7 @@ pub struct ReplicaClient {
 }
 
 impl ReplicaClient {
-    /// Makes a client of these nodes.
+    /// Creates a client of these nodes.
     pub fn new(nodes: BTreeMap<u64, SocketAddr>, seed: u64) -> ReplicaClient {
         ReplicaClient { nodes, connections: BTreeMap::new(), leader: 0, seed: Seed::new(seed) }
     }
@@ -79,8 +79,8 @@ impl ReplicaClient {
         }
     }
 
-    /// Reads keys, linearizably; `None` if no node responds in time. The client may send the request to any
-    /// node first: a deposed leader must know that it no longer leads.
+    /// Reads keys linearizably. Returns `None` if no node responds in time. The first node that is asked is random, so
+    /// the test also asks old leaders, which must refuse.
     pub fn read(&mut self, start: &[u8], end: &[u8]) -> Option<FoundKeys> {
         if self.seed.between(0, 1) == 0 {
             self.leader = self.anybody();
@@ -94,8 +94,8 @@ impl ReplicaClient {
         }
     }
 
-    /// Searches for a node that responds. Returns [`ReplicaResponse::Unknown`] if the client sent the request
-    /// and received no answer.
+    /// Searches for a node that responds. Returns [`ReplicaResponse::Unknown`] if a node may have received the request
+    /// but did not respond.
     fn search(&mut self, question: &ReplicaRequest) -> Option<ReplicaResponse> {
         let deadline = Instant::now() + SEARCH;
         while Instant::now() < deadline {
@@ -132,7 +132,7 @@ impl ReplicaClient {
             Some(stream) => stream,
             None => connect(self.nodes[&id], ANSWER).map_err(|_| SendError::Unsent)?,
         };
-        // From here on the node may have read the request.
+        // If this fails, the node may already have read the request.
         let answer = converse(&mut stream, question).map_err(|_| SendError::Unknown)?;
         self.connections.insert(id, stream);
         Ok(answer)

@@ -22,13 +22,13 @@ use crate::plan::plan;
 use crate::replica_client::ReplicaClient;
 use crate::watches::{GIVEN_UP, WatchTrace, watch};
 
-/// Clients that write and read keys.
+/// The number of clients that write and read keys.
 const KEY_CLIENTS: u64 = 2 * SHARE;
-/// Clients that take locks.
+/// The number of clients that take locks.
 const LOCK_CLIENTS: u64 = 3;
-/// Clients that watch.
+/// The number of clients that watch all changes.
 const WATCHERS: u64 = 2;
-/// The share of groups that must be decided.
+/// The share of groups that the checker must decide in time.
 const DECIDED_MIN: f64 = 0.99;
 
 /// The programs and the directory of a run.
@@ -48,22 +48,22 @@ pub struct RunSetup {
     pub steps: u64,
 }
 
-/// The counts of a successful run.
+/// What happened in a successful run, as counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Report {
-    /// Operations on keys.
+    /// The number of operations on keys.
     pub operations: u64,
-    /// Operations with unknown outcomes.
+    /// The number of operations with unknown results.
     pub unknown: u64,
-    /// Operations during which a fault began or ended.
+    /// The number of operations during which a fault began or ended.
     pub struck: u64,
-    /// Acknowledged changes.
+    /// The number of acknowledged changes of keys.
     pub changes: u64,
-    /// Times in which a lock was held.
+    /// The number of periods in which a client held a lock.
     pub held: u64,
-    /// Revisions that watchers received.
+    /// The number of revisions that watchers received.
     pub watched: u64,
-    /// Steps of the plan.
+    /// The number of steps of the plan.
     pub steps: u64,
     /// The checker's result.
     pub linear: CheckedHistory,
@@ -98,7 +98,7 @@ struct Clients {
     watchers: Vec<JoinHandle<WatchTrace>>,
 }
 
-/// Runs the simulation of a seed.
+/// Runs one seed: starts the cluster and its clients, injects the faults, and checks the histories.
 pub fn run(stage: &RunSetup, seed: u64) -> Result<Report> {
     let dir = stage.dir.join(format!("seed-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);
@@ -112,7 +112,7 @@ pub fn run(stage: &RunSetup, seed: u64) -> Result<Report> {
     let struck = std::mem::take(&mut nemesis.struck);
     std::fs::write(dir.join("faults.txt"), lines(&struck))?;
     let ended = done.and_then(|()| end(&mut cluster, clock, seed, &clients.stop));
-    // End the clients in any case, before an error is returned.
+    // The clients must end even if the run failed, so they are stopped before an error is returned.
     clients.stop.store(true, Ordering::Relaxed);
     let mut found = clients.join(ended.as_ref().map_or(GIVEN_UP, |(revision, _)| *revision))?;
     found.operations.extend(ended?.1);
@@ -127,8 +127,8 @@ fn lines(struck: &[(u64, String)]) -> String {
     struck.iter().map(line).collect()
 }
 
-/// Cuts the power of all nodes once more, then reads all acknowledged data, and waits until all nodes are
-/// equal. Returns the last revision.
+/// Cuts the power of all nodes once more. Then reads all keys, and waits until all nodes have the same state. Returns
+/// the last revision.
 fn end(cluster: &mut Cluster, clock: Clock, seed: u64, stop: &AtomicBool) -> Result<(u64, Vec<Operation>)> {
     stop.store(true, Ordering::Relaxed);
     let all = cluster.network.ids().to_vec();

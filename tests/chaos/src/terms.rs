@@ -1,6 +1,5 @@
-//! The terms that nodes report.
-//! A node reports the term on its disk, and the term must never decrease. A node has promised its vote in
-//! that term and must remember the promise after a power loss.
+//! The terms that nodes report. A node reports the term that it has stored on disk. The term must never decrease, even
+//! after a power loss, because the node may have voted in it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +11,7 @@ use anyhow::{Result, bail};
 pub struct HighestTerms(Mutex<(BTreeMap<u64, u64>, Vec<String>)>);
 
 impl HighestTerms {
-    /// Notes a reported term; a node that has just started reports 0.
+    /// Records the term that a node reported. A node that has just started reports 0, which does not count.
     pub fn note(&self, node: u64, term: Option<u64>) {
         let Some(term) = term.filter(|term| *term > 0) else { return };
         let (highest, back) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);

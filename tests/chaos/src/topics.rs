@@ -1,16 +1,15 @@
 //! Fault tests of a cluster's topics.
 //!
-//! A run starts a cluster of three `dunlin serve` processes, each in its own network namespace. Nodes are
-//! killed, stopped and isolated while publishers publish numbered records and subscribers read them, each
-//! through one node. Then the publishers' responses are compared with what the subscribers received, and
-//! never with what a node says:
+//! A run starts a cluster of three `dunlin serve` processes, each in its own network namespace. Nodes are killed,
+//! stopped and isolated while publishers publish numbered records and subscribers read them, each through one node.
+//! Then the publishers' responses are compared with what the subscribers received, and never with reports of a node:
 //! - a subscriber receives every record in order, or a gap or an epoch change in its place;
 //! - all subscribers of a topic receive the same at the same position;
 //! - every subscriber of a durable topic receives every record once, in order of publishing, over all epochs;
-//! - of a volatile topic, only records in a gap or at an epoch's end are missing.
+//! - a subscriber of a volatile topic misses only records in a reported gap or at the end of an epoch.
 //!
-//! A run fails if no fault happened during a publish, or if no subscriber received an epoch change, because
-//! it proves nothing.
+//! A run fails if no fault happened during a publish, or if no subscriber received an epoch change, because such a run
+//! tests nothing.
 
 mod audit;
 mod network;
@@ -22,7 +21,7 @@ mod run;
 
 pub use run::{TopicsStage, run};
 
-/// Checks whether this machine can make the network of a run.
+/// Checks whether this machine allows the network namespaces that a run needs.
 pub fn probe() -> anyhow::Result<()> {
     network::Network::make(1).map(drop)
 }

@@ -20,12 +20,12 @@ pub struct Toxiproxy {
     api: SocketAddr,
 }
 
-/// A direction, from the connecting side or to it.
+/// The direction of bytes through a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyDirection {
-    /// From the connecting side.
+    /// From the side that opened the connection.
     Up,
-    /// To the connecting side.
+    /// To the side that opened the connection.
     Down,
 }
 
@@ -54,7 +54,7 @@ impl Toxiproxy {
         Ok(server)
     }
 
-    /// Adds a proxy to `upstream`. Returns its address.
+    /// Adds a proxy that forwards to `upstream`. Returns the proxy's address.
     pub fn add(&self, name: &str, upstream: SocketAddr) -> Result<SocketAddr> {
         let proxy =
             json!({"name": name, "listen": "127.0.0.1:0", "upstream": upstream.to_string(), "enabled": true});
@@ -63,7 +63,7 @@ impl Toxiproxy {
         Ok(listen.parse()?)
     }
 
-    /// Adds a toxic with this name to this proxy.
+    /// Adds a fault, which toxiproxy calls a toxic, with this name to this proxy.
     pub fn poison(
         &self,
         proxy: &str,
@@ -76,7 +76,7 @@ impl Toxiproxy {
         self.request("POST", &format!("/proxies/{proxy}/toxics"), Some(&toxic)).map(drop)
     }
 
-    /// Removes a toxic.
+    /// Removes a toxic from a proxy.
     pub fn cure(&self, proxy: &str, name: &str) -> Result<()> {
         self.request("DELETE", &format!("/proxies/{proxy}/toxics/{name}"), None).map(drop)
     }

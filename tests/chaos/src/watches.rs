@@ -1,4 +1,4 @@
-//! Clients that watch all changes, each time through any node.
+//! Clients that watch all changes. Each request goes to a random node.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ const TRIES: u32 = 40;
 /// The value of `until` that ends all watches.
 pub const GIVEN_UP: u64 = u64::MAX;
 
-/// The changes and compactions that a watcher received.
+/// The changes that one watcher received, and the compactions that were reported to it.
 #[derive(Debug, Clone, Default)]
 pub struct WatchTrace {
     /// All changes in order.
@@ -28,7 +28,7 @@ pub struct WatchTrace {
     pub compacted: Vec<(u64, u64)>,
 }
 
-/// Watches up to the revision in `until`, which is 0 while unknown, or until the run gives up.
+/// Watches up to the revision in `until`, or until the run gives up. `until` is 0 while the last revision is unknown.
 pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) -> WatchTrace {
     let (mut seed, mut watched, mut next) = (Seed::new(seed), WatchTrace::default(), 1);
     let mut missed = 0;

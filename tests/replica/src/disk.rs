@@ -1,7 +1,8 @@
 //! A disk that loses power with the process: unsynced writes are only in the process's memory.
 //!
-//! Killing the process cuts the power. On request, syncs are slow or fail, the disk is full, or the power fails
-//! during a sync. In the last case some sectors are written, and one may be corrupt. Synced data stay intact.
+//! Killing the process cuts the power. A command makes syncs slow or fail, makes the disk full, or makes the power fail
+//! during a sync. Then only some sectors are written, and one of them may be corrupt. Data that were synced before stay
+//! intact.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,21 +17,21 @@ use crate::seed::Seed;
 
 const SECTOR: usize = 512;
 
-/// The requested faults.
+/// The faults that commands have requested.
 #[derive(Debug, Default)]
 pub struct DiskFaults {
     /// The duration of every sync, in ms.
     slow_ms: AtomicU64,
-    /// The disk is full.
+    /// Whether the disk is full.
     full: AtomicBool,
-    /// Syncs fail.
+    /// Whether syncs fail.
     broken: AtomicBool,
-    /// The seed with which the next sync that writes is torn and the process ends; 0 for none.
+    /// The seed for a power failure during the next sync that writes; 0 for no power failure.
     tear: AtomicU64,
 }
 
 impl DiskFaults {
-    /// Parses `slow MS`, `full`, `broken`, `tear SEED` or `well`.
+    /// Sets the faults from a command: `slow MS`, `full`, `broken`, `tear SEED` or `well`.
     pub fn take(&self, order: &str) {
         let (what, number) = order.split_once(' ').unwrap_or((order, "0"));
         let number = number.parse().unwrap_or(0);
@@ -59,7 +60,7 @@ pub struct PowerDisk {
     unsynced: Mutex<HashMap<PathBuf, Arc<Mutex<Writes>>>>,
 }
 
-/// Unsynced writes of a file, in order.
+/// The unsynced writes of a file, in order: offset and bytes.
 type Writes = Vec<(u64, Vec<u8>)>;
 
 #[derive(Debug)]
@@ -74,7 +75,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PowerDisk {
-    /// Makes a disk with these faults.
+    /// Creates a disk that follows these faults.
     pub fn new(orders: Arc<DiskFaults>) -> PowerDisk {
         PowerDisk { orders, unsynced: Mutex::default() }
     }
@@ -102,7 +103,7 @@ impl Disk for PowerDisk {
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
-        // A sync through any handle writes all unsynced data.
+        // Handles of the same file share its unsynced writes, so a sync through any handle writes all of them.
         let file = RealDisk.open(path, true).or_else(|_| RealDisk.open(path, write))?;
         Ok(self.file(path, file))
     }
@@ -196,7 +197,7 @@ impl DiskFile for PowerFile {
         for (at, bytes) in writes.drain(..) {
             self.file.write_at(&[&bytes], at)?;
         }
-        // A power loss does not affect this file: data that the process has written survive the process.
+        // Nothing to sync here: bytes that the process has written to the real file survive its end.
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Raft's messages over TCP: one connection to each other node and lane, with several messages on their way.
+//! Raft's messages over TCP: one connection for each other node and lane, with several messages in flight.
 //!
 //! Messages and responses are `length, number, bytes`. A connection without a response for [`SILENCE`] is
 //! closed, and its messages fail; the next message opens a new one.
@@ -21,18 +21,18 @@ use tokio::time::timeout;
 
 use super::protocol::FRAME_BYTES_MAX;
 
-/// The longest silence of a connection with unanswered messages.
+/// How long a connection may have unanswered messages without receiving a response, before it is closed.
 const SILENCE: Duration = Duration::from_secs(2);
 /// The time limit for connecting.
 const CONNECT: Duration = Duration::from_millis(500);
 
 type ReplyPromise = oneshot::Sender<io::Result<Bytes>>;
 
-/// Connections to the other nodes.
+/// The connections to the other nodes, one for each lane.
 pub struct Links(BTreeMap<(u64, RequestLane), mpsc::UnboundedSender<(Bytes, ReplyPromise)>>);
 
 impl Links {
-    /// Connects to the addresses in `ways`, which are proxies, instead of the group's own addresses.
+    /// Connects to the other nodes through the proxies with the addresses in `ways`.
     pub fn start(ways: BTreeMap<u64, SocketAddr>) -> Links {
         let start = |((id, way), lane)| {
             let (sender, receiver) = mpsc::unbounded_channel();
@@ -58,7 +58,7 @@ impl Transport for Links {
     }
 }
 
-/// Unanswered messages of a connection, by number.
+/// The unanswered messages of a connection. The key is the message's number.
 type PendingReplies = Arc<Mutex<BTreeMap<u64, ReplyPromise>>>;
 
 async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, ReplyPromise)>) {
@@ -71,7 +71,7 @@ async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, Rep
             Ok(stream) => stream,
             Err(error) => {
                 let _ = first.1.send(Err(error.kind().into()));
-                // Messages that arrived during the attempt to connect fail as well.
+                // The connection could not be opened, so the messages that came meanwhile fail too.
                 while let Ok((_, answered)) = requests.try_recv() {
                     let _ = answered.send(Err(error.kind().into()));
                 }
@@ -140,7 +140,8 @@ async fn receive(reading: &mut OwnedReadHalf) -> io::Result<(u64, Bytes)> {
     Ok((number, bytes.into()))
 }
 
-/// Serves the other nodes. Messages of a connection are begun in order, and answered when they are done.
+/// Serves the other nodes. The messages of a connection are passed to raft in order, and each is answered when raft has
+/// handled it.
 pub async fn answer_peers<F>(
     listener: TcpListener,
     answer: impl Fn(Bytes) -> F + Clone + Send + Sync + 'static,

@@ -15,17 +15,17 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// The state, as far as this node knows it.
+    /// Returns the state with the changes that this node has applied.
     pub fn state(&self) -> &ControlState {
         &self.state
     }
 
-    /// The revision of the oldest available change, or the next one.
+    /// Returns the revision of the oldest change that is available, or the next revision if there is none.
     pub fn oldest(&self) -> u64 {
         self.state.revision() + 1 - self.changes.len() as u64
     }
 
-    /// Up to `count` changes from a revision on; `None` if the first is no longer available.
+    /// Returns up to `count` changes from revision `from` on; `None` if the first of them is not available.
     pub fn changes(&self, from: u64, count: usize) -> Option<&[Change]> {
         let start = from.checked_sub(self.oldest())? as usize;
         let rest = self.changes.get(start..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The messages between the chaos tests' clients and a replica, each after its length.
+//! The messages between the chaos tests' clients and a replica. Each message is preceded by its length.
 
 use std::io::{self, Read, Write};
 
@@ -7,40 +7,40 @@ use dunlin_control::{
 };
 use serde_json::Value;
 
-/// The largest frame.
+/// The largest size of a message in bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// The first byte from a node. Without it, only a proxy may have accepted the connection, and the request was
-/// not read.
+/// The first byte that a node sends. A client that has not received it knows that no node has read its request, because
+/// a proxy may have accepted the connection.
 pub const GREETING: u8 = b'!';
 
-/// A request.
+/// A request of a client to a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaRequest {
     /// Applies a command.
     Change(Vec<u8>),
-    /// Reads keys from the first up to and excluding the second, linearizably.
+    /// Reads keys linearizably, from the first key up to and excluding the second.
     Read(Vec<u8>, Vec<u8>),
     /// Returns the status of this node.
     Status,
-    /// Returns changes from this revision on, as far as this node has them.
+    /// Returns the changes from this revision on that this node has.
     Changes(u64),
-    /// Founds a group of these nodes.
+    /// Founds a cluster of these nodes, each with its id and address.
     Begin(Vec<(u64, String)>),
 }
 
-/// A response.
+/// A response of a replica.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplicaResponse {
     /// The command was applied, or the keys were read.
     Done(ControlReply),
-    /// The command was refused, by all nodes alike.
+    /// The command was refused. All nodes refuse it in the same way.
     Refused(ControlRefusal),
-    /// Nothing was done; the number is the leader's, if known.
+    /// The node did nothing, because it does not lead. The number is the id of the leader, or 0 if the node knows none.
     NotLeader(u64),
-    /// Nothing was done, for this reason.
+    /// The node did nothing, for this reason.
     NotDone(String),
-    /// The outcome is unknown.
+    /// The command may have been applied.
     Unknown,
     /// The node's status.
     Status(Value),
@@ -48,7 +48,7 @@ pub enum ReplicaResponse {
     Changes(Option<Vec<Change>>),
 }
 
-/// A reply with the keys of a range.
+/// Creates the reply with the keys of a range.
 pub fn found(found: FoundKeys) -> ControlReply {
     ControlReply::Transaction {
         revision: 0,
@@ -76,7 +76,7 @@ pub fn read_frame(from: &mut impl Read) -> io::Result<Vec<u8>> {
 }
 
 impl ReplicaRequest {
-    /// A request to apply a command.
+    /// Creates the request to apply a command.
     pub fn change(command: &ControlCommand<'_>) -> ReplicaRequest {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::machine::Replica;
 use super::protocol::{FRAME_BYTES_MAX, GREETING, ReplicaRequest, ReplicaResponse, found};
 
-/// Maximum number of changes in a response.
+/// The most changes in a response.
 const CHANGES: usize = 1_000;
 
 /// Serves forever.
@@ -69,7 +69,7 @@ async fn change(command: Vec<u8>, group: &GroupHandle<Replica>) -> ReplicaRespon
     }
     let answered = match group.propose(Bytes::from(command)).await {
         Ok(answered) => answered,
-        // Raft stopped while the command was on its way.
+        // Raft stopped or lost its leader after it received the command.
         Err(RaftGroupError::Unknown | RaftGroupError::Stopped(_)) => return ReplicaResponse::Unknown,
         Err(error) => return not_done(error),
     };
@@ -104,7 +104,7 @@ fn status(group: &GroupHandle<Replica>) -> serde_json::Value {
     })
 }
 
-/// The system time. No other code here uses it; it shows whether the clock was set.
+/// Returns the system time in seconds since 1970. It is only used to report whether the test has set the clock.
 fn time_of_day_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -1,6 +1,6 @@
-//! Repeatable random decisions: a failed run is identified by its seed.
+//! Repeatable random decisions: the seed of a failed run repeats the same decisions.
 
-/// Xorshift over a mixed seed.
+/// A xorshift generator, initialized with a seed.
 #[derive(Debug, Clone)]
 pub struct Seed(u64);
 
@@ -11,7 +11,7 @@ impl Seed {
         Seed((mixed ^ (mixed >> 31)) | 1)
     }
 
-    /// A new seed for a run without one.
+    /// Returns a new seed, for a run without a given one.
     pub fn fresh() -> u64 {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(1, |now| now.as_micros() as u64) ^ u64::from(std::process::id()) << 44

@@ -14,7 +14,7 @@ use dunlin_client::{Client, ClientLimits, ClientOptions, Subscriber};
 
 use crate::content::Content;
 
-/// The last record that one client has received.
+/// The number of the last record that one client has received.
 #[derive(Debug, Default)]
 struct LastSeen {
     n: AtomicU64,
@@ -27,7 +27,7 @@ struct CrowdCounts {
     wrong: AtomicU64,
 }
 
-/// Subscribes all clients, and reads.
+/// Subscribes with all clients, and reads until standard input closes.
 pub fn run(arguments: &[String]) -> Result<()> {
     crate::limits::raise_open_files();
     let clients: usize = arguments[2].parse()?;

@@ -1,7 +1,6 @@
-//! `failovers TRIES`: measures how long three nodes have no leader after the test kills the leader.
-//! Prints for each try the time from the kill to the first acknowledged write. Then prints median, 99th
-//! percentile and maximum of these times, and of the elections alone: from the start of a candidacy to its
-//! success.
+//! `failovers TRIES`: measures how long three nodes have no leader after the test kills the leader. Prints for each try
+//! the time from the kill to the first acknowledged write. At the end prints the median, 99th percentile and maximum of
+//! these times, and of the durations of the elections, which begin with a candidacy and end with its success.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -94,7 +93,7 @@ fn again(arguments: Vec<String>) -> Result<Member> {
     Ok(Member { process, arguments })
 }
 
-/// The index of the leader, once all nodes agree.
+/// Returns the index of the leader, once all nodes agree on it.
 fn leader(client: &ClusterClient) -> Result<usize> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {

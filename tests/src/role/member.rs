@@ -1,6 +1,6 @@
 //! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [listener=ADDRESS] [shards=COUNT] [advertise=ADDRESS]
-//! [heartbeat=MS] [silent=MS] [users=FILE]`: a node of a cluster, with listeners `tcp`, `nats`, `http` and `grpc`.
-//! Its standard input has these requests:
+//! [heartbeat=MS] [silent=MS] [users=FILE]`: a node of a cluster, with listeners `tcp`, `nats`, `http` and `grpc`. It
+//! reads these requests from standard input:
 //!
 //! | line | response |
 //! |---|---|
@@ -146,17 +146,17 @@ fn answer(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> Stri
     }
 }
 
-/// The values of a key that a reader may find.
+/// The values of keys that were written, as far as responses to `put` show them.
 #[derive(Debug, Default)]
 pub struct PutLedger {
     /// Acknowledged values, by key.
     pub done: BTreeMap<String, String>,
-    /// The number of other values.
+    /// The number of writes with an unknown or refused result.
     pub others: usize,
 }
 
 impl PutLedger {
-    /// Reads a response to `put`.
+    /// Adds a response to `put`.
     pub fn take(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {

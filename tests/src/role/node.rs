@@ -36,7 +36,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The topic keeps few records in memory, so that subscribers read many from disk.
+/// Opens a node with a durable topic, which keeps few records in memory, so that subscribers read many from disk.
 fn durable(config: Config, dir: &Path) -> Result<Node> {
     let (node, _) = Node::open(config, Arc::new(RealDisk), dir)?;
     let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };

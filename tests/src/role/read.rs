@@ -1,9 +1,9 @@
 //! `read URL NAME=KIND@PATTERN,… …`: subscribes and writes traces.
 //!
-//! Each argument is a client with one connection, each `NAME=KIND@PATTERN` in it a subscription in its own
-//! thread. Kinds: `next` waits for each event, `drain` takes many at once, `poll` never waits, `task` is
-//! async, `slow` pauses often and grants little credit, `registered` is one that a reliable topic waits for.
-//! `late` before a kind starts at the oldest retained record.
+//! Each argument is a client with one connection, each `NAME=KIND@PATTERN` in it a subscription in its own thread.
+//! Kinds: `next` waits for each event, `drain` takes many at once, `poll` never waits, `task` is async, `slow` pauses
+//! often and grants little credit, `registered` is a subscriber for which a reliable topic's publishers wait. `late`
+//! before a kind starts at the oldest retained record.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use crate::content::Content;
 use crate::seed::Seed;
 use crate::trace::TraceLine;
 
-/// The timeout of a call.
+/// The timeout of a call that waits for an event.
 const CALL: Duration = Duration::from_millis(300);
 /// The longest duration of a call: two heartbeats, and time for a busy machine.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// The credit of a slow subscriber. The credit is small, so that the sockets' buffers hold few records.
+/// The most bytes in transit to a slow subscriber. The number is small, so that the sockets' buffers hold few records.
 const SLOW_CREDIT: usize = 8 << 10;
 
 /// Subscribes and reads.
@@ -53,7 +53,7 @@ struct Reader {
     seed: Seed,
 }
 
-/// Trace lines that the role has not written yet.
+/// Trace lines that are not written yet.
 struct TraceWriter {
     name: String,
     lines: Sender<String>,
@@ -211,7 +211,7 @@ impl TraceWriter {
     }
 
     fn write(&self, told: &TraceLine) {
-        // The test may have ended.
+        // Sending fails if the receiver has ended, which is no error.
         let _ = self.lines.send(format!("{} {told}", self.name));
     }
 }

@@ -1,9 +1,9 @@
 //! `space process=N processes=COUNT ports=P1,P2 …`: a process of a world, which runs region N.
 //!
-//! Prints `listens PORT`. Orders: `spawn COUNT SEED` (only entities in its region), `pace NS` (0 for full
-//! speed), `run TICKS`, `hold`, `ledger` (`entity ID GENERATION HASH` for each, then `end`), `follow REGION`,
-//! `known REGION`, `take REGION EPOCH`, `counts`, `refusals`, `cut PARTS` (where each region's stretch of the
-//! curve begins, in twelfths). Every order has a line as its response.
+//! Prints `listens PORT`. Commands on standard input: `spawn COUNT SEED` (only entities in its region), `pace NS` (0
+//! for full speed), `run TICKS`, `hold`, `ledger` (`entity ID GENERATION HASH` for each, then `end`), `follow REGION`,
+//! `known REGION`, `take REGION EPOCH`, `counts`, `refusals`, `cut PARTS` (where each region's stretch of the curve
+//! begins, in twelfths). Every command is answered with a line.
 
 use std::io::BufRead as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,7 +26,7 @@ pub const EDGE: f32 = 100.0;
 pub const WALK: Walk = Walk { speed_max: 60.0, turn: 9.0 };
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The setup of all regions in the tests' world.
+/// Returns the setup of all regions in the tests' world.
 pub fn setup(standby: bool) -> RegionSetup<3> {
     let world = WorldBox::<3>::cube(EDGE).expect("the edge length is above 0");
     let mut setup = RegionSetup::new(RegionId(0), world, 2.0);
@@ -38,7 +38,7 @@ pub fn setup(standby: bool) -> RegionSetup<3> {
     setup
 }
 
-/// A random entity of a seed, with a velocity.
+/// Returns the entity with this id, with a position and velocity that depend on `seed`.
 pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
     let world = WorldBox::<3>::cube(EDGE).expect("the edge length is above 0");
     let moment = TickContext { tick: 0, seconds: 0.0, world, seed };
@@ -47,7 +47,7 @@ pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
     Entity { velocity: std::array::from_fn(|axis| swing(3 + axis as u64) * 40.0), ..Entity::at(id, place) }
 }
 
-/// Equal stretches for regions 1 and up.
+/// Returns a partition in which regions 1 and up have equal stretches of the space-filling curve.
 pub fn partition(regions: u32) -> Partition {
     Partition::even(3, &(1..=regions).map(RegionId).collect::<Vec<_>>())
 }
@@ -63,7 +63,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         ports.split(',').filter(|port| !port.is_empty()).map(str::parse).collect::<Result<_, _>>()?;
     let others = (1..=count).filter(|other| *other != number);
     let loopback = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    // Processes with higher numbers connect to this one.
+    // This process connects only to processes with lower numbers; the others connect to it.
     let port = |other: u32| ports.get(other as usize - 1).copied().unwrap_or(0);
     let config = SpaceConfig {
         world: option(arguments, "world", "tests".to_owned())?,

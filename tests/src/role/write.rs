@@ -1,7 +1,7 @@
 //! `write URL SUBJECT [seed=N] [writer=N] [producer=N] [from=N] [count=N] [mode=mixed|batch|pipeline]
 //! [batch=N] [pause=US]`: publishes numbered records, and writes its ledger to standard output.
 //!
-//! Runs until stopped, or until `count` records are published. Then publishes a last record until that is
+//! Runs until stopped, or until `count` records are published. Then it publishes a last record until that record is
 //! acknowledged. Without `count`, failed records are not retried; their numbers count as attempted.
 
 use std::io::Write as _;
@@ -59,7 +59,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     writer.finish()
 }
 
-/// Writes the line at once, so that the ledger of a killed writer is complete.
+/// Writes the line immediately, so that the ledger of a killed writer is complete.
 fn say(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
@@ -69,7 +69,7 @@ fn say(line: &str) -> Result<()> {
 impl Writer {
     fn content(&self, n: u64, last: bool) -> Vec<u8> {
         let content = Content { writer: self.writer, n, last };
-        // Each attempt has the same contents.
+        // The size depends only on the record's number, so a repeated record has the same contents.
         content.encode(BYTES_MIN + (Seed::new(n).draw() % 500) as usize)
     }
 
@@ -125,7 +125,7 @@ impl Writer {
         bail!("the last record was not accepted")
     }
 
-    /// Notes a call that took too long.
+    /// Makes a call, and reports an error in the ledger if it took too long.
     fn timed<T>(&mut self, call: impl FnOnce(&mut Publisher) -> T) -> Result<T> {
         let began = Instant::now();
         let outcome = call(&mut self.publisher);
@@ -138,8 +138,7 @@ impl Writer {
 
 fn told(first: u64, last: u64, outcome: Result<Receipt, PublishError>) -> Result<()> {
     match outcome {
-        // A duplicate has the position of its first attempt. That position says nothing about the records
-        // before.
+        // A duplicate has the position of its first attempt. It does not show the positions of the records before it.
         Ok(receipt) if receipt.duplicate => say(&format!("acks {first} {last}")),
         Ok(receipt) => {
             let at = receipt.position;

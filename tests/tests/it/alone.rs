@@ -1,4 +1,4 @@
-//! Idle handles while the node is killed and restarted: each continues, or fails soon.
+//! Tests of idle handles while the node is killed and restarted: each call succeeds or fails within a short time.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use dunlin_system_tests::port;
 
 use crate::processes::{HEARTBEAT, Node, SHORT_HEARTBEAT, url};
 
-/// Additional time for a busy machine.
+/// The additional time that a busy machine may need.
 const SOON: Duration = Duration::from_secs(30);
 
 /// Fails if the call takes longer than two heartbeats.
@@ -55,7 +55,7 @@ fn earliest() -> SubscribeOptions {
     SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() }
 }
 
-/// Kills the node and restarts it, with idle time before and after.
+/// Kills the node and restarts it, with some idle time before and after the restart.
 fn restart(node: Node) -> Node {
     let address = node.address;
     node.kill();
@@ -84,7 +84,7 @@ fn idle_handles_resume_after_a_restart_when_next_used() {
                 Err(error) => panic!("the responder ended: {error}"),
             };
             if let Some(reply) = reply {
-                // The requester has no connection.
+                // The reply may fail, because the requester has no connection.
                 let _ = responder.reply(&reply, b"answer");
             }
         }
@@ -140,8 +140,7 @@ fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut requester = clients[2].requester();
-    // The responder never replies. The requester has therefore created its inbox and its publisher, and
-    // waits.
+    // The responder never replies, so the requester creates its inbox and its publisher, and then waits.
     let _hears = clients[0].subscribe("ask", earliest()).unwrap();
     let unanswered = requester.request("ask", b"question", Duration::from_millis(50));
     assert!(matches!(unanswered, Err(RequestError::TimedOut(_))), "{unanswered:?}");

@@ -1,4 +1,4 @@
-//! A backup of tasks in several shards, restored to a new cluster.
+//! Tests a backup of tasks in several shards, which is restored to a new cluster.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -54,7 +54,7 @@ fn attach(client: &Client, kinds: &[&str]) -> Attachment {
     client.tasks().attach(options).expect("a worker")
 }
 
-/// Completes some tasks, fails some for good, and holds some.
+/// Completes some tasks, fails some finally, and keeps some running.
 fn bring_about(worker: &Attachment) {
     let deadline = Instant::now() + PATIENCE;
     let mut taken = 0;
@@ -72,7 +72,7 @@ fn bring_about(worker: &Attachment) {
     assert!(worker.flush(PATIENCE));
 }
 
-/// The values that must be equal after the cluster was restored.
+/// Returns the values of a task that must be the same after the cluster was restored.
 fn told(view: &TaskView) -> String {
     let TaskView { task, tenant, kind, payload, priority, attempts, after, .. } = view;
     let outcome = view.outcome.as_ref().map(|outcome| (&outcome.bytes, outcome.failure));
@@ -102,7 +102,7 @@ fn cluster_of(listener: &str) -> serde_json::Value {
     serde_json::from_str(&answer[start..=end]).expect("JSON")
 }
 
-/// Waits until a single node leads each shard. Returns that node.
+/// Waits until one node leads all shards. Returns the node's number.
 fn until_led_by_itself(listener: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -185,8 +185,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     }
 }
 
-/// A restored cluster must serve clients only after it has a leader and has skipped numbers, and must not
-/// wait for an election timeout before it leads.
+/// A restored cluster must serve clients only after it has a leader and has skipped numbers. It must elect the leader
+/// without waiting for an election timeout.
 #[test]
 fn restored_cluster_with_slow_heartbeats_leads_when_it_serves() {
     let flock = ClusterUnderTest::with(&[Vec::new()]);

@@ -1,4 +1,4 @@
-//! Hostile clients of a real node, which also has a correct publisher and subscriber.
+//! Tests of hostile clients at a node that also serves a correct publisher and subscriber.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use crate::processes::{Node, Readers, Writer, audit_all};
 use crate::stopped::create_reliable;
 use crate::tier;
 
-/// The largest allowed growth of the node.
+/// The most bytes by which the node's memory may grow.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
 fn connect(node: SocketAddr) -> TcpStream {
@@ -52,10 +52,11 @@ fn header(len: u32, kind: u8, flags: u8) -> Vec<u8> {
     MessageHeader { len, kind, flags }.to_bytes().to_vec()
 }
 
-/// The last error that the node sent before it closed the connection.
+/// Returns the last error that the node sent before it closed the connection.
 fn told(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut received = Vec::new();
-    // A node that closes with unread bytes resets the connection. Data that the node sent before counts.
+    // If the node closes with unread bytes, the connection is reset, and reading fails after the data that the node
+    // sent.
     let _ = stream.read_to_end(&mut received);
     let mut at = 8;
     let decoder = Decoder::new(DecoderLimits::default());
@@ -69,7 +70,7 @@ fn told(mut stream: TcpStream) -> Option<ErrorCode> {
     code
 }
 
-/// Each kind of invalid message, and the node's error.
+/// Sends each kind of invalid message, and checks the error that the node returns.
 fn offenders_are_told_why(node: SocketAddr) {
     let garbage = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec();
     let future = Preamble { version_min: 200, version_max: 201 }.to_bytes().to_vec();
@@ -124,7 +125,7 @@ fn noise(node: SocketAddr, seed: &mut Seed) {
     }
 }
 
-/// Sends valid messages, cut off at a random byte before the connection is dropped.
+/// Sends valid messages that are cut off at a random byte, and drops the connections.
 fn truncated(node: SocketAddr, seed: &mut Seed) {
     let whole = [greeting(), subscribe(1, "t"), subscribe(2, ">"), said(FromClient::Ping(Ping { token: 1 }))]
         .concat();
@@ -135,19 +136,19 @@ fn truncated(node: SocketAddr, seed: &mut Seed) {
     }
 }
 
-/// Opens and drops connections: at once, after a greeting, or with a reset.
+/// Opens and drops connections: immediately, after a greeting, or with a reset.
 fn come_and_go(node: SocketAddr, connections: u64) {
     for number in 0..connections {
         let mut stream = connect(node);
         if number % 3 == 0 {
             let _ = stream.write_all(&greeting());
         }
-        // Unread bytes make this a reset.
+        // Dropping a connection with unread bytes resets it.
         drop(stream);
     }
 }
 
-/// Clients that subscribe to everything and read nothing.
+/// Opens clients that subscribe to everything and read nothing.
 fn deaf(node: SocketAddr) -> Vec<TcpStream> {
     let pings: Vec<u8> = (0..2_000).flat_map(|token| said(FromClient::Ping(Ping { token }))).collect();
     let listen =

@@ -1,4 +1,5 @@
-//! Clusters whose nodes are killed, added, removed, emptied, ended in turn, and restored from a backup.
+//! Tests of clusters whose nodes are killed, added, removed, emptied, ended one after another, and restored from a
+//! backup.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -59,7 +60,7 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     flock.join("3").expect("the node joins");
     flock.until_voters(3);
     assert_eq!(flock.members[2].number, 3);
-    // A removed node ends with advice, also when restarted.
+    // A removed node ends with an error that says what to do, and does so again when it is restarted.
     flock.client().remove(3).expect("the node is removed");
     let told = flock.members[2].process.until("ended");
     assert!(told.contains("removed") && told.contains("empty its data directory"), "{told}");
@@ -89,7 +90,7 @@ fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
     let numbers: Vec<u64> = flock.members.iter().map(|member| member.number).collect();
     assert_eq!(numbers, [1, 3, 4], "the lost one is not missed");
     flock.put(2, "key", "new");
-    // A copy of the directory from before the last start.
+    // Keep a copy of the directory as it was before the node's last start.
     let stopped = flock.kill(2);
     let copy = flock.dir.path().join("copy");
     copy_dir(&stopped.dir, &copy);
@@ -104,8 +105,7 @@ fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
     assert_eq!(flock.get(0, "key"), "new");
 }
 
-/// The error of a node that the cluster refuses. The error comes a little later if no other node responds in
-/// time.
+/// Starts a node that the cluster refuses, and returns its error.
 fn refused(dir: &Path, address: &str) -> String {
     match start(dir, address, None) {
         Err(told) => told,
@@ -122,7 +122,7 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
         copy_dir(&flock.members[2].dir, &copy);
         for _ in 0..2 {
             let told = refused(&copy, &port::free().to_string());
-            // On a busy machine the node may not respond in time.
+            // The text differs if the running node does not respond in time, as on a busy machine.
             let runs = ["node 3 runs already", "node 3 seems to run"].iter().any(|runs| told.contains(runs));
             assert!(runs && told.contains("is a copy"), "{told}");
         }
@@ -188,12 +188,12 @@ fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
 fn node_of_another_cluster_is_refused_with_advice() {
     let (one, mut other) = (ClusterUnderTest::of(1), ClusterUnderTest::of(1));
     let token = one.token(true);
-    // A node of the other cluster presents a token of one cluster.
+    // A node joins the other cluster with a token of the first cluster.
     let through = other.members[0].address.clone();
     let dir = one.dir.path().join("2");
     let refused = start(&dir, &port::free().to_string(), Some((&through, &token))).err().expect("refused");
     assert!(refused.contains("belongs to another cluster than the token"), "{refused}");
-    // A directory of one cluster is used in the other cluster.
+    // A node of the other cluster starts with a directory of the first cluster.
     let node = other.kill(0);
     let through = one.members[0].address.clone();
     let refused = start(&node.dir, &node.address, Some((&through, &token))).err().expect("refused");
@@ -322,8 +322,8 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     assert!(refused.contains("--cluster-listen"), "{refused}");
 }
 
-/// The cluster refuses the last removal, which would leave it without a majority. Without the dead node's
-/// disk that state would be permanent.
+/// The cluster must refuse a removal that would leave it without a majority. If the dead node's disk were lost, the
+/// cluster could never recover.
 #[test]
 fn removal_that_leaves_no_majority_is_refused() {
     let mut flock = ClusterUnderTest::of(3);
@@ -393,8 +393,8 @@ fn writes_continue_while_nodes_end_one_after_another() {
         flock.members[at].process.say("end");
         let mut ended = flock.members.remove(at);
         ended.process.until("ended in order");
-        // Another node led before the end, so no election delays the clients. On a busy machine the third
-        // node may learn of that leader late.
+        // Another node leads before this one ends, so no election delays the clients. On a busy machine the third node
+        // may learn of the new leader late.
         let leads = ClusterClient::open(&flock.members[0].dir).unwrap().survey();
         let mut heard = leads.iter().filter_map(|node| node.status.as_ref().ok());
         assert!(heard.any(|status| status.leader == Some(status.node)), "{leads:?}");

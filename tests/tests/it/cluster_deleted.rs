@@ -1,5 +1,5 @@
-//! Topics whose names were deleted before, while nodes are killed and restarted: replayed deletions must have
-//! no effect.
+//! Tests of topics that have the names of deleted topics, while nodes are killed and restarted. When a restarted node
+//! reads the old deletions from its log, they must not delete the new topics.
 
 use std::fmt::from_fn;
 
@@ -13,7 +13,7 @@ fn durable() -> TopicConfig {
     TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() }
 }
 
-/// The index of the member that owns a topic.
+/// Returns the index of the member that owns a topic.
 fn place(flock: &ClusterUnderTest, client: &Client, topic: &str) -> usize {
     let number = owner(client, topic).0;
     flock.members.iter().position(|member| member.number == number).expect("a member owns it")

@@ -1,4 +1,4 @@
-//! Every node reports the counts of the topic's responsible nodes.
+//! Tests that every node reports the same counts of a topic as its owner.
 
 use dunlin_client::scheduler::NewTask;
 use dunlin_client::topic::{
@@ -27,7 +27,7 @@ fn json_of(member: &Member, path: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-/// Appended and retained records, bytes and subscriptions, by HTTP.
+/// Returns the topic's appended records, retained records, bytes and subscriptions, as the HTTP listener reports them.
 fn figures(member: &Member) -> [Value; 4] {
     let listed = &json_of(member, "/v1/topics?pattern=x")["topics"][0];
     let subscribers = json_of(member, "/v1/subscriptions");
@@ -96,7 +96,7 @@ fn figures_of_an_absent_owner_are_unknown() {
     assert!(client.describe_topic("x").expect("the topic exists").logs.is_empty());
 }
 
-/// The status code of a watch by gRPC.
+/// Starts a watch through gRPC and returns its status code.
 fn watch_by_grpc(member: &Member, start_revision: u64) -> Option<Code> {
     let address = format!("http://{}", member.listener("grpc"));
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");

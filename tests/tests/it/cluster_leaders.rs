@@ -1,5 +1,5 @@
-//! Leaders that have a full disk, are stopped, are ended, or replicate megabytes, and the effects on clients
-//! that write.
+//! Tests of leaders with a full disk, of leaders that are stopped or ended, and of leaders that replicate megabytes:
+//! what happens to clients that write.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use super::cluster_stage::{ClusterUnderTest, Member, start, start_with};
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// `None` if the user may not mount a file system.
+    /// Mounts a file system of this size. Returns `None` if the user may not mount one.
     fn of(bytes: u64) -> Option<SmallDisk> {
         let dir = tempfile::tempdir().expect("a directory");
         let size = format!("size={bytes}");
@@ -92,7 +92,7 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     });
     let said = readyz(&flock.members[0]);
     assert!(said.starts_with("HTTP/1.1 503") && said.contains("no room for "), "{said}");
-    // Every node gives the same result.
+    // Every node must refuse or accept alike.
     for at in 0..3 {
         flock.put(at, "key", &format!("at-{at}"));
     }
@@ -102,7 +102,7 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     assert_eq!(flock.get(0, "key"), "at-2");
 }
 
-/// An orderly end must not give writers `COMMAND_UNKNOWN`.
+/// If a leader ends in order, writers must not receive `COMMAND_UNKNOWN`.
 #[test]
 fn stopping_node_leaves_no_write_with_unknown_outcome() {
     let listeners: Vec<String> = (0..3).map(|_| port::free().to_string()).collect();
@@ -147,7 +147,7 @@ fn stopping_node_leaves_no_write_with_unknown_outcome() {
     writers.into_iter().for_each(|writer| writer.join().expect("no write failed"));
 }
 
-/// The CPU time of a node's threads with this name, and of those with this prefix.
+/// Returns the CPU time of a node's threads with this name, and of its threads whose names begin with it.
 fn used_ns(member: &Member, name: &str) -> (u64, u64) {
     let (mut of_it, mut of_others) = (0, 0);
     let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("the process runs");
@@ -196,7 +196,7 @@ fn large_transactions_change_neither_leader_nor_term() {
     let value = vec![7; 900 << 10];
     let keys: Vec<Vec<u8>> = (0..8).map(|key| format!("large-{key}").into_bytes()).collect();
     let large = keys.iter().fold(Transaction::new(), |all, key| all.put(key, &value));
-    // More bytes than a log holds. Meanwhile the node takes a snapshot and deletes the oldest changes.
+    // Writes more bytes than the log holds, so that the node takes a snapshot and deletes the oldest changes meanwhile.
     for number in 0..12 {
         loop {
             match client.kv().transact(&large) {
@@ -217,7 +217,7 @@ fn large_transactions_change_neither_leader_nor_term() {
     );
 }
 
-/// The leader must count responses slower than 30 ms, and then accept writes.
+/// A leader must accept writes although responses of its followers take longer than 30 ms.
 #[test]
 fn links_with_100_ms_of_delay_do_not_stop_writes() {
     let listen = [0, 1, 2].map(|_| port::free());
@@ -241,10 +241,10 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
     }
 }
 
-/// A write on its way to a frozen leader must not wait for the end of a long silence.
+/// A write that was sent to a frozen leader must fail or succeed long before the connection's timeout.
 #[test]
 fn write_to_a_frozen_leader_goes_to_the_next_leader() {
-    // The wait is longer than the test, so only a new leader or term ends it.
+    // This timeout is longer than the test, so only a new leader or term can end the wait.
     let own = vec!["silent=600000".to_owned()];
     let mut flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);
     for round in 0..3 {

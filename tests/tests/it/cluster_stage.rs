@@ -19,7 +19,7 @@ pub struct Member {
     pub number: u64,
     pub dir: PathBuf,
     pub address: String,
-    /// The contents of the READY line.
+    /// The JSON in the node's line `READY`.
     ready: String,
 }
 
@@ -43,7 +43,7 @@ fn field(ready: &str, name: &str) -> Option<String> {
     ready.split(' ').find_map(of)
 }
 
-/// A cluster with its directory.
+/// A cluster of node processes, and the directory with their data.
 pub struct ClusterUnderTest {
     pub dir: tempfile::TempDir,
     pub members: Vec<Member>,
@@ -54,7 +54,7 @@ pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<M
     start_with(dir, address, join, &[])
 }
 
-/// Like [`start`], with options of the role.
+/// Like [`start`], with additional arguments of the role `member`.
 pub fn start_with(
     dir: &Path,
     address: &str,
@@ -163,7 +163,7 @@ impl ClusterUnderTest {
         ClusterClient::open(&self.members[0].dir).expect("a node's directory")
     }
 
-    /// The status of each node that responds.
+    /// Returns the status of each node that responds.
     pub fn heard(&self) -> Vec<NodeStatus> {
         self.client().survey().into_iter().filter_map(|node| node.status.ok()).collect()
     }
@@ -204,7 +204,7 @@ impl ClusterUnderTest {
         }
     }
 
-    /// Kills a node with SIGKILL. Returns what is needed to restart it.
+    /// Kills a node with SIGKILL. Returns the handle with which it can be restarted.
     pub fn kill(&mut self, at: usize) -> Member {
         let mut member = self.members.remove(at);
         member.process.kill();

@@ -18,7 +18,7 @@ pub fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// The numbers of records up to `last`, and the other events.
+/// Reads up to record `last`. Returns the numbers of the records, and the other events.
 pub fn read_until(subscriber: &mut Subscriber, last: u64) -> (Vec<u64>, Vec<Notice>) {
     let (mut numbers, mut notices) = (Vec::new(), Vec::new());
     while numbers.last() != Some(&last) {
@@ -65,13 +65,13 @@ impl Nats {
         line.trim_end().to_owned()
     }
 
-    /// Waits until the node has handled all messages so far.
+    /// Waits until the node has handled all messages sent so far.
     fn settle(&mut self) {
         self.say("PING\r\n");
         while self.line() != "PONG" {}
     }
 
-    /// The next message's subject, reply subject and payload.
+    /// Returns the next message's subject, reply subject and payload.
     fn message(&mut self) -> (String, String, String) {
         loop {
             let line = self.line();
@@ -181,7 +181,7 @@ fn every_node_and_protocol_publishes_and_reads_every_topic() {
     }
 }
 
-/// The owner and epoch of a topic, as this client's node knows them.
+/// Returns the owner and the epoch of a topic, as this client's node knows them.
 pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
     let settings = client.topic_settings(topic).expect("the topic exists");
     let number = |name: &str| {
@@ -190,7 +190,7 @@ pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
     (number("owner").expect("an owner") as u64, number("owner.epoch").unwrap_or(0))
 }
 
-/// Moves a topic to a member, and waits until all nodes know.
+/// Moves a topic to a member, and waits until all nodes know the new owner.
 fn moved(flock: &ClusterUnderTest, clients: &[Client], topic: &str, to: usize) {
     let number = flock.members[to].number;
     let epoch = clients[(to + 1) % clients.len()].move_topic(topic, number).expect("the topic moves");
@@ -288,7 +288,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
         );
         assert_eq!(epochs(&notices), [(before, None)], "{notices:?}");
     }
-    // A node that returns empty serves the topic too.
+    // A node that restarts without records serves the topic too.
     flock.restart(&dead);
     flock.until_voters(3);
     let back = flock.members.last().expect("the node is back").connect();
@@ -321,7 +321,7 @@ fn frozen_owner_is_fenced_and_learns_that_it_was_replaced() {
     });
     publish(&clients[2], "t", 200..=300);
     flock.members[0].process.go_on();
-    // All subscribers receive records that the deposed owner accepts when it wakes.
+    // Records that the former owner accepts after it continues must reach all subscribers.
     let mut late = clients[0].publisher("t").unwrap();
     until("who was deposed hands on", || late.publish(b"400").is_ok());
     for reader in &mut readers {
@@ -411,7 +411,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
 fn any_node_answers_requests_and_names_the_node_of_a_group() {
     let flock = ClusterUnderTest::of(3);
     let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
-    // The responder uses NATS at one node; requesters use NATS and Dunlin's own protocol at the others.
+    // The responder is a NATS client of one node. The requesters use NATS and Dunlin's own protocol at the other nodes.
     let mut answers = Nats::connect(&flock.members[2]);
     answers.say("SUB double 1\r\n");
     answers.settle();

@@ -1,4 +1,4 @@
-//! Thousands of clients whose connections are cut at once.
+//! Tests of thousands of clients whose connections are cut at the same time.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::tier;
 
 /// The time within which all clients must be connected again.
 const BACK_MAX: Duration = Duration::from_secs(10);
-/// A production heartbeat.
+/// Arguments of a node with the heartbeat of production.
 const NODE: [&str; 1] = ["heartbeat=1000"];
 
 struct Crowd {
@@ -42,7 +42,7 @@ impl Crowd {
         Crowd { process, clients }
     }
 
-    /// Waits until every client has received record `n`.
+    /// Waits until every client has received record `n`. Returns the counts since the last call.
     fn await_sync(&mut self, n: u64) -> CrowdCounts {
         self.process.say(&format!("sync {n}"));
         let line = self.process.line_within(Duration::from_secs(120)).expect("the crowd goes on");
@@ -137,7 +137,7 @@ fn kill_the_node_of_a_crowd(clients: u64) {
 }
 
 fn reset_the_connections_of_a_crowd(clients: u64) {
-    // Each connection takes two files in the proxy, which is this process.
+    // The proxy runs in this process and opens two files for each connection.
     let clients = tier::crowd(clients).min(limits::raise_open_files() / 3);
     let node = Node::anywhere(&NODE);
     let proxy = Proxy::start(node.address);

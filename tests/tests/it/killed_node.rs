@@ -1,4 +1,4 @@
-//! SIGKILL of the node while subscribers and a publisher run.
+//! Tests that kill the node with SIGKILL while subscribers and a publisher run.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use dunlin_system_tests::seed::Seed;
 use crate::processes::{Node, Readers, Writer, audit_all, url};
 use crate::tier;
 
-/// Sums over all tries.
+/// The sums of the counts over all tries.
 #[derive(Default)]
 struct Total {
     tries: u64,

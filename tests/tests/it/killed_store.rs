@@ -1,4 +1,4 @@
-//! SIGKILL of a node with a durable topic under load. Every record that the node acknowledged as synced must
+//! Kills a node with a durable topic under load with SIGKILL. Every record that the node acknowledged as synced must
 //! exist afterwards, once, in order and intact.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -54,7 +54,7 @@ fn kill_nodes(tries: u64) {
     assert!(total.kills == 0 || total.epochs > 0, "no epoch changed: the test tests nothing");
 }
 
-/// Kills the node of one directory two or three times.
+/// Starts a node on this directory and kills it, two or three times.
 fn kill_again_and_again(seed: u64, dir: &Path, total: &mut Total) {
     let _ = std::fs::remove_dir_all(dir);
     let mut random = Seed::new(seed);
@@ -89,7 +89,8 @@ fn kill_again_and_again(seed: u64, dir: &Path, total: &mut Total) {
     total.acked += ledger.acked.len() as u64;
 }
 
-/// Epoch, sequence number and writer's number of every record on disk, in order, after checking its bytes.
+/// Reads all records from disk in order and checks their bytes. Returns the epoch, the sequence number and the writer's
+/// number of each.
 fn stored(dir: &Path) -> Vec<(u32, u64, u64)> {
     let (node, _) = Embedded::open(Config::default(), Arc::new(RealDisk), dir).unwrap();
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };

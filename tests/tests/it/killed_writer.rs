@@ -1,4 +1,5 @@
-//! A publisher killed within a pipelined batch, and another that retries under its identity.
+//! Tests of a publisher that is killed while a pipelined batch is in flight, and of another one that retries under the
+//! same identity.
 
 use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::seed::Seed;

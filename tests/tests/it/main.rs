@@ -1,6 +1,7 @@
 //! The delivery guarantees under faults, with separate processes.
 //!
-//! `cargo test` runs few tries of each test; `cargo xtask chaos` runs many, by the variables in `tier`.
+//! `cargo test` runs each test a few times. `cargo xtask chaos` runs it many times; the environment variables in module
+//! `tier` set how often.
 
 mod alone;
 mod backup;

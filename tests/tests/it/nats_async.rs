@@ -10,7 +10,8 @@ use futures_util::{StreamExt, future};
 use crate::nats_stage::NatsNode;
 use crate::tls_node::TlsNode;
 
-/// Runs a test with a client that runs only on this thread. While the thread is busy, the client reads nothing.
+/// Runs a test with a client whose tasks run only on this thread, so that the client reads nothing while the thread is
+/// busy.
 fn with_client<F: Future<Output = ()>>(run: impl FnOnce(NatsNode, Client) -> F) {
     let node = NatsNode::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -60,7 +60,7 @@ fn nats_go_passes_all_checks_over_tls() {
     passes_by_tls("nats.go", &installed("go/client"), &[]);
 }
 
-/// The installation directory of `cargo xtask nats-clients`.
+/// Returns a path in the directory where `cargo xtask nats-clients` installs the libraries.
 fn installed(path: &str) -> PathBuf {
     let directory = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
     PathBuf::from(directory).join(path)
@@ -96,7 +96,7 @@ fn passes_all(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     assert!(client.wait().success(), "{}", client.errors());
 }
 
-/// All cases but those that restart the node.
+/// Runs all cases with TLS, except those that restart the node.
 fn passes_by_tls(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     let node = TlsNode::start();
     let mut arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();

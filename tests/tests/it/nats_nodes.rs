@@ -11,7 +11,7 @@ use dunlin_system_tests::process::PATIENCE;
 
 use crate::cluster_stage::{ClusterUnderTest, Member};
 
-/// A client that accepts `INFO` at any time.
+/// A NATS client that accepts the message `INFO` at any time.
 struct Peer(BufReader<TcpStream>);
 
 impl Peer {
@@ -19,7 +19,7 @@ impl Peer {
         Peer::connect_with(address, "")
     }
 
-    /// `credentials` is part of the JSON of `CONNECT`.
+    /// Connects a client. `credentials` is inserted into the JSON of `CONNECT`.
     fn connect_with(address: &str, credentials: &str) -> Peer {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -32,7 +32,7 @@ impl Peer {
         self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
     }
 
-    /// The next line; a `PING` is answered.
+    /// Returns the next line. A `PING` is answered with `PONG`.
     fn line(&mut self) -> String {
         let mut line = String::new();
         assert!(self.0.read_line(&mut line).unwrap() > 0, "the node ended the connection");
@@ -42,9 +42,9 @@ impl Peer {
         line.trim_end().to_owned()
     }
 
-    /// Reads `INFO` messages until `connect_urls` has these addresses.
+    /// Reads `INFO` messages until `connect_urls` contains exactly these addresses.
     fn await_urls(&mut self, wanted: &BTreeSet<String>) {
-        // A node sends no INFO again before a client's first PONG.
+        // A node sends further INFO messages only after the client's first PONG.
         self.say("PING");
         let mut last = None;
         loop {
@@ -96,11 +96,11 @@ fn connect_urls_follow_nodes_that_come_and_go() {
     of_third.await_urls(&urls(&flock.members));
 }
 
-/// New subjects must not each need a raft entry of their own.
+/// New subjects must not each need their own entry in the log of the cluster.
 #[test]
 fn new_subjects_in_one_burst_share_raft_entries() {
     const SUBJECTS: usize = 200;
-    // Log entries also renew leases.
+    // Renewals of leases are log entries too, so leases are long in this test.
     let own = vec!["lease=600000".to_owned()];
     let flock = ClusterUnderTest::with(&[own.clone(), own.clone(), own]);
     let mut peer = Peer::connect(&flock.members[1].listener("nats"));

@@ -9,8 +9,8 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_system_tests::trace::TraceLine;
 
-/// The heartbeat of a node whose stop clients have to notice. Other nodes have a long heartbeat, because a
-/// busy machine delays heartbeats.
+/// The heartbeat of a node in tests where clients must notice that it has stopped. Other nodes have a long heartbeat,
+/// because a busy machine delays heartbeats.
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
 /// The same heartbeat as an argument of the role `node`.
 pub const SHORT_HEARTBEAT: &str = "heartbeat=250";
@@ -41,7 +41,7 @@ impl Node {
         Node { process, address }
     }
 
-    /// Starts a node on any free port, for nodes that are not restarted.
+    /// Starts a node on any free port, for tests that do not restart it.
     pub fn anywhere(arguments: &[&str]) -> Node {
         Node::start_with(([127, 0, 0, 1], 0).into(), arguments)
     }
@@ -50,7 +50,7 @@ impl Node {
         url(self.address)
     }
 
-    /// Kills the node with SIGKILL, and checks its standard error.
+    /// Kills the node with SIGKILL, and checks that its standard error is empty.
     pub fn kill(mut self) {
         self.process.kill();
         self.assert_no_panic();
@@ -109,7 +109,7 @@ impl Writer {
         self.until(|ledger| ledger.acked.len() >= wanted);
     }
 
-    /// Ends the writer, and waits until its last record is acknowledged.
+    /// Makes the writer publish its last record, and waits until that is acknowledged. Returns the ledger.
     pub fn finish(mut self) -> Ledger {
         self.process.say("stop");
         self.run_out()
@@ -130,7 +130,7 @@ impl Writer {
     }
 }
 
-/// A process with subscribers, and their traces.
+/// A process with subscribers, whose traces the test reads.
 pub struct Readers {
     pub process: Process,
     told: BTreeMap<String, Vec<TraceLine>>,
@@ -166,7 +166,7 @@ impl Readers {
     }
 }
 
-/// Audits all traces; subscribers whose names begin with `late` started later.
+/// Audits all traces. Subscribers whose names begin with `late` start after the first record.
 pub fn audit_all(told: &BTreeMap<String, Vec<TraceLine>>, ledger: &Ledger) -> BTreeMap<String, AuditCounts> {
     let audited = told.iter().map(|(name, told)| {
         let began = if name.starts_with("late") { ReaderStart::Late } else { ReaderStart::First };

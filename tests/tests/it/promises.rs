@@ -28,7 +28,7 @@ const LISTENERS: &[&dyn Listener] = &[
     &grpc::Grpc,
 ];
 
-/// Tests all guarantees of the listener. Fails with all that are broken.
+/// Tests all guarantees of the listener. Fails with a list of the broken ones.
 fn keeps_its_promises(listener: &dyn Listener) {
     tries_all(listener, NodeUnderTest::start);
 }

@@ -1,7 +1,7 @@
-//! Runs the subscriptions that README.md shows, extracted from that page.
+//! Runs the subscriptions that README.md shows, with code that is extracted from that page.
 //!
-//! Rust and `curl` always run; Go and Node.js run in `cargo xtask nats-clients`, Python in
-//! `clients/python/tests/test_examples.py`.
+//! The programs in Rust and for `curl` always run. Those in Go and Node.js run in `cargo xtask nats-clients`, the one
+//! in Python in `clients/python/tests/test_examples.py`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ const PAYLOAD: &str = "{\"qty\":5}";
 /// The pause between two records that are published until the program prints one.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A node like that of `dunlin dev`, at other ports.
+/// A node configured like that of `dunlin dev`, but at other ports.
 struct Dev {
     server: Server,
     publisher: Publisher,
@@ -32,7 +32,7 @@ impl Dev {
         Dev { server, publisher: node.publisher(SUBJECT).expect("the topic is created") }
     }
 
-    /// The page's text with this node's addresses.
+    /// Returns the page's text with the addresses of this node.
     fn at_home(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (protocol, there) in [(Protocol::Tcp, 4220), (Protocol::Nats, 4222), (Protocol::Http, 8222)] {
@@ -43,7 +43,7 @@ impl Dev {
         text
     }
 
-    /// Publishes until the program prints a record, because its subscription is not visible from outside.
+    /// Publishes records until the program prints one. The test cannot see when the program has subscribed.
     fn is_shown(&mut self, mut program: Process, line: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -61,7 +61,7 @@ impl Dev {
     }
 }
 
-/// The page's program in a language.
+/// Returns the page's program in a language.
 fn snippet(language: &str) -> String {
     let page = std::fs::read_to_string(root().join("README.md")).expect("the page is there");
     let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("In your language\n"));
@@ -126,7 +126,7 @@ fn nats_js_subscribes_as_the_readme_shows_it() {
     node.is_shown(process("node", &[&program.display().to_string()]), &shown());
 }
 
-/// A directory beside the libraries of `cargo xtask nats-clients`.
+/// Returns a directory beside the libraries that `cargo xtask nats-clients` installs.
 fn scratch(name: &str) -> PathBuf {
     let libraries = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
     let folder = Path::new(&libraries).join(name);

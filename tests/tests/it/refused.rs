@@ -1,4 +1,4 @@
-//! Refusals by a node, which concern only their client.
+//! Tests of refusals by a node, which must affect only the refused client.
 
 use dunlin_client::topic::{
     Draft, Publish, PublishError, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
@@ -22,7 +22,7 @@ fn second_node_on_a_used_port_fails_with_the_address() {
 
 #[test]
 fn only_the_publisher_over_the_memory_budget_is_refused() {
-    // A long heartbeat, so that a paused machine does not count as a dead node.
+    // The heartbeat is long, so that clients do not give the node up when the machine pauses.
     let node = Node::anywhere(&["memory=4194304", "heartbeat=30000"]);
     let client = Client::connect(&node.url(), ClientOptions::default()).unwrap();
     let retention = Retention { bytes: 1 << 30, ..Retention::default() };
@@ -40,7 +40,7 @@ fn only_the_publisher_over_the_memory_budget_is_refused() {
         assert!(limit == 4 << 20 && asked + used > limit, "{asked} more on top of {used} of {limit}");
         modest.publish(b"meanwhile").unwrap();
     }
-    // The node accepts small records, although the greedy topic's history could fill the budget many times.
+    // The node accepts small records, although the other topic may retain many times the memory budget.
     for _ in 0..20 {
         greedy.publish(Draft::from(&too_much[..500_000])).unwrap();
         modest.publish(b"meanwhile").unwrap();

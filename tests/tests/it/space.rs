@@ -1,5 +1,5 @@
-//! Regions in separate processes: no entity is lost or duplicated, and in lock-step their bytes equal those
-//! of one process.
+//! Tests of regions in separate processes: no entity is lost or duplicated. In lock-step, the entities' bytes equal
+//! those of a single process.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl World {
         self.processes.push(process);
     }
 
-    /// Sends an order to all processes, then waits for each response.
+    /// Sends a command to all processes, then waits for the response of each.
     fn all(&mut self, order: &str, answer: &str) -> Vec<String> {
         self.processes.iter_mut().for_each(|process| process.say(order));
         self.processes.iter_mut().map(|process| process.until(answer)).collect()
@@ -69,7 +69,8 @@ impl World {
         }
     }
 
-    /// Entities handed over and accepted, and ticks.
+    /// Returns for each process the number of entities that it handed over and that it took over, and the number of its
+    /// ticks.
     fn counts(&mut self) -> Vec<[u64; 3]> {
         let numbers = |text: String| {
             let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().unwrap()).collect();
@@ -97,7 +98,7 @@ fn ids(ledger: &Ledger) -> Vec<u64> {
     ledger.iter().map(|(id, ..)| id.0).collect()
 }
 
-/// Returns the result of one region in one process with the same inputs.
+/// Returns the entities of a single region in one process after the same ticks.
 fn alone(ticks: u64) -> Ledger {
     let mut stage = Lockstep::new(&setup(false), &WALK, 1);
     (0..ENTITIES).for_each(|id| stage.spawn(&entity(id, SEED)).unwrap());
@@ -111,7 +112,7 @@ fn processes_in_lockstep_equal_a_single_process() {
         let mut world = World::of(count, &["lockstep=true"]);
         let spawned = world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
         assert_eq!(spawned.iter().map(|one| one.parse::<u64>().unwrap()).sum::<u64>(), ENTITIES);
-        // A run continues where the last one ended.
+        // Each run continues at the tick at which the previous run ended.
         for (ticks, so_far) in [(40, 40), (1, 41), (39, 80)] {
             world.all(&format!("run {ticks}"), "ran");
             assert_eq!(world.ledger(), alone(so_far), "{count} processes, after {so_far} ticks");
@@ -131,7 +132,7 @@ fn free_running_processes_lose_and_duplicate_no_entity() {
     world
         .until("each has handed over and taken some", |now| now.iter().all(|now| now[0] > 10 && now[1] > 10));
     world.all("hold", "held");
-    // Entities that were handed over in the last ticks have arrived by the second call.
+    // The second call ensures that entities that were handed over in the last ticks have arrived.
     world.all("hold", "held");
     let (after, counts) = (world.ledger(), world.counts());
     assert_eq!(ids(&after), (0..ENTITIES).collect::<Vec<_>>());
@@ -139,7 +140,7 @@ fn free_running_processes_lose_and_duplicate_no_entity() {
     assert_eq!(sum(0), sum(1), "{counts:?}");
 }
 
-/// Three processes, each the standby of the next one's region, up to a tick.
+/// Starts three processes, each of which is the standby of the next one's region, and runs them up to a tick.
 fn standing_by(tick: u64) -> World {
     let mut world = World::of(3, &["standby=true"]);
     world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
@@ -160,7 +161,7 @@ fn standing_by(tick: u64) -> World {
     world
 }
 
-/// The test kills the second process. The first takes over its region, and no entity is lost.
+/// Kills the second process. The first must take over its region, and no entity may be lost.
 fn goes_on_without_the_second(mut world: World) {
     world.processes.remove(1).kill();
     world.processes[0].say("take 2 2");
@@ -202,7 +203,7 @@ fn process_of_another_world_is_refused_with_both_names() {
     world.processes[1].say("refusals");
     let told = world.processes[1].until("refused");
     assert!(told.contains("\"elsewhere\"") && told.contains("\"tests\""), "{told}");
-    // The first process continues.
+    // The first process still carries out commands.
     world.processes[0].say("spawn 10 1");
     world.processes[0].until("spawned");
     world.processes[0].say("run 5");

@@ -1,4 +1,4 @@
-//! SIGSTOP: a stopped process keeps its connections and sends nothing.
+//! Tests of SIGSTOP: a stopped process keeps its connections and sends nothing.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use dunlin_system_tests::seed::Seed;
 use crate::processes::{Node, Readers, SHORT_HEARTBEAT, Writer, audit_all, url};
 use crate::tier;
 
-/// Creates a topic that retains 64 KiB, and whose publisher waits for registered subscribers. Registered
-/// subscribers keep up, so effects of the other subscribers are visible.
+/// Creates a topic that retains 64 KiB, and whose publisher waits for registered subscribers. The publisher therefore
+/// never outruns the registered subscribers, and only the other subscribers can miss records.
 pub fn create_reliable(url: &str, topic: &str) {
     let client = Client::connect(url, ClientOptions::default()).unwrap();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };

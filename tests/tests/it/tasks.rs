@@ -1,4 +1,4 @@
-//! Tasks under faults: the tests kill workers and nodes, and account for every task.
+//! Tasks under faults: the tests kill workers and nodes, and check that every task is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn submit(tasks: &Tasks, count: usize, payload: &[u8]) -> Vec<u64> {
     tasks.submit_all("t", new).expect("there is room").tasks.iter().map(|taken| taken.task).collect()
 }
 
-/// The tasks and tokens that workers report as done.
+/// Returns the tasks and tokens that workers report as done.
 fn did(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
     let read = |line: String| {
         let (task, token) = line.strip_prefix("did ")?.split_once(' ')?;
@@ -128,7 +128,7 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
         node.kill();
         node = Node::start_with(address, &[&data]);
         let deadline = Instant::now() + PATIENCE;
-        // Tasks lost with the connection were not acknowledged.
+        // If the connection is lost before the response, the tasks are submitted again.
         ids.extend(loop {
             let new = (0..50).map(|_| NewTask::new(b"work", b"later")).collect();
             match tasks.submit_all("t", new) {
@@ -150,7 +150,7 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
     node.kill();
 }
 
-/// A cluster whose nodes return with the same listeners.
+/// A cluster whose nodes can be killed and restarted with the same listeners.
 struct TaskCluster {
     flock: ClusterUnderTest,
     listeners: Vec<String>,
@@ -173,7 +173,7 @@ impl TaskCluster {
         format!("dunlin://{}", self.listeners.join(","))
     }
 
-    /// The index of the leader of the tasks.
+    /// Returns the index of the node that leads the tasks.
     fn leader(&mut self) -> usize {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -205,8 +205,8 @@ fn options(listener: &str, shards: u8) -> Vec<String> {
     vec![format!("listener={listener}"), format!("shards={shards}")]
 }
 
-/// Submits tasks with keys for these tenants in turn, until stopped. Returns and counts the acknowledged
-/// tasks.
+/// Submits tasks with keys for these tenants one after another, until stopped. Returns the acknowledged tasks, and
+/// counts them meanwhile.
 fn submitting(
     url: String,
     tenants: &'static [&'static str],
@@ -292,7 +292,7 @@ fn leaders_are_killed_under_load(shards: u8, tenants: &'static [&'static str], t
         let leader = cluster.leader();
         let listener = cluster.listener_of(leader);
         let killed = cluster.flock.kill(leader);
-        // Another node leads, and tasks continue.
+        // Waits until another node leads; the tasks must then continue.
         cluster.leader();
         cluster.restart(&killed, &listener);
     }

@@ -1,10 +1,11 @@
-//! The number of tries: few by default, more in the modules `long`, many in `cargo xtask chaos`.
+//! How often tests are repeated: a few times by default, more often in the modules `long`, and many times in `cargo
+//! xtask chaos`.
 
 use std::time::{Duration, Instant};
 
 use dunlin_system_tests::seed::Seed;
 
-/// The seeds to try. `DUNLIN_CHAOS_SEED` gives a single seed. Otherwise there are `DUNLIN_CHAOS_TRIES` (or
+/// Returns the seeds to try. `DUNLIN_CHAOS_SEED` sets a single seed. Otherwise there are `DUNLIN_CHAOS_TRIES` (or
 /// `tries`) new seeds, and more until `DUNLIN_CHAOS_MINUTES` have passed.
 pub fn seeds(tries: u64) -> impl Iterator<Item = u64> {
     let given = number("DUNLIN_CHAOS_SEED");
@@ -16,13 +17,13 @@ pub fn seeds(tries: u64) -> impl Iterator<Item = u64> {
         .map(move |at| first + at)
 }
 
-/// The number of clients: `DUNLIN_CHAOS_CROWD`, or `clients`.
+/// Returns the number of clients: `DUNLIN_CHAOS_CROWD`, or `clients` if that is not set.
 pub fn crowd(clients: u64) -> u64 {
     number("DUNLIN_CHAOS_CROWD").unwrap_or(clients)
 }
 
-/// The time limit of a test. The limit applies only in `cargo xtask chaos`, because other machines may stop
-/// for a while.
+/// The time limit of a test. The limit applies only in `cargo xtask chaos`, because machines that run other tests may
+/// pause for a while.
 pub fn at_most(time: Duration) -> Duration {
     let is_chaos = number("DUNLIN_CHAOS_TRIES").is_some();
     if is_chaos { time } else { Duration::MAX }

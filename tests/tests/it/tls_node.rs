@@ -1,4 +1,4 @@
-//! A node in this process whose NATS listener uses TLS, with its own authority.
+//! A node in this process whose NATS listener uses TLS, with a certificate of its own certificate authority.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,11 @@ impl TlsNode {
     pub fn start() -> TlsNode {
         let dir = TempDir::new().unwrap();
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
-        // OpenSSL, which Python and Node.js use, takes a certificate with its issuer's name for self-signed.
+        // The authority needs its own name: OpenSSL, which Python and Node.js use, treats a certificate with the same
+        // name as its issuer as self-signed.
         authority.distinguished_name.push(DnType::CommonName, "an authority of tests");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Python requires both key usages.
+        // Python requires this key usage, and the one of the server's certificate.
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();

@@ -1,11 +1,10 @@
-//! Polling in tests.
-//! A test that can wait for an event (a channel, a join, a subscription) waits for that event instead, for at
-//! most [`PATIENCE`].
+//! Polling in tests. A test that can wait for an event (a channel, a join, a subscription) does so instead of polling,
+//! with [`PATIENCE`] as the limit.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// The time after which a test counts as hanging. No test judges speed by it.
+/// The time after which a wait fails. It is long, because no test may depend on the machine's speed.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The pause between two polls.
@@ -34,7 +33,7 @@ pub fn find<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A time limit of [`PATIENCE`], for loops that [`until`] does not cover.
+/// A time limit of [`PATIENCE`], for loops that cannot use [`until`].
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Instant);
 

@@ -234,7 +234,7 @@ export class Client {
     this.connection = undefined;
     this.channels.clear();
     for (const subscription of this.subscriptions.values()) subscription.lost();
-    // Another of the addresses may still belong to the cluster.
+    // This address belongs to another cluster, but one of the other addresses may belong to the right one.
     const mayMove = why.code === Code.OtherCluster && this.bases.length > 1;
     const isOver = this.options.reconnect === false || (why.retry === "no" && !mayMove);
     if (isOver) {
@@ -243,8 +243,8 @@ export class Client {
       return this.become("closed", why);
     }
     const span = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** this.attempts++);
-    // The node requests the wait for itself, so with several addresses the client tries the next one without
-    // it.
+    // The pause that the node requests applies only to that node. With several addresses the client tries the next one
+    // without a pause.
     const asked = why.code === Code.RateLimit && this.bases.length === 1 ? Number(why.numbers[0] ?? 0n) : 0;
     this.stats.reconnects++;
     this.turn = (this.turn + 1) % this.bases.length;
@@ -265,7 +265,7 @@ export class Client {
   }
 
   private message(kind: number, view: DataView, at: number, end: number): void {
-    // Most messages carry batches of records.
+    // Batches of records are checked first, because most messages contain them.
     if (kind === FromNode.RUN) {
       this.channels.get(view.getUint32(at + 8, true))?.run(view, at, end);
       return;

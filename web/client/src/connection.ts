@@ -72,7 +72,7 @@ export class Connection {
     };
     this.socket.onmessage = (event: MessageEvent) => this.received(event.data as ArrayBuffer);
     this.socket.onclose = () => this.end(new DunlinError(Code.ShuttingDown, "the connection was lost"));
-    // The close event follows with the same information.
+    // Errors need no handling here: the close event follows with the same information.
     this.socket.onerror = () => {};
     this.watch = setInterval(() => this.lookForLife(), 1_000);
   }

@@ -137,7 +137,7 @@ export class Publisher {
         : undefined);
     if (refused) return this.refuse(sent, refused);
     if (!this.opened) {
-      // The caller may overwrite the buffer at once.
+      // The payload is copied, because the caller may overwrite its buffer immediately.
       this.unopened.push({ payload: bytes.slice(), options, sent });
       this.bytes += bytes.length + 1;
       return;
@@ -222,7 +222,8 @@ export class Publisher {
       this.partitions.push({ next: 1, inFlight: [], waiting: [], again: 0, refusedLater: [], unknown: [] });
     }
     for (const partition of this.partitions) {
-      // Sent under the same numbers: the node answers records that it has already appended as duplicates.
+      // The records are sent again under the same numbers. The node acknowledges those that it has already appended as
+      // duplicates.
       partition.waiting = [...partition.inFlight, ...partition.refusedLater.map((sent) => ({ ...sent, seq: 0 })), ...partition.waiting];
       if (partition.again > 0) {
         partition.next = partition.again;
@@ -278,7 +279,7 @@ export class Publisher {
     partition.inFlight = partition.inFlight.filter((sent) => !isRefused(sent));
     for (const sent of refused) {
       this.inFlightBytes -= sent.frame.length + 48;
-      // Refused only because of the record before it: this one is sent again under another number.
+      // This record was refused only because the record before it was refused. It is sent again under another number.
       if (error.code === Code.ProducerGap && partition.again > 0) {
         partition.refusedLater.push(sent);
       } else {
@@ -293,7 +294,7 @@ export class Publisher {
       }
     }
     if (error.code === Code.Closed && this.opened && this.port.out) {
-      // The topic was deleted. Another of its name may have been created since.
+      // The topic was deleted, and another topic of the same name may have been created since.
       this.newEpoch ||= this.acknowledged.size > 0;
       this.acknowledged.clear();
       this.port.out.message(ToNode.CLOSE_PUBLISHER, (out) => out.u32(this.id));

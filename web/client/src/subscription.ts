@@ -143,7 +143,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.channels.clear();
     this.consumed.clear();
     this.granted = this.credit;
-    // Events of the last connection that the caller has not read are still delivered.
+    // Unread events of the previous connection stay in the queue, so they count as received.
     this.received = this.queue?.reduce((sum, { cost }) => sum + cost, 0) ?? 0;
     this.returned = 0;
     const stood = [...this.before.values()];

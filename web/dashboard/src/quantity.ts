@@ -1,5 +1,5 @@
-// Formats numbers for people: SI prefixes, bytes in KiB and MiB as in the command line, and a thin space
-// between number and unit.
+// Formats numbers for display: SI prefixes, bytes in KiB and MiB as in the command line, and a thin space between
+// number and unit.
 
 const SI = ["", "k", "M", "G", "T", "P"];
 const BINARY = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];

@@ -15,7 +15,7 @@ export function shown(payload: Uint8Array): Shown {
   try {
     if (/^\s*[[{"]/.test(text)) return { form: "json", text: JSON.stringify(JSON.parse(text), null, 2) };
   } catch {
-    // The text only begins like JSON.
+    // The text begins like JSON but is not JSON, so it is shown unchanged.
   }
   return { form: "text", text };
 }
@@ -24,7 +24,7 @@ export function shown(payload: Uint8Array): Shown {
 export function preview(payload: Uint8Array, length = 300): string {
   const text = utf8(payload.subarray(0, length));
   if (text !== null) return text.replace(/[\r\n\t]+/g, " ");
-  // The cut may have split a character.
+  // The cut may have split a character, so up to three bytes fewer are also tried.
   const cut = payload.length > length ? utf8(payload.subarray(0, length - 3)) : null;
   return cut ?? hex(payload.subarray(0, 32)).replaceAll("\n", " ");
 }

@@ -11,16 +11,16 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace;
 
-/// Seeds of `cargo xtask test`.
+/// The number of seeds that `cargo xtask test` runs.
 const SEEDS_IN_TEST: u64 = 3;
-/// The first seed of `cargo xtask test`; the last seed changes a clock.
+/// The first seed that `cargo xtask test` runs. The seeds are chosen so that the last one changes a clock.
 const FIRST_IN_TEST: u64 = 3;
-/// The library that is loaded into replicas.
+/// The library that changes the clock of a replica's process.
 const CLOCK: &str = "clock.so";
 
-/// The programs of a run.
+/// The programs that a run needs.
 pub struct Programs {
-    /// The directory of the Go programs and of the runs' files.
+    /// The directory with the Go programs and with the files of the runs.
     dir: PathBuf,
     chaos: PathBuf,
     replica: PathBuf,
@@ -31,7 +31,7 @@ pub fn run(first: u64, seeds: u64) -> Result<()> {
     runs(&build()?, first, seeds)
 }
 
-/// Runs the few seeds that are a part of `cargo xtask test chaos`.
+/// Runs the few seeds that belong to `cargo xtask test chaos`.
 pub fn quick() -> Result<()> {
     runs(&build()?, FIRST_IN_TEST, SEEDS_IN_TEST)
 }
@@ -48,7 +48,7 @@ pub fn build() -> Result<Programs> {
     Ok(Programs { dir, chaos: target.join("debug/chaos"), replica: target.join("debug/replica") })
 }
 
-/// The directory of the Go programs.
+/// Builds the Go programs and returns their directory.
 fn go_programs() -> Result<PathBuf> {
     let dir = workspace::target_directory()?.join("chaos");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -57,7 +57,8 @@ fn go_programs() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Builds the library that changes replicas' clocks. A C compiler is present, because ring needs one.
+/// Builds the library that changes replicas' clocks. The machine has a C compiler, because the crate `ring` needs one
+/// too.
 fn clock(dir: &Path) -> Result<()> {
     let mut build = Command::new("cc");
     build.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(dir.join(CLOCK));
@@ -73,7 +74,7 @@ fn go(dir: &Path, name: &str, package: &str) -> Result<()> {
 }
 
 impl Programs {
-    /// The command that runs seeds with a replica program, which may be a mutant's.
+    /// Returns the command that runs seeds with a replica program, which may be that of a mutant.
     pub fn command(&self, replica: &Path, first: u64, seeds: u64) -> Command {
         let mut command = Command::new(&self.chaos);
         let path = |key: &str, path: &Path| format!("{key}={}", path.display());

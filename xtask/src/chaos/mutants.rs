@@ -1,6 +1,6 @@
-//! `chaos mutants`: checks that the chaos tests find known bugs. Each patch of `tests/chaos/mutants` adds one
-//! bug to a copy of the tree in `target/chaos/mutants`. The runs of the control state, or of a cluster's
-//! topics for patches in `topics`, must find it.
+//! `chaos mutants`: checks that the chaos tests find known bugs. Each patch of `tests/chaos/mutants` adds one bug to a
+//! copy of the tree in `target/chaos/mutants`. The runs of `chaos control` must find the bug, or those of `chaos
+//! topics` for patches in `topics`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,13 +11,13 @@ use super::{control, topics};
 use crate::process;
 use crate::workspace;
 
-/// A set of patches.
+/// A set of patches, each of which adds a bug to the same program.
 struct MutantSet {
-    /// The patches' directory, from the repository's root.
+    /// The directory of the patches, relative to the repository's root.
     patches: &'static str,
     /// The number of patches, so that a missing patch is noticed.
     count: usize,
-    /// The program that a patch changes.
+    /// The name of the program that the patches change.
     program: &'static str,
 }
 
@@ -25,7 +25,7 @@ struct MutantSet {
 const CONTROL: MutantSet = MutantSet { patches: "tests/chaos/mutants", count: 6, program: "replica" };
 const TOPICS: MutantSet = MutantSet { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };
 
-/// Runs these seeds against each patch, or those whose names contain `only`.
+/// Runs these seeds against each patch, or only against those whose names contain `only`.
 pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
     let mut missed = Vec::new();
     let (of_control, of_topics) = (CONTROL.only(only)?, TOPICS.only(only)?);
@@ -60,7 +60,7 @@ impl MutantSet {
         Ok(patches)
     }
 
-    /// Runs the patches. Returns the names of the patches that no seed found.
+    /// Runs the patches. Returns the names of the patches whose bug no seed found.
     fn cast(
         &self,
         patches: &[PathBuf],
@@ -85,7 +85,8 @@ impl MutantSet {
         copy_tree(&tree)?;
         let mut apply = Command::new("git");
         apply.arg("apply").arg(patch).current_dir(&tree);
-        // The copy is inside the repository directory, but git does not track it.
+        // The copy is inside the repository but not tracked. Without this variable git would apply the patch to the
+        // repository.
         apply.env("GIT_CEILING_DIRECTORIES", &dir);
         process::run(&mut apply)?;
         let target = dir.join("target");
@@ -101,8 +102,8 @@ fn name_of(patch: &Path) -> String {
     patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The number of a command's seeds that found an error. With `count`, the command runs all seeds, otherwise
-/// it stops at the first error.
+/// Runs a command. Returns how many of its seeds found an error, and how many it ran. With `count`, the command runs
+/// all seeds; otherwise it stops at the first error.
 fn broken(mut command: Command, count: bool) -> Result<(u64, u64)> {
     if count {
         command.arg("count");
@@ -121,7 +122,7 @@ fn broken(mut command: Command, count: bool) -> Result<(u64, u64)> {
     Ok((broken.len() as u64, tried))
 }
 
-/// Leaves unchanged files alone, so that cargo rebuilds only the code that a patch changes.
+/// Copies the tree. Unchanged files are not written, so that cargo rebuilds only the code that a patch changes.
 fn copy_tree(tree: &Path) -> Result<()> {
     let root = workspace::root();
     let mut list = Command::new("git");

@@ -1,9 +1,8 @@
 //! `chaos space`: handovers between regions under faults, with thousands of seeds. `chaos space-mutants`:
 //! checks that the seeds find known bugs.
 //!
-//! A mutant is a patch in `crates/space/tests/mutants`, below a line that names the bug. The command applies
-//! the patch to a copy of the tree. A mutant that does not apply, does not compile or is not found fails the
-//! command.
+//! A mutant is a patch in `crates/space/tests/mutants`; its first line names the bug. The command applies the patch to
+//! a copy of the tree. A mutant that does not apply, does not compile or is not found fails the command.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,15 +15,15 @@ use crate::workspace;
 const MUTANTS: &str = "crates/space/tests/mutants";
 const SEED: &str = "DUNLIN_SPACE_SEED";
 
-/// The number of seeds of `cargo xtask test chaos`.
+/// The number of seeds that `cargo xtask test chaos` runs.
 const SEEDS_IN_TEST: u64 = 300;
 
-/// Runs the seeds that are a part of `cargo xtask test chaos`.
+/// Runs the seeds that belong to `cargo xtask test chaos`.
 pub fn quick() -> Result<()> {
     run(SEEDS_IN_TEST, None)
 }
 
-/// Runs `seeds` seeds, or only `seed`.
+/// Runs `seeds` seeds, or only `seed` if it is given.
 pub fn run(seeds: u64, seed: Option<u64>) -> Result<()> {
     process::run(tests(&mut cargo(&[]), seeds, seed))
 }
@@ -37,7 +36,7 @@ fn tests(command: &mut Command, seeds: u64, seed: Option<u64>) -> &mut Command {
     }
 }
 
-/// Runs every mutant, or those whose names contain `only`.
+/// Runs every mutant, or only those whose names contain `only`.
 pub fn mutants(seeds: u64, only: Option<&str>) -> Result<()> {
     let target = workspace::target_directory()?.join("space-mutants");
     let (copy, mut survived) = (target.join("tree"), Vec::new());

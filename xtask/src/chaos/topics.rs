@@ -11,14 +11,14 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace;
 
-/// The seed of `cargo xtask test`: a short run in which owners die under their publishers.
+/// The seed that `cargo xtask test` runs. In its run, owners of topics are killed while publishers publish to them.
 const SEED_IN_TEST: u64 = 1;
 /// The number of fault steps in that run.
 const STEPS_IN_TEST: u64 = 2;
 
-/// The programs of a run.
+/// The programs that a run needs.
 pub struct Programs {
-    /// The directory of the runs' files.
+    /// The directory with the files of the runs.
     dir: PathBuf,
     chaos: PathBuf,
     dunlin: PathBuf,
@@ -30,7 +30,7 @@ pub fn run(first: u64, seeds: u64) -> Result<()> {
     process::run(&mut programs.command(&programs.dunlin, first, seeds))
 }
 
-/// Runs the one short seed that is a part of `cargo xtask test`.
+/// Runs the short run that belongs to `cargo xtask test`.
 pub fn quick() -> Result<()> {
     let programs = build()?;
     process::text(Command::new(&programs.chaos).args(["topics", "probe"]))
@@ -48,7 +48,7 @@ pub fn build() -> Result<Programs> {
 }
 
 impl Programs {
-    /// The command that runs seeds with a node program, which may be a mutant's.
+    /// Returns the command that runs seeds with a node program, which may be that of a mutant.
     pub fn command(&self, dunlin: &Path, first: u64, seeds: u64) -> Command {
         let mut command = Command::new(&self.chaos);
         command.args(["topics".to_owned(), format!("first={first}"), format!("seeds={seeds}")]);

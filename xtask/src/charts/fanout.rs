@@ -1,4 +1,4 @@
-//! A chart: deliveries per second from one publisher, by its number of subscribers.
+//! A chart of the deliveries per second from one publisher, by the number of subscribers.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
@@ -11,7 +11,7 @@ use super::{DUNLIN, INK, WIDTH, source, text};
 const HEIGHT: u32 = 380;
 const SUBSCRIBERS: [u32; 5] = [10, 100, 1_000, 10_000, 100_000];
 
-/// `None` if the run lacks some of the values.
+/// Draws the chart. Returns `None` if the run lacks some of its values.
 pub fn draw(run: &BenchRun) -> Option<Result<String>> {
     let figure = |subscribers: u32| {
         let params = [("bytes", json!(64)), ("subscribers", json!(subscribers))];

@@ -1,4 +1,4 @@
-//! A chart: round trip times, compared with those of other systems.
+//! A chart of round trip times of Dunlin and other systems.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
@@ -47,7 +47,7 @@ const WAYS: &[ChartPanel] = &[
     },
 ];
 
-/// `None` if the run lacks some of the values.
+/// Draws the chart. Returns `None` if the run lacks some of its values.
 pub fn draw(run: &BenchRun) -> Option<Result<String>> {
     let mut bars = Vec::new();
     for way in WAYS {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::workspace;
 
-/// A stored run.
+/// A stored run of `dunlin bench`.
 pub struct BenchRun {
     pub date: String,
     pub commit: String,
@@ -23,7 +23,7 @@ pub struct Figure {
     pub max: f64,
 }
 
-/// All runs that can be quoted, newest first.
+/// Returns all full runs, the newest first. Quick runs are left out.
 pub fn newest_first() -> Result<Vec<BenchRun>> {
     let folder = workspace::root().join("bench-runs");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -54,7 +54,7 @@ impl BenchRun {
         }
     }
 
-    /// The value of one target in the row that has at least these parameters.
+    /// Returns the value of one target in the row that has at least these parameters.
     pub fn figure(&self, case: &str, target: &str, params: &[(&str, Value)], metric: &str) -> Option<Figure> {
         let row = self.rows.iter().find(|row| {
             row["case"] == case

@@ -16,7 +16,7 @@ pub(super) const CLIENTS: &[Client] = &[
 ];
 
 const PROTOS: [&str; 3] = ["dunlin/v1/dunlin.proto", "dunlin/v1/kv.proto", "ratatoskr/ratatoskr.proto"];
-/// The proto files of the Go client, and the package of its generated code.
+/// The proto files that the Go client needs.
 const GO_PROTOS: [&str; 2] = [PROTOS[0], PROTOS[1]];
 const GO_PACKAGE: &str = "dunlin.example/client/gen/dunlin/v1";
 
@@ -41,7 +41,7 @@ impl ClientPaths {
         PROTOS.iter().map(|file| self.protos.join(file))
     }
 
-    /// The protobuf compiler of grpcio-tools.
+    /// Returns the command of the protobuf compiler of grpcio-tools.
     fn protoc(&self) -> Command {
         let mut protoc = Command::new(self.python().join("bin/python"));
         protoc.args(["-m", "grpc_tools.protoc", "-I"]).arg(&self.protos);
@@ -76,7 +76,7 @@ fn run_python(place: &ClientPaths, address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Copies the module and adds the generated code.
+/// Copies the Go module and adds the generated code.
 fn go_module(place: &ClientPaths) -> Result<Vec<PathBuf>> {
     let module = place.go();
     std::fs::create_dir_all(module.join("gen"))?;

@@ -1,4 +1,4 @@
-//! The node for client tests.
+//! A node for the tests of clients.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// A node that ends when the value is dropped.
+/// A running node. Dropping the value ends it.
 pub struct Node {
     child: Child,
     grpc: String,
@@ -30,7 +30,7 @@ impl Node {
         Ok(node)
     }
 
-    /// The address of the gRPC listener.
+    /// Returns the address of the gRPC listener.
     pub fn grpc(&self) -> &str {
         &self.grpc
     }
@@ -38,7 +38,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // The node may have ended already.
+        // Killing fails if the node has ended already, which is no error.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

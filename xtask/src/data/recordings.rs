@@ -12,7 +12,8 @@ pub struct Package {
     pub archive: &'static str,
     /// Whether only the package's source archive contains the recordings.
     pub source_only: bool,
-    /// The wheel is for one Python version and machine. The wheel is only unpacked, so any pip can download it.
+    /// If the wheel is for one Python version and platform: these two. The wheel is only unpacked, so any Python can
+    /// download it.
     pub wheel_of: Option<(&'static str, &'static str)>,
     pub recordings: &'static [Recording],
 }

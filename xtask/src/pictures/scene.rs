@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::workspace;
 
-/// A picture.
+/// A picture: its commands, and its file name.
 pub struct Scene {
     pub name: &'static str,
     pub steps: &'static [Step],
@@ -27,13 +27,13 @@ pub struct Step {
     sight: StepView,
 }
 
-/// The time at which the next command is typed.
+/// When the next command of the scene is typed.
 #[derive(Clone, Copy)]
 enum StepEnd {
     ByItself,
-    /// The command is interrupted by Ctrl-C after this many ms.
+    /// After the command was interrupted by Ctrl-C, which happens after this many ms.
     Interrupted(u64),
-    /// The command continues in the background. The next command follows after this many ms.
+    /// This many ms later, while the command continues in the background.
     Never(u64),
 }
 
@@ -57,19 +57,19 @@ impl Step {
         Step { line, ends: StepEnd::Never(for_ms), sight: StepView::Command }
     }
 
-    /// Shows output that is printed while the next command waits.
+    /// Returns the step with the output shown that is printed while the next command waits.
     pub const fn shown(self) -> Step {
         Step { sight: StepView::CommandAndOutput, ..self }
     }
 
-    /// Hides the command and its output.
+    /// Returns the step with the command and its output hidden.
     pub const fn unseen(self) -> Step {
         Step { sight: StepView::Nothing, ..self }
     }
 }
 
 impl Scene {
-    /// Plays the scene with the programs of this directory. Returns text with colours.
+    /// Runs the commands of the scene with the programs in this directory. Returns the output with its colours.
     pub fn play(&self, programs: &Path) -> Result<String> {
         let mut picture = String::new();
         let mut background = Vec::new();
@@ -149,7 +149,7 @@ impl RunningCommand {
     fn wait(&mut self) -> Result<()> {
         self.child.wait()?;
         if let Some(reader) = self.reader.take() {
-            // The thread only reads.
+            // The thread that reads the output cannot fail, so its result is ignored.
             let _ = reader.join();
         }
         Ok(())
@@ -160,8 +160,8 @@ impl RunningCommand {
     }
 }
 
-/// If more than six neighbouring lines differ only in their first number, keeps three of them and the number
-/// of the others.
+/// If more than six neighbouring lines differ only in their first number, keeps three of them and a line with the
+/// number of the others.
 fn without_repeats(text: &str) -> String {
     const SHOWN: usize = 3;
     let lines: Vec<&str> = text.lines().collect();

@@ -11,7 +11,7 @@ use crate::workspace;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs the sanitizers that the machine has, and reports the others.
+/// Runs the sanitizers that are installed, and reports the missing ones.
 pub fn run() -> Result<()> {
     let nightly = nightly();
     let mut ran = false;
@@ -23,7 +23,7 @@ pub fn run() -> Result<()> {
         None => println!("address sanitizer: SKIPPED: `rustup toolchain install nightly` first"),
     }
     match &nightly {
-        // Without instrumentation, the locks of std look like races.
+        // The thread sanitizer needs the source of std: it reports races in locks of a std that was built without it.
         Some(sysroot) if sysroot.join("lib/rustlib/src/rust/library").is_dir() => {
             sanitized("thread", &["-Zbuild-std"])?;
             ran = true;
@@ -34,7 +34,7 @@ pub fn run() -> Result<()> {
     if ran { Ok(()) } else { valgrind() }
 }
 
-/// The nightly toolchain, if it can run the sanitizers.
+/// Returns the nightly toolchain, if it can run the sanitizers.
 fn nightly() -> Option<PathBuf> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return None;
@@ -50,7 +50,8 @@ fn sanitized(sanitizer: &str, more: &[&str]) -> Result<()> {
     command.args(["run", "nightly", "cargo", "test", "--quiet", "--target", TARGET]).args(more);
     command.args(["-p", "dunlin-topic", "--lib", "--tests"]).current_dir(workspace::root());
     command.env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"));
-    // The stable cargo that started this process sets the compiler for its children.
+    // The stable cargo that started this process sets these variables. Without them, the nightly cargo uses its own
+    // compiler.
     for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(inherited);
     }
@@ -58,7 +59,8 @@ fn sanitized(sanitizer: &str, more: &[&str]) -> Result<()> {
     process::run(command.env("CARGO_TARGET_DIR", target_directory(sanitizer)?))
 }
 
-/// valgrind is much slower and does not detect races, so it runs only if neither sanitizer can run.
+/// Runs the quick tests under valgrind. It is much slower and detects no races, so it is used only if no sanitizer can
+/// run.
 fn valgrind() -> Result<()> {
     if process::output(Command::new("valgrind").arg("--version")).is_err() {
         println!("valgrind: SKIPPED: not installed");

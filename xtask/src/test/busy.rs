@@ -1,4 +1,4 @@
-//! Busy threads on all cores, to show that no test depends on an idle machine.
+//! Keeps threads busy on all cores during tests, to show that no test depends on an idle machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

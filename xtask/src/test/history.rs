@@ -11,7 +11,7 @@ use crate::{process, workspace};
 
 const PATH: &str = "tests/runs.tsv";
 
-/// All rows, oldest first.
+/// All rows of the table, the oldest first.
 pub struct History(Vec<Row>);
 
 struct Row {
@@ -34,7 +34,7 @@ impl History {
         lines.map(Row::parse).collect::<Result<_>>().map(History)
     }
 
-    /// The commit of the tree, in which only the table may have uncommitted changes.
+    /// Returns the commit of the tree. Fails if a file other than the table has uncommitted changes.
     pub fn commit() -> Result<String> {
         let git = |arguments: &[&str]| {
             process::text(Command::new("git").args(arguments).current_dir(workspace::root()))
@@ -62,7 +62,7 @@ impl History {
         file.write_all(row.as_bytes()).context(PATH)
     }
 
-    /// Prints each name's newest run, and how many runs in a row have passed.
+    /// Prints for each name its newest run, and how many runs have passed since its last failure.
     pub fn print<'n>(&self, names: impl Iterator<Item = &'n str>) {
         println!(
             "\n{:<18} {:<18} {:<9} {:>7}  {:<7} passed in a row (beside busy threads)",
@@ -84,7 +84,7 @@ impl History {
         }
     }
 
-    /// Counts runs since the last failure.
+    /// Counts the runs since the last failure.
     fn in_a_row(&self, what: &str, counts: impl Fn(&Row) -> bool) -> usize {
         let newest_first = self.0.iter().rev().filter(|row| row.what == what);
         newest_first.take_while(|row| row.verdict == "passed").filter(|row| counts(row)).count()

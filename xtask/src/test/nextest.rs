@@ -16,20 +16,20 @@ use crate::process::cargo;
 use crate::tools::NEXTEST;
 use crate::workspace;
 
-/// Tests that may fail once: name, date, suspected cause.
+/// The list of tests that may fail once, with name, date and suspected cause.
 const KNOWN_FLAKY: &str = "tests/known-flaky.tsv";
 const SLOWEST_SHOWN: usize = 10;
 
 /// The tests to run.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// A profile of `.config/nextest.toml`.
+    /// The profile of `.config/nextest.toml` to use.
     pub profile: &'static str,
-    /// Only tests that match, in nextest's filter language.
+    /// Selects tests, in nextest's filter language; `None` for all.
     pub filter: Option<String>,
-    /// Only tests of these packages.
+    /// The packages whose tests run; all if empty.
     pub packages: Vec<String>,
-    /// Run the tests marked `#[ignore]` instead of the others.
+    /// Whether to run the tests marked `#[ignore]` instead of the others.
     pub ignored: bool,
     /// Environment variables of the tests.
     pub environment: Vec<(String, String)>,
@@ -71,7 +71,7 @@ fn report_failures(selection: &Selection, failed: &[&Test]) -> Result<()> {
     Ok(())
 }
 
-/// Names of the listed tests, and their suspected causes.
+/// Returns the names of the listed tests, with their suspected causes.
 fn known_flaky() -> Result<HashMap<String, String>> {
     let text = std::fs::read_to_string(workspace::root().join(KNOWN_FLAKY)).context(KNOWN_FLAKY)?;
     parse_known_flaky(&text)
@@ -89,16 +89,16 @@ fn parse_known_flaky(text: &str) -> Result<HashMap<String, String>> {
     Ok(known)
 }
 
-/// A test that ran.
+/// A test that has run.
 struct Test {
-    /// `package::binary$path`.
+    /// The name, as `package::binary$path`.
     name: String,
     passed: bool,
     took: Duration,
 }
 
 impl Test {
-    /// Selects this test alone.
+    /// Returns the filter that selects only this test.
     fn filter(&self) -> Result<String> {
         let (binary, path) = self.name.split_once('$').context("nextest listed a test without a binary")?;
         let (package, binary) =
@@ -171,7 +171,7 @@ fn command(selection: &Selection) -> Result<Command> {
     command.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     command.env(runner_variable(), format!("{} run-test --", runner()?.display()));
     command.envs(selection.environment.iter().map(|(name, value)| (name, value)));
-    // Removes cargo's own variables, as for every cargo process.
+    // nextest starts cargo, so it gets the same environment as other cargo processes.
     let base = cargo(&[]);
     command.current_dir(workspace::root());
     for (name, value) in base.get_envs() {
@@ -183,7 +183,8 @@ fn command(selection: &Selection) -> Result<Command> {
     Ok(command)
 }
 
-/// A copy of this program, as the tests' runner: building the workspace replaces the original.
+/// Copies this program and returns the copy's path. The copy is the runner of the tests, because building the workspace
+/// replaces the original.
 fn runner() -> Result<PathBuf> {
     let folder = workspace::target_directory()?.join("tools");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -193,7 +194,7 @@ fn runner() -> Result<PathBuf> {
     Ok(runner)
 }
 
-/// The variable that names the runner to cargo and nextest.
+/// Returns the name of the environment variable that names the runner to cargo and nextest.
 fn runner_variable() -> String {
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     format!("CARGO_TARGET_{}_RUNNER", host.replace('-', "_").to_uppercase())

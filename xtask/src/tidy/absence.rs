@@ -1,10 +1,11 @@
-//! Checks that each crate's source names only what the table in ARCHITECTURE.md allows.
+//! Checks that each crate uses only the capabilities, such as files or clocks, that the table in ARCHITECTURE.md
+//! allows.
 //!
-//! [`CAPABILITIES`] defines the words of the table. A place of the table is a crate or a module
-//! (`topic::segment`). A second table lists excepted files with reasons; an unused exception fails too.
-//! Tests, examples and benches are exempt.
+//! [`CAPABILITIES`] defines the words of the table. The table allows a capability in a crate or in a module
+//! (`topic::segment`). A second table lists excepted files with reasons; an unused exception fails too. Tests, examples
+//! and benches are exempt.
 //!
-//! The rule checks names and not types: a clock that is read through a passed `Instant` remains unnoticed.
+//! The rule checks names and not types, so it does not find a clock that is read through a passed `Instant`.
 
 mod capability;
 
@@ -58,7 +59,7 @@ fn refusal(capability: &Capability, used: &str) -> String {
     )
 }
 
-/// The crates or modules that may name each capability.
+/// Returns the crates and modules that may use each capability.
 fn allowed_places<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<&'a str, Vec<&'a str>> {
     let rows = table::rows(page, &ALLOWED).unwrap_or_default();
     let mut allowed = BTreeMap::new();
@@ -86,7 +87,7 @@ fn known() -> String {
     format!("it knows {}", names.join(", "))
 }
 
-/// The excepted files with their capabilities, and the line of each row.
+/// Returns the excepted files with their capabilities, and the line of each row.
 fn exceptions<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<(&'a str, &'a str), usize> {
     let mut exceptions = BTreeMap::new();
     for row in table::rows(page, &EXCEPTIONS).unwrap_or_default() {
@@ -104,7 +105,7 @@ fn exceptions<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<(&'a str, 
     exceptions
 }
 
-/// The sources of crates, without test modules.
+/// Returns the sources of the product's crates, without test modules.
 pub fn product_sources<'a>(repository: &'a Repository, findings: &mut Findings) -> Vec<(&'a str, Names)> {
     let mut sources = Vec::new();
     let mut test_modules = BTreeSet::new();
@@ -128,14 +129,14 @@ fn is_product(path: &str) -> bool {
         && path.ends_with(".rs")
 }
 
-/// The path of a module that a file declares, without its extension.
+/// Returns the path of a module that a file declares, without its extension.
 fn module_within(path: &str, name: &str) -> String {
     let stem = path.trim_end_matches(".rs");
     let folder = ["/lib", "/main", "/mod"].iter().find_map(|root| stem.strip_suffix(root)).unwrap_or(stem);
     format!("{folder}/{name}")
 }
 
-/// Whether a file is this module or inside of it.
+/// Whether a file is this module or a part of it.
 fn is_module(module: &str, path: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
@@ -148,7 +149,7 @@ fn place_holds(place: &str, path: &str) -> bool {
     }
 }
 
-/// The lines that name a capability, with the name.
+/// Returns the lines that use a capability, each with the name that it uses.
 fn uses_of<'a>(capability: &Capability, names: &'a Names) -> BTreeMap<usize, &'a str> {
     let uses = names.used.iter().filter(|(_, path)| capability.is_named_by(path));
     uses.map(|(line, path)| (*line, path.as_str())).collect()

@@ -73,7 +73,7 @@ fn edge_refused(from: &str, to: &str) -> String {
     )
 }
 
-/// The package name of a crate; the embeddable node has the plain name.
+/// Returns the package name of a crate. The crate of the embeddable node has the plain name `dunlin`.
 fn package_name(folder: &str) -> String {
     if folder == "dunlin" { folder.to_owned() } else { format!("dunlin-{folder}") }
 }

@@ -1,6 +1,6 @@
 //! Checks for names of files, folders, modules and types that do not describe their contents.
 //!
-//! [`BANNED`] lists the words that are no name of a type or module, each with what to write instead.
+//! [`BANNED`] lists the words that must not be the name of a type or module, each with a replacement.
 
 use super::repository::Repository;
 use super::{Findings, source};
@@ -22,7 +22,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
                 findings.fail(path, 1, advice(part, word));
             }
         }
-        // Another rule reports sources that cannot be parsed.
+        // A source that cannot be parsed has no names here; another rule reports it.
         for (line, module) in source::names(text).map(|names| names.modules).unwrap_or_default() {
             if let Some(word) = empty_word(&module) {
                 findings.fail(path, line, advice(&module, word));
@@ -36,7 +36,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// Types and modules that are declared at the beginning of a line, with their lines.
+/// Returns the types and modules that are declared at the beginning of a line, with their lines.
 fn declarations(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().zip(1..).filter_map(|(line, number)| {
         let line = line.trim_start();

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::Findings;
 use super::repository::Repository;
 
-/// Root folders that a page can mean, even if they do not exist.
+/// Root folders that a path on a page can begin with, even if they do not exist.
 const ROOT_FOLDERS: [&str; 11] =
     ["crates", "docs", "examples", "tests", "fuzz", "peers", "clients", "web", "xtask", ".ci", "bench-runs"];
 
@@ -41,7 +41,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// The lines outside of fenced blocks, numbered from 1.
+/// Returns the lines outside of fenced blocks, numbered from 1.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -51,7 +51,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The path in a piece of code, if it looks like one.
+/// Returns the path in a code span, if the span looks like one.
 fn path_in<'a>(code: &'a str, roots: &BTreeSet<&str>) -> Option<&'a str> {
     let path = code.split([':', '#']).next()?.trim_end_matches('/');
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
@@ -78,7 +78,7 @@ fn exists(repository: &Repository, page: &str, path: &str) -> bool {
         || (named_file(path) && repository.paths().any(|file| file.ends_with(&ending)))
 }
 
-/// Targets of `[text](target)` inside of this repository, without their anchor.
+/// Returns the targets of `[text](target)` that are inside of this repository, without their anchors.
 fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
     let local =
@@ -86,7 +86,7 @@ fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     local.filter_map(|target| target.split('#').next()).filter(|target| !target.is_empty())
 }
 
-/// Converts a path relative to a page to one from the root.
+/// Converts a path that is relative to a page to a path from the repository's root.
 fn beside(page: &str, path: &str) -> String {
     let path = path.trim_start_matches("./").trim_end_matches('/');
     match page.rsplit_once('/') {

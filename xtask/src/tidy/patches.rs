@@ -1,4 +1,4 @@
-//! Checks that every mutant patch of the chaos tests applies to the tree.
+//! Checks that every mutant patch of the chaos tests can be applied to the tree.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ fn applies(patch: &str) -> Result<(), String> {
     git.args(["apply", "--check", "-"]).current_dir(workspace::root());
     git.stdin(Stdio::piped()).stderr(Stdio::piped());
     let asked = git.spawn().and_then(|mut git| {
-        // If git stops reading, its output has the reason.
+        // Writing fails if git stops reading; git's output then contains the reason.
         let _ = git.stdin.take().map(|mut stdin| stdin.write_all(patch.as_bytes()));
         git.wait_with_output()
     });
@@ -36,7 +36,7 @@ fn applies(patch: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// A patch of this file's second line.
+    /// Returns a patch that changes the second line of this file.
     fn patch(of: &str) -> String {
         let this = "xtask/src/tidy/patches.rs";
         format!("A bug.\n\n--- a/{this}\n+++ b/{this}\n@@ -1,3 +1,2 @@\n {of}\n-\n use std::io::Write;\n")

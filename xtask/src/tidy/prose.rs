@@ -12,9 +12,9 @@ use super::repository::Repository;
 const GENERATED: &str = "docs/benchmarks.md";
 const WORDS_MAX: usize = 35;
 const OPENINGS: [&str; 4] = ["Who", "What", "Whose", "That"];
-/// Words with a full stop inside of sentences. `etc.` ends a sentence before a capital letter.
+/// Words with a full stop that does not end a sentence. `etc.` ends one before a capital letter.
 const ABBREVIATIONS: [&str; 7] = ["e.g.", "i.e.", "etc.", "cf.", "vs.", "approx.", "incl."];
-/// Replaces a code span in the counted text.
+/// The text that replaces a code span when words are counted.
 const CODE: &str = "`…`";
 /// The number of words that a finding shows.
 const WORDS_SHOWN: usize = 6;
@@ -30,7 +30,7 @@ fn is_documentation(path: &str) -> bool {
     path == "README.md" || path.starts_with("docs/") && path.ends_with(".md") && path != GENERATED
 }
 
-/// The faults of a page's sentences, with their lines.
+/// Returns the errors in a page's sentences, with their lines.
 fn faults_of(page: &str) -> Vec<(usize, String)> {
     let mut faults = Vec::new();
     for block in blocks(page) {
@@ -56,18 +56,18 @@ fn faults_of(page: &str) -> Vec<(usize, String)> {
     faults
 }
 
-/// The letters of the word up to its first other character, without leading punctuation.
+/// Returns the letters of a word up to its first other character, without leading punctuation.
 fn leading_letters(word: &str) -> &str {
     let word = word.trim_start_matches(|letter: char| !letter.is_alphanumeric() && letter != '`');
     word.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default()
 }
 
-/// Whether this is a word rather than a separate mark.
+/// Whether this is a word and not a separate punctuation mark.
 fn counts(word: &&str) -> bool {
     word.contains(CODE) || word.contains(char::is_alphanumeric)
 }
 
-/// A part of a page's text without blanks, and its line.
+/// A word of a page, and its line.
 struct Word {
     text: String,
     line: usize,
@@ -77,7 +77,7 @@ struct Word {
 #[derive(Default)]
 struct Block {
     words: Vec<Word>,
-    /// Whether the next text continues the last word.
+    /// Whether the next text continues the last word without a blank.
     unfinished: bool,
 }
 

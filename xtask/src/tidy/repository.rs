@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace::{self, Package};
 
-/// Paths use `/` and start at the repository's root.
+/// The input of the rules. Paths use `/` and start at the repository's root.
 #[derive(Default)]
 pub struct Repository {
     files: BTreeMap<String, File>,
@@ -32,7 +32,8 @@ impl Repository {
         let listing = process::text(&mut git).context("cannot list the repository's files with git")?;
         let mut files = BTreeMap::new();
         for path in listing.split_terminator('\0') {
-            // git lists a deleted file until the commit. A link counts as its target.
+            // git lists a deleted file until the deletion is committed, so a file that cannot be read is skipped. A
+            // link counts as its target.
             let Ok(bytes) = fs::read(root.join(path)) else { continue };
             files.insert(path.to_owned(), String::from_utf8(bytes).ok());
         }
@@ -41,17 +42,17 @@ impl Repository {
         Ok(Repository { files, packages: workspace::packages()?, ignored })
     }
 
-    /// All text files with their paths.
+    /// Iterates over all text files, with their paths.
     pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
     }
 
-    /// The text of a file.
+    /// Returns the text of a file.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path)?.as_deref()
     }
 
-    /// All paths, including those of other files.
+    /// Iterates over all paths, including those of files that are not text.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
     }

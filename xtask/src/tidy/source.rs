@@ -6,19 +6,19 @@
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// Words before the name of a type in its declaration.
+/// The keywords before the name of a type in its declaration.
 const TYPE_KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 
 /// The names of one file.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// Each path or single word, with its line.
+    /// Each path or single word in the source, with its line.
     pub used: Vec<(usize, String)>,
     /// Modules declared with `mod name;` or `mod name {`, with their lines.
     pub modules: Vec<(usize, String)>,
     /// Types declared with `pub` without a restriction, with their lines.
     pub public_types: Vec<(usize, String)>,
-    /// Modules in separate files that exist only in tests.
+    /// Modules in separate files that are compiled only for tests.
     pub test_modules: Vec<String>,
 }
 
@@ -29,8 +29,8 @@ pub fn names(source: &str) -> Result<Names, String> {
     Ok(names)
 }
 
-/// Functions under `#[test]`, or an attribute path with that end (`#[tokio::test]`), with their lines.
-/// Tests whose names come from a macro are not found.
+/// Returns the functions with `#[test]`, or with an attribute whose path ends with it (`#[tokio::test]`), with their
+/// lines. Tests whose names come from a macro are not found.
 pub fn tests(source: &str) -> Result<Vec<(usize, String)>, String> {
     let mut tests = Vec::new();
     collect_tests(tokens(source)?, &mut tests);
@@ -65,7 +65,7 @@ fn marks_test(tokens: &[TokenTree]) -> bool {
         && path.last().is_some_and(|last| matches!(last, TokenTree::Ident(word) if word == "test"))
 }
 
-/// The name and line of the function whose further attributes and signature begin at this token.
+/// Returns the name and line of the function whose other attributes and signature begin at this token.
 fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
     let end = tokens.iter().position(ends_item).unwrap_or(tokens.len());
     tokens[..end].windows(2).find_map(|pair| match pair {
@@ -77,7 +77,7 @@ fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
 }
 
 impl Names {
-    /// `prefix` is the part before a braced group of paths, or empty.
+    /// Adds all names in the tokens. `prefix` is the path before a braced group of a `use`, or empty.
     fn walk(&mut self, prefix: &str, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -147,7 +147,7 @@ impl Names {
     }
 }
 
-/// The name of the type that is declared here, behind `pub`.
+/// Returns the name of the type that is declared after `pub` at this token.
 fn type_name(tokens: &[TokenTree]) -> Option<String> {
     match tokens {
         [TokenTree::Ident(word), rest @ ..] if word == "unsafe" => type_name(rest),
@@ -174,7 +174,7 @@ fn ends_item(token: &TokenTree) -> bool {
     }
 }
 
-/// Matches `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]` and `#![cfg(test)]`, but not
+/// Whether these tokens are `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]` or `#![cfg(test)]`, but not
 /// `#[cfg(not(test))]`.
 fn test_attribute(tokens: &[TokenTree]) -> bool {
     let mut tokens = tokens.iter();

@@ -7,16 +7,16 @@ pub struct Row<'a> {
     pub cells: Vec<&'a str>,
 }
 
-/// The rows of the first table with this header; `None` if there is none.
+/// Returns the rows of the first table with this header; `None` if there is no such table.
 pub fn rows<'a>(page: &'a str, header: &[&str]) -> Option<Vec<Row<'a>>> {
     let mut lines = page.lines().enumerate();
     lines.find(|(_, line)| cells(line).is_some_and(|cells| cells == header))?;
     let below = lines.map_while(|(index, line)| Some(Row { line: index + 1, cells: cells(line)? }));
-    // The first line below a header is its rule of dashes.
+    // The first line below a header is the line of dashes, which is skipped.
     Some(below.skip(1).filter(|row| row.cells.len() == header.len()).collect())
 }
 
-/// The words in backticks of a cell.
+/// Returns the words in backticks in a cell.
 pub fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }

@@ -12,7 +12,7 @@ const OPENINGS: [&str; 8] = ["who_", "what_", "whose_", "of_", "from_", "a_", "a
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts() {
         let tests = match path.rsplit_once('.') {
-            // A source that cannot be parsed does not compile either.
+            // A source that cannot be parsed is skipped, because it does not compile either.
             Some((_, "rs")) => source::tests(text).unwrap_or_default(),
             Some((_, "py")) => python_tests(text),
             _ => continue,
@@ -35,7 +35,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// The names of Python tests without `test_`, with their lines.
+/// Returns the names of Python tests without `test_`, with their lines.
 fn python_tests(text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().zip(1..);
     let tests = lines.filter_map(|(text, line)| {
@@ -57,7 +57,7 @@ mod tests {
         findings.failures()
     }
 
-    /// Runs the rule with one test in Rust and one in Python.
+    /// Returns the findings for one Rust test and one Python test with this name.
     fn findings_of(name: &str) -> [Vec<String>; 2] {
         let rust = format!("mod tests {{\n#[tokio::test]\nasync fn {name}() {{}}\n}}");
         let python = format!("class TestIt:\n    @mark\n    async def test_{name}(self) -> None:\n");

@@ -1,7 +1,7 @@
 //! Checks that the name of a public type has one meaning in the whole product.
 //!
-//! Two types of different crates may share a name if one is a view of the other, such as a protocol's message
-//! that carries it. [`LIST`] has a line for each such name; a line without use fails too. Types of
+//! Two types of different crates may share a name if one represents the other, such as a message of a protocol that
+//! contains it. [`LIST`] has a line for each such name; a line for a name that is not shared is an error too. Types of
 //! `pub(crate)` and narrower, generated code and tests are exempt.
 
 use std::collections::BTreeMap;
@@ -38,10 +38,10 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// The names of public types in more than one file, with these files and their lines.
+/// Returns the names of public types that occur in more than one file, with these files and their lines.
 fn shared_names(repository: &Repository) -> BTreeMap<String, BTreeMap<&str, usize>> {
     let mut names: BTreeMap<String, BTreeMap<&str, usize>> = BTreeMap::new();
-    // Another rule reports sources that cannot be parsed.
+    // A source that cannot be parsed has no names here; another rule reports it.
     for (path, source) in absence::product_sources(repository, &mut Findings::default()) {
         if path.contains("/generated/") {
             continue;
@@ -54,7 +54,7 @@ fn shared_names(repository: &Repository) -> BTreeMap<String, BTreeMap<&str, usiz
     names
 }
 
-/// The names of the list, with their lines.
+/// Returns the names in the list, with their lines.
 fn listed_names<'a>(repository: &'a Repository, findings: &mut Findings) -> BTreeMap<&'a str, usize> {
     let list = repository.text(LIST).unwrap_or_default();
     let mut listed = BTreeMap::new();
@@ -75,7 +75,7 @@ mod tests {
 
     const LANE: (&str, &str) = ("crates/a/src/a.rs", "pub struct Lane;");
 
-    /// Runs the rule with [`LANE`], another file, and a list with one line.
+    /// Returns the findings for [`LANE`], another file, and a list with one line.
     fn findings(path: &str, text: &str, line: &str) -> Vec<String> {
         let list = format!("name\treason\n{line}");
         let list = if line.is_empty() { "" } else { list.as_str() };

@@ -1,5 +1,5 @@
-//! `demo`: replays recorded markets line by line to many subscribers, and accounts for every record. The
-//! command also runs the other demos, alone or together.
+//! `demo`: replays recorded markets line by line to many subscribers, and checks that each subscriber received every
+//! record or a gap notice for it. The command also runs the other demos, alone or together.
 
 mod together;
 
@@ -26,7 +26,7 @@ const FLOCK: u64 = 50_000;
 /// The number of birds in the flock if all parts of the demo run together.
 const FLOCK_TOGETHER: u64 = 10_000;
 
-/// Printed first and last, so that the generated markets are not mistaken for recorded ones.
+/// The notice that generated markets are in use. The demo prints it at its start and at its end.
 const GENERATED: &str = "GENERATED DATA: these are generated markets, not the recordings";
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     ended.check()
 }
 
-/// Runs the demo of a cluster, which ends with its table. `dunlin dev --nodes` starts a cluster to explore.
+/// Runs the cluster demo and prints its table. `dunlin dev --nodes` starts a cluster to explore.
 fn over_nodes(
     arguments: &Arguments,
     source: &ReplaySource,
@@ -178,7 +178,7 @@ pub struct DemoChildArguments {
     /// Name of the subscriber
     #[arg(long)]
     name: String,
-    /// Pause after each record [default: none]
+    /// Pause after each received record [default: none]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     sleep: Option<Duration>,
 }

@@ -46,7 +46,7 @@ fn demand(asked: &LoadArguments) -> Result<Demand> {
     Ok(Demand { per_s, peak_per_s, task_ms, queued, payload_bytes })
 }
 
-/// The prices as JSON, with the names that the table of prices uses.
+/// Returns the prices as JSON, with the same names as in the file of prices.
 fn as_json(prices: &Prices) -> serde_json::Value {
     let machine = |machine: &dunlin_scale::MachineType| {
         json!({

@@ -1,6 +1,6 @@
-//! A reader's account of one log, for comparison with the published records.
-//! Records and gaps extend the account. Each must follow the one before without a hole; otherwise the account
-//! notes an error. A running hash covers the lines, so that a reader in another process only sends a number.
+//! A reader's account of one log, for comparison with the published records. Each received record and each reported gap
+//! must begin directly after the previous one; otherwise the account contains an error. A running hash covers the
+//! received lines, so that a reader in another process sends a hash instead of all lines.
 
 use std::collections::BTreeMap;
 
@@ -48,16 +48,16 @@ pub struct LogAccount {
     pub content: ContentDigest,
     /// Reported gaps, in order.
     pub missed: Vec<MissedRecords>,
-    /// Warnings about possible gaps.
+    /// The number of warnings that records may be missing.
     pub warnings: u64,
-    /// Errors, as text.
+    /// The texts of the errors that were found.
     pub faults: Vec<String>,
 }
 
-/// The accounts of one reader, by topic.
+/// The accounts of one reader. The key is the topic.
 pub type LogAccounts = BTreeMap<String, LogAccount>;
 
-/// Adds an event to its account.
+/// Adds a record or notice to the account of its topic.
 pub fn add_event(accounts: &mut LogAccounts, event: &Event<'_>) {
     let topic = match event {
         Event::Record(record) => &record.log.topic,
@@ -69,7 +69,7 @@ pub fn add_event(accounts: &mut LogAccounts, event: &Event<'_>) {
             _ => return,
         },
     };
-    // The key is mostly present; `entry` would copy the name for every record.
+    // The topic mostly has an account already; `entry` would copy its name for every record.
     if !accounts.contains_key(topic) {
         accounts.insert(topic.clone(), LogAccount::default());
     }
@@ -85,8 +85,8 @@ impl LogAccount {
             Event::Notice(Notice::Gap(gap)) => self.gap(gap),
             Event::Notice(Notice::Lagging(_)) => self.warnings += 1,
             Event::Notice(Notice::EpochChanged(change)) => self.epoch_changed(change),
-            // This notice has a position but no records, so the account does not change. If records were
-            // missing, the next record would show a hole.
+            // This notice has a position but no records, so the account does not change. If records are missing, the
+            // next record does not follow the account's position, which is an error.
             Event::Notice(Notice::Advance { .. }) => {}
             Event::Notice(other) => self.faults.push(format!("unexpected notice: {other:?}")),
         }
@@ -107,7 +107,7 @@ impl LogAccount {
         self.missed.push(MissedRecords { first: gap.first, last: gap.last });
     }
 
-    /// Notes a new epoch as an error, because the demo's node does not restart.
+    /// Adds an error for a new epoch to the account, because the demo's node does not restart.
     pub fn epoch_changed(&mut self, change: &EpochChanged) {
         self.faults.push(format!("the epoch changed from {} to {}", change.old, change.new_first.epoch));
     }

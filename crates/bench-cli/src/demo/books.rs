@@ -1,8 +1,8 @@
-//! The recordings as order books: each line becomes records of books, which replicas of many kinds follow
-//! under bad conditions.
+//! The recordings as order books: each line is converted to records of order books. Several replicas follow the books,
+//! some of them with pauses or lost connections.
 //!
-//! The [`oracle`], a simple model of the same lines, is the truth. In the end every book of every replica
-//! must equal the oracle's, level by level.
+//! The [`oracle`], a simple model of the same lines, computes the expected books. At the end, all price levels of every
+//! replica's books must equal the oracle's.
 
 mod oracle;
 mod reader;
@@ -26,11 +26,11 @@ use reader::{PLANS, ReplicaPlan};
 pub use reader::{ReplicaResult, add, levels};
 pub use verdict::ReplicaVerdicts;
 
-/// A short retention, so that slow readers fall behind.
+/// The retention of the books' topics in bytes. It is small, so that slow readers miss records.
 const RETENTION_BYTES: u64 = 256 << 10;
-/// The topics of all books.
+/// The pattern that matches the topics of all books.
 pub const PATTERN: &str = "md.>";
-/// The time without progress after which a replica is judged in its present state.
+/// The time without new records after which the demo stops waiting for a replica and compares its books.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
 /// The demo's order books: their publishers, and the replicas that follow them.
@@ -43,14 +43,14 @@ pub struct Books {
     lines_all: u64,
 }
 
-/// How far the demo's replay is; the publisher and all readers share it.
+/// The progress of the demo's replay; the publisher and all readers share it.
 #[derive(Debug, Default)]
 pub struct PlayProgress {
-    /// Half of the lines have been played, so late readers start now.
+    /// Whether half of the lines have been played. Late readers then start.
     half: AtomicBool,
     /// The position at which every topic ended, once all lines are played.
     ends: OnceLock<BTreeMap<String, u64>>,
-    /// The demo has ended, even if readers are not done.
+    /// Whether the demo has ended. Readers then stop even if they have not read everything.
     over: AtomicBool,
 }
 
@@ -63,7 +63,7 @@ struct Market {
 }
 
 impl Books {
-    /// Starts the readers that are present from the first line.
+    /// Creates the topics and starts the readers that read from the first line.
     pub fn open(node: &Node, url: &str, recordings: &[Lines]) -> Result<Books> {
         let stage = Arc::new(PlayProgress::default());
         let markets = recordings.iter().map(Market::new).collect::<Result<_>>()?;
@@ -81,7 +81,7 @@ impl Books {
         PLANS.iter().map(|plan| format!("  {:<12} {}", plan.name, plan.about))
     }
 
-    /// Plays a line of a recording.
+    /// Publishes the book records of one line of a recording.
     pub fn line(&mut self, recording: usize, line: &[u8]) -> Result<()> {
         self.lines += 1;
         if self.lines * 2 >= self.lines_all {
@@ -92,7 +92,7 @@ impl Books {
         market.push(&self.node, &[line, b"\n"])
     }
 
-    /// Waits for the readers after the last line, and judges them.
+    /// Waits until the readers have read the last record, and compares their books with the oracle's.
     pub fn close(mut self) -> Result<ReplicaVerdicts> {
         let mut ends = BTreeMap::new();
         for market in &mut self.markets {
@@ -118,7 +118,7 @@ impl Books {
         Ok(verdicts)
     }
 
-    /// The oracle's books by topic.
+    /// Returns the oracle's books. The key is the topic.
     fn truth(&self) -> HashMap<String, SizeByPrice> {
         self.markets.iter().flat_map(|market| market.oracle.books()).collect()
     }
@@ -168,7 +168,7 @@ impl Market {
     }
 }
 
-/// A line's records: book, event time, and the end of the payload.
+/// The records of one line: for each, the index of the book, the event time, and the offset at which its payload ends.
 #[derive(Debug, Default)]
 struct Records {
     made: Vec<(usize, u64, usize)>,

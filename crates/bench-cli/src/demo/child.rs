@@ -16,7 +16,7 @@ use super::report::{AccountLine, ChildOrder, ChildReport, Reporter};
 
 const REPORTS_EVERY: Duration = Duration::from_millis(50);
 
-/// Follows the orders on standard input. `subscribe` makes the subscribers.
+/// Reads commands from standard input and carries them out. `subscribe` creates the subscribers.
 pub fn run<S: Subscribe + Send + 'static>(
     name: &str,
     sleep: Option<Duration>,
@@ -50,7 +50,7 @@ pub fn run<S: Subscribe + Send + 'static>(
     report(&reader, &mut reporter, &orders)
 }
 
-/// Continues the account of another process. This process does not report that account again.
+/// Continues the account that another process began. The reporter does not send that part of the account again.
 fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, standing: &AccountLine) {
     let mut accounts = reader.accounts();
     let mut account = LogAccount::default();
@@ -69,7 +69,7 @@ fn report(reader: &DemoReader, reporter: &mut Reporter, orders: &Receiver<ChildO
             Err(RecvTimeoutError::Timeout) => {}
             // The channel closed without an end, because the parent process has ended.
             Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),
-            // No command follows: this is the pause between two reports.
+            // The parent sends no more commands, so the thread only sleeps until the next report.
             Err(RecvTimeoutError::Disconnected) if has_all_ends => thread::sleep(REPORTS_EVERY),
             Err(RecvTimeoutError::Disconnected) => has_all_ends = true,
         }

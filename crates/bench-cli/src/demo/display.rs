@@ -8,13 +8,13 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use dunlin_cli::console::{Console, grouped};
 
-/// One line of the progress display: a name, the work done and the work in all.
+/// One line of the progress display: a name, the amount done and the total amount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgressLine {
     pub name: &'static str,
     pub done: u64,
     pub of: u64,
-    /// A short remark.
+    /// A short text after the numbers.
     pub remark: String,
 }
 
@@ -37,7 +37,7 @@ impl Display {
         Display::Lines { start, due: start + BETWEEN_LINES, json: console.json }
     }
 
-    /// Prints an event to standard output, which `--json` reserves for objects.
+    /// Prints an event to standard output, or to standard error if `--json` is set.
     pub fn say(&self, text: &str) -> Result<()> {
         match self {
             Display::Bars { all, .. } => all.suspend(|| writeln!(std::io::stdout(), "{text}"))?,
@@ -47,7 +47,7 @@ impl Display {
         Ok(())
     }
 
-    /// Shows all progress lines.
+    /// Updates the display of all progress lines.
     pub fn show(&mut self, lines: &[ProgressLine]) -> Result<()> {
         match self {
             Display::Bars { all, bars } => show_bars(all, bars, lines),
@@ -63,7 +63,7 @@ impl Display {
         Ok(())
     }
 
-    /// Removes the bars.
+    /// Removes the progress bars from the terminal.
     pub fn clear(&mut self) {
         if let Display::Bars { bars, .. } = self {
             bars.drain(..).for_each(|bar| bar.finish_and_clear());

@@ -1,13 +1,13 @@
 //! The demo on a cluster: the recordings are replayed through real nodes, some of which are killed and
 //! restarted during the replay.
 //!
-//! Each market has a durable topic for its lines, and one for each of its order books. One node accepts a
-//! market's records, and every node has a reader of all lines and a replica of all books. Nodes are killed
-//! (SIGKILL) one at a time, at given shares of the lines. Clients of a dead node wait for its return. The
-//! cluster refuses publishers to a topic without its owner; they continue when the owner is back.
+//! Each market has a durable topic for its lines, and one for each of its order books. One node accepts a market's
+//! records, and every node has a reader of all lines and a replica of all books. Nodes are killed (SIGKILL) one at a
+//! time, each after a given share of the lines has been played. Clients of a dead node wait until it has restarted.
+//! While a topic's owner is down, the cluster refuses records for the topic; publishers repeat the refused records.
 //!
-//! In the end each node's copies must equal the truth: the recording's lines, each once and in order, and the
-//! [oracle](super::books::Oracle)'s books.
+//! At the end, each node's reader must have received every line of the recordings once and in order. Its books must
+//! equal those of the [oracle](super::books::Oracle).
 
 mod copy;
 mod market;
@@ -39,10 +39,10 @@ pub use strike::KillPlan;
 use strike::{NodeKill, seconds};
 use verdict::NodeVerdicts;
 
-/// The longest time without progress, on a busy machine.
+/// The longest time without progress before the demo fails. It allows for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(20);
-/// The unit of shares of the lines: thousandths.
+/// The number that stands for all lines: shares of the lines are counted in thousandths.
 const WHOLE: u64 = 1_000;
 
 /// The options of the demo on a cluster: its recordings, their speed, and when nodes are killed.
@@ -52,23 +52,25 @@ pub struct ClusterDemoOptions<'a> {
     pub kills: KillPlan,
 }
 
-/// Progress and measurements that all threads of the cluster demo share.
+/// The progress and the measurements of the cluster demo, shared by all its threads.
 #[derive(Debug, Default)]
 pub struct ClusterDemoState {
-    /// The share of its lines up to which each market may play. The next kill happens at this share.
+    /// The share of its lines, in thousandths, up to which each market may play. The next kill happens when all markets
+    /// have reached it.
     gate: AtomicU64,
-    /// Acknowledged lines.
+    /// The number of acknowledged lines.
     lines: AtomicU64,
     /// The longest wait of a publisher for an acknowledgement since the last kill, in ns.
     waited_ns: AtomicU64,
-    /// Readers that reconnected since the last kill, and the longest silence of a reader, in ns.
+    /// The number of readers that reconnected since the last kill, and the longest time in which a reader received
+    /// nothing, in ns.
     readers: AtomicU64,
     silent_ns: AtomicU64,
-    /// The configuration of each book's state.
+    /// The reducer configuration of each book. The key is the topic.
     reducers: Mutex<HashMap<String, ReducerConfig>>,
     /// The position at which every topic ended, once all lines are played.
     ends: OnceLock<BTreeMap<String, u64>>,
-    /// The demo has ended, even if threads are not done.
+    /// Whether the demo has ended. Threads then stop even if they have not finished.
     over: AtomicBool,
 }
 
@@ -81,7 +83,7 @@ impl ClusterDemoState {
         self.over.store(true, Ordering::Release);
     }
 
-    /// The share up to which each market may play.
+    /// Returns the share of its lines, in thousandths, up to which each market may play.
     fn gate(&self) -> u64 {
         self.gate.load(Ordering::Acquire)
     }
@@ -119,7 +121,7 @@ impl ClusterDemoState {
     }
 }
 
-/// The result of a market.
+/// The result of publishing one market.
 struct MarketResult {
     /// The number of records of each topic.
     ends: BTreeMap<String, u64>,
@@ -131,12 +133,12 @@ pub struct ClusterDemoResult {
     strikes: Vec<NodeKill>,
     lines: NodeVerdicts,
     books: BookVerdicts,
-    /// The topics of the demo.
+    /// The topics that the demo creates.
     topics: Vec<String>,
 }
 
 impl ClusterDemoOptions<'_> {
-    /// Plays all lines and waits for all copies. Returns `None` if interrupted.
+    /// Plays all lines and waits until every reader has received them. Returns `None` if interrupted.
     pub fn run(
         &self,
         nodes: &mut DemoNodes,
@@ -149,7 +151,7 @@ impl ClusterDemoOptions<'_> {
         let played = std::thread::scope(|scope| {
             let players = self.recordings.iter().enumerate().map(|(at, recording)| {
                 let (stage, url, speed) = (&stage, urls[at % urls.len()].as_str(), self.speed);
-                // If a market fails, the demo cannot succeed, and kills no more nodes.
+                // If a market cannot be published, the demo fails and kills no more nodes.
                 let play = move || MarketPublisher::new(recording, url, stage)?.play(speed, stop);
                 scope.spawn(move || play().inspect_err(|_| stage.end()))
             });
@@ -174,7 +176,7 @@ impl ClusterDemoOptions<'_> {
         ended.map(Some)
     }
 
-    /// Stops nodes with SIGKILL at their times, and restarts them.
+    /// Kills nodes with SIGKILL at the planned shares of the lines or intervals, and restarts them.
     fn strike(
         &self,
         nodes: &mut DemoNodes,
@@ -214,7 +216,7 @@ impl ClusterDemoOptions<'_> {
         Ok(strikes)
     }
 
-    /// Chooses the node to kill: the leader in every second kill.
+    /// Chooses the node to kill: the leader in every second kill, otherwise another node.
     fn victim(&self, kill: usize, nodes: &DemoNodes) -> usize {
         let leader = if kill.is_multiple_of(2) { nodes.leader() } else { None };
         leader.unwrap_or((kill / 2) % nodes.count())
@@ -249,14 +251,14 @@ impl ClusterDemoOptions<'_> {
 }
 
 impl ClusterDemoResult {
-    /// Prints the tables.
+    /// Prints the tables of kills, lines and books.
     pub fn write(&self, out: &mut impl Write, console: &Console) -> io::Result<()> {
         self.lines.write(out, console)?;
         self.books.write(out, console)?;
         strike::write(&self.strikes, out, console)
     }
 
-    /// Fails if a copy differs.
+    /// Returns an error if a copy of the lines or a book differs.
     pub fn check(&self) -> Result<()> {
         match (self.lines.different(), self.books.different()) {
             (0, 0) => Ok(()),
@@ -268,7 +270,7 @@ impl ClusterDemoResult {
         }
     }
 
-    /// Three closing sentences, about lines, books and nodes, each with whether it is good.
+    /// Returns three closing sentences, about lines, books and nodes, each with whether the result is as expected.
     pub fn sentences(&self) -> [(bool, String); 3] {
         let (lines, books) = (self.lines.different(), self.books.different());
         let healed = self.strikes.iter().map(NodeKill::healed).max().unwrap_or_default();
@@ -276,7 +278,8 @@ impl ClusterDemoResult {
             (lines == 0, self.lines.sentence()),
             (books == 0, self.books.sentence()),
             (
-                // If a node had not recovered in time, the demo would have failed before.
+                // A node that does not recover in time makes the demo fail earlier, so here all killed nodes have
+                // recovered.
                 !self.strikes.is_empty(),
                 format!(
                     "{} nodes killed; after each kill, the cluster recovered within {}",
@@ -287,7 +290,7 @@ impl ClusterDemoResult {
         ]
     }
 
-    /// Deletes the topics, so that the demo can run again.
+    /// Deletes the demo's topics, so that the demo can run again on the same cluster.
     pub fn forget(&self, url: &str) -> Result<()> {
         let options =
             ClientOptions { name: "demo: between two rounds".to_owned(), ..ClientOptions::default() };
@@ -296,7 +299,7 @@ impl ClusterDemoResult {
     }
 }
 
-/// Deletes a topic; a missing topic is no error, because an earlier response may have been lost.
+/// Deletes a topic. A missing topic is no error: an earlier call may have deleted it although its response was lost.
 fn delete(client: &Client, topic: &str) -> Result<()> {
     match client.delete_topic(topic) {
         Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => Ok(()),
@@ -304,7 +307,7 @@ fn delete(client: &Client, topic: &str) -> Result<()> {
     }
 }
 
-/// Waits for a condition. Fails if the value of `moves` stays the same for too long.
+/// Waits for a condition. Returns an error if the result of `moves` does not change for too long.
 fn wait_for(what: &str, stop: &StopFlag, is_so: impl Fn() -> bool, moves: impl Fn() -> u64) -> Result<()> {
     let (mut last, mut since) = (moves(), Instant::now());
     while !is_so() && !stop.is_set() {

@@ -1,4 +1,4 @@
-//! The published records, noted by the publisher, for comparison with the accounts.
+//! The published lines of each topic, with which the readers' accounts are compared.
 
 use std::collections::BTreeMap;
 
@@ -24,29 +24,29 @@ pub struct AccountVerdict {
     pub seen: u64,
     pub gaps: usize,
     pub missed: u64,
-    /// Records that were neither received nor reported missing, or reported inconsistently.
+    /// The number of records that were neither received nor reported missing, or were reported inconsistently.
     pub unaccounted: u64,
     pub bytes: ContentMatch,
     pub faults: Vec<String>,
 }
 
-/// Whether the received lines equal the published ones: entirely, except for reported gaps, or not.
+/// Whether the received lines equal the published ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentMatch {
-    /// The whole recording.
+    /// The reader received all published lines.
     Equal,
-    /// The recording without the reported gaps.
+    /// The reader received all published lines except those in reported gaps.
     EqualButGaps,
     Different,
 }
 
 impl<'a> LineLedger<'a> {
-    /// Adds a topic with this recording's lines.
+    /// Adds a topic to which this recording's lines are published.
     pub fn open(&mut self, topic: &str, recording: &'a MarketRecording) {
         self.topics.insert(topic.to_owned(), Entry { recording, published: 0 });
     }
 
-    /// Notes one more published line. Returns its number, from 1.
+    /// Counts one more published line of the topic. Returns its number, from 1.
     ///
     /// # Panics
     /// If the topic was not added, or all its lines were published.
@@ -89,7 +89,7 @@ impl<'a> LineLedger<'a> {
 }
 
 impl Entry<'_> {
-    /// The hash of all published lines except these, even if the gaps overlap.
+    /// Returns the hash of all published lines except the missed ones. The gaps may overlap.
     fn without(&self, missed: &[MissedRecords]) -> ContentDigest {
         let mut content = ContentDigest::default();
         let mut gaps = missed.iter().peekable();
@@ -117,7 +117,7 @@ mod tests {
         MarketRecording::parse("a", text.into_bytes(), TimeLayout::Betfair).unwrap()
     }
 
-    /// The account of a reader that received these lines and gaps.
+    /// Returns the account of a reader that received the lines `seen` and the gaps `missed`.
     fn account(recording: &MarketRecording, seen: &[u64], missed: &[(u64, u64)]) -> LogAccount {
         let mut account = LogAccount { seen: seen.len() as u64, ..LogAccount::default() };
         seen.iter().for_each(|&seq| account.content.add(recording.line(seq as usize - 1)));

@@ -1,4 +1,4 @@
-//! The subscribers, their topics, and when they start or are killed; the same in every run.
+//! The subscribers, their topics, and when they start or are killed. The plan is the same in every run.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub struct SubscriberPlan {
     pub reads: TopicChoice,
     /// The pause after each record.
     pub sleep: Option<Duration>,
-    /// The steps of the subscriber, by shares of all published lines.
+    /// What happens to the subscriber, and the share of all published lines after which each step happens.
     pub cues: &'static [(f64, PlanStep)],
 }
 
@@ -27,9 +27,9 @@ pub enum SubscriberPlace {
 /// The topics that a subscriber reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopicChoice {
-    /// Every market, with all records retained.
+    /// All markets, each in a topic that retains all its records.
     Markets,
-    /// One market again, with a short retention.
+    /// The topic with a short retention, which repeats one market.
     Short,
 }
 
@@ -45,8 +45,8 @@ pub enum PlanStep {
 /// The market that is repeated with a short retention: the one with the most lines per second.
 pub const SHORT_OF: &str = "market.bitstamp.btcusd";
 pub const SHORT_TOPIC: &str = "short.market.bitstamp.btcusd";
-/// The lines of about two seconds of that market at the default speed. The number includes the 6,500 lines of
-/// the order book at the start, so that a fast reader misses none.
+/// The retention in bytes of the topic that repeats that market: about two seconds of its lines at the default speed.
+/// The 6,500 lines of the order book at the start fit too, so that a fast reader misses none.
 pub const SHORT_BYTES: u64 = 1 << 20;
 pub const MARKETS: &str = "market.>";
 
@@ -102,7 +102,8 @@ pub const PLANS: [SubscriberPlan; 6] = [
 ];
 
 impl SubscriberPlan {
-    /// The steps between two shares; those at 0 happen before the first line.
+    /// Returns the steps after the share `after` and up to the share `through`. Steps at share 0 happen before the
+    /// first line.
     pub fn due(&self, after: f64, through: f64) -> impl Iterator<Item = PlanStep> {
         self.cues.iter().filter(move |cue| after < cue.0 && cue.0 <= through).map(|cue| cue.1)
     }
@@ -113,7 +114,7 @@ impl SubscriberPlan {
         all.filter(|topic| (*topic == SHORT_TOPIC) == short).map(str::to_owned).collect()
     }
 
-    /// The pattern to subscribe to.
+    /// Returns the pattern that the subscriber subscribes to.
     pub fn pattern(&self) -> &'static str {
         match self.reads {
             TopicChoice::Markets => MARKETS,

@@ -1,4 +1,4 @@
-//! Publishes every line at its time, and notes it in the ledger.
+//! Publishes every line when it is due, and counts it in the ledger.
 
 use std::ops::ControlFlow;
 
@@ -18,9 +18,9 @@ pub struct TopicStream<P> {
     pub publisher: P,
 }
 
-/// Publishes all lines. `before` waits until a line is due, and may end the replay.
+/// Publishes all lines. Before each line it calls `before`, which waits until the line is due and may end the replay.
 ///
-/// Returns the node's count of each topic, after comparing it with the ledger's.
+/// Returns the number of records in each topic according to the node, after comparing it with the ledger's.
 pub fn play<P: Publish>(
     recordings: &[MarketRecording],
     schedule: impl Iterator<Item = ScheduledLine>,
@@ -108,7 +108,8 @@ mod tests {
         let mut ledger = LineLedger::default();
         ["whole", "short"].iter().for_each(|topic| ledger.open(topic, &recordings[0]));
 
-        // These subscribers read only after the last record, so that the topic with short retention loses records.
+        // These subscribers start to read after the last record, when the topic with the short retention has dropped
+        // records.
         let subscribers = [&whole, &short].map(subscriber);
         let plan = schedule(&recordings, Speed::Max);
         let ends =

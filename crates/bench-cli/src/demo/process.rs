@@ -1,7 +1,7 @@
 //! A subscriber in a separate process of this binary, controlled by pipes.
 //!
-//! The process ends when its standard input ends early, so that none outlives this process. After
-//! [`DemoProcess::kill`], all its reports have been read.
+//! The child ends when its standard input closes, so it does not outlive this process. [`DemoProcess::kill`] returns
+//! after all reports of the child have been read.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -65,7 +65,7 @@ impl DemoProcess {
         self.child.id()
     }
 
-    /// Sends the position at which each topic ends, as the last orders.
+    /// Tells the process at which position each topic ends. No commands follow.
     pub fn end(&mut self, ends: impl Iterator<Item = ChildOrder>) {
         let ends: Vec<ChildOrder> = ends.collect();
         self.tell(ends.iter());

@@ -1,4 +1,4 @@
-//! A reader in any process: it adds events to its accounts until it is stopped.
+//! A reader in this or another process. It adds events to its accounts until it is stopped.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ impl DemoReader {
     }
 
     pub fn accounts(&self) -> MutexGuard<'_, LogAccounts> {
-        // Handling an event never panics, so that the accounts are always valid.
+        // The accounts stay valid even if the lock is poisoned, because handling an event never panics.
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -46,7 +46,7 @@ impl DemoReader {
             .all(|(topic, last)| accounts.get(topic).is_some_and(|account| account.through >= *last))
     }
 
-    /// Reads until stopped. If the subscription ends earlier, notes that as an error of `topics`.
+    /// Reads until stopped. If the subscription ends earlier, adds an error to the accounts of `topics`.
     pub fn read(&self, mut subscriber: impl Subscribe, topics: &[String]) {
         while !self.stop.load(Ordering::Relaxed) {
             match self.step(&mut subscriber) {

@@ -1,8 +1,7 @@
 //! A recorded market: its lines, and when each was recorded.
 //!
-//! Lines end with `
-//! `; all other bytes, even a `\r` before it, belong to the line. The lines with a `
-//! ` after each are the file, byte for byte. Times never decrease. Only the time of a line is parsed here.
+//! Lines end with ` `; all other bytes, even a `\r` before it, belong to the line. A line ends at ` ` after each are
+//! the file, byte for byte. Times never decrease. This module parses only the time of a line.
 
 use std::ops::Range;
 
@@ -14,7 +13,7 @@ use serde_json::Value;
 pub struct MarketRecording {
     /// The topic for its lines.
     pub topic: String,
-    /// The file, or the generator.
+    /// The path of the file, or the name of the generator.
     pub source: String,
     bytes: Vec<u8>,
     lines: Vec<Line>,
@@ -55,7 +54,7 @@ impl MarketRecording {
         for range in line_ranges(&bytes) {
             let here = layout.time_ms(&bytes[range.clone()]);
             let here = here.with_context(|| format!("{source}:{}", lines.len() + 1))?;
-            // A heading has no time, and gets that of the next line.
+            // A heading has no time, and gets the time of the next line.
             time_ms = here.unwrap_or(time_ms).max(time_ms);
             lines.push(Line { start: range.start as u32, end: range.end as u32, time_ms });
         }
@@ -68,7 +67,7 @@ impl MarketRecording {
         Ok(MarketRecording { topic, source: source.to_owned(), bytes, lines })
     }
 
-    /// Keeps the first `lines` lines.
+    /// Keeps only the first `lines` lines.
     pub fn cut(&mut self, lines: usize) {
         self.lines.truncate(lines.max(2));
         self.bytes.truncate(self.lines.last().map_or(0, |last| last.end as usize + 1));
@@ -82,20 +81,21 @@ impl MarketRecording {
         self.bytes.len() as u64
     }
 
-    /// Returns a line.
+    /// Returns the line with index `at`.
     ///
     /// # Panics
+    ///
     /// If the line does not exist.
     pub fn line(&self, at: usize) -> &[u8] {
         &self.bytes[self.lines[at].range()]
     }
 
-    /// The recorded time since the first line.
+    /// Returns the time in ms from the first line to line `at`, as recorded.
     pub fn offset_ms(&self, at: usize) -> u64 {
         self.lines[at].time_ms - self.lines[0].time_ms
     }
 
-    /// The recorded time from the first line to the last.
+    /// Returns the time in ms from the first line to the last, as recorded.
     pub fn span_ms(&self) -> u64 {
         self.offset_ms(self.lines.len() - 1)
     }

@@ -1,7 +1,7 @@
 //! The messages between the demo and its reading processes: lines over pipes.
 //!
-//! A reader's whole account of a log is in one line. If a process is killed within a line, its successor
-//! continues from the last complete line, so that nothing is counted twice.
+//! One line contains a reader's whole account of a log. If a process is killed while it writes a line, the next process
+//! continues from the last complete line, so that no record is counted twice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,18 +15,18 @@ use super::account::{ContentDigest, LogAccount, LogAccounts, MissedRecords};
 pub enum ChildOrder {
     /// Subscribe to this pattern, from the oldest record on.
     Read { pattern: String },
-    /// Subscribe to this topic, and continue the counts of another process.
+    /// Subscribe to this topic at the position of `standing`, and continue this account of another process.
     Resume { topic: String, standing: AccountLine },
-    /// There are no more subscriptions.
+    /// All subscriptions have been sent; start to read.
     Go,
-    /// The topic ends at this position.
+    /// The last record of the topic has this position.
     End { topic: String, last: Position },
 }
 
 /// A message from a reader process to the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChildReport {
-    /// All subscriptions are made.
+    /// The process has made all its subscriptions.
     Ready,
     At {
         topic: String,
@@ -36,7 +36,7 @@ pub enum ChildReport {
         topic: String,
         text: String,
     },
-    /// All ended topics were read to their ends.
+    /// The process has read all topics to their ends.
     Finished,
 }
 
@@ -51,7 +51,7 @@ pub struct AccountLine {
 }
 
 impl AccountLine {
-    /// The part of `account` after the reported gaps.
+    /// Returns the totals of `account`, and its gaps after the first `gaps_reported`.
     pub fn of(account: &LogAccount, gaps_reported: usize) -> AccountLine {
         AccountLine {
             through: account.through,
@@ -62,7 +62,7 @@ impl AccountLine {
         }
     }
 
-    /// Updates an account.
+    /// Adds this line's totals and gaps to an account.
     pub fn apply(&self, account: &mut LogAccount) {
         account.through = self.through;
         account.seen = self.seen;
@@ -178,7 +178,7 @@ impl fmt::Display for ChildReport {
         match self {
             ChildReport::Ready => f.write_str("ready"),
             ChildReport::At { topic, standing } => write!(f, "at {topic} {standing}"),
-            // Errors are put on one line.
+            // A report is one line, so line breaks in the error are replaced.
             ChildReport::Fault { topic, text } => {
                 write!(f, "fault {topic} {}", text.replace(['\n', '\r'], " "))
             }

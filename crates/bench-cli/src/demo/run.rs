@@ -1,8 +1,8 @@
-//! Runs the demo: subscribers start, are killed and return while lines are published; then all read to the
+//! Runs the demo: subscribers start, are killed and restart while lines are published; then all of them read to the
 //! end.
 //!
-//! One thread publishes, carries out the steps and shows progress. The thread does not wait for subscribers
-//! while lines are due.
+//! One thread publishes, carries out the subscribers' steps and shows progress. The thread does not wait for
+//! subscribers while lines are due.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -28,7 +28,7 @@ use super::verdicts::SubscriberVerdicts;
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 /// The longest sleep before the next check of signals and the display.
 const NAP: Duration = Duration::from_millis(20);
-/// The time without any progress after which the demo ends.
+/// The time without any progress after which the demo stops waiting.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// A run of the demo: its node, its subscribers, and how many lines have been published.
@@ -39,7 +39,7 @@ pub struct DemoRun {
     display: Display,
     stop: StopFlag,
     start: Instant,
-    /// For each recording, the number of published lines, and its topics.
+    /// For each recording: the number of published lines, and the names of its topics.
     published: Vec<(u64, Vec<String>)>,
     lines: u64,
     lines_all: u64,
@@ -55,7 +55,7 @@ struct Member {
 }
 
 impl DemoRun {
-    /// `recordings` has for each recording the number of its lines, and its topics.
+    /// Creates a run. `recordings` has for each recording the number of its lines, and the names of its topics.
     pub fn new(
         node: &Node,
         url: &str,
@@ -85,7 +85,7 @@ impl DemoRun {
         }
     }
 
-    /// Starts the subscribers that are present from the first line, and waits for them.
+    /// Starts the subscribers that read from the first line, and waits until they have subscribed.
     pub fn open(&mut self) -> Result<()> {
         self.cue(-1.0, 0.0)?;
         for process in self.members.iter().filter_map(|member| member.process.as_ref()) {
@@ -95,7 +95,8 @@ impl DemoRun {
         Ok(())
     }
 
-    /// Waits until a line is due, and carries out due steps while it waits. Breaks if interrupted.
+    /// Waits until a line is due. While it waits, carries out the subscribers' due steps. Returns `Break` if
+    /// interrupted.
     pub fn before(&mut self, due: ScheduledLine) -> Result<ControlFlow<()>> {
         let done = |lines: u64, all: u64| lines as f64 / all.max(1) as f64;
         self.cue(done(self.lines.saturating_sub(1), self.lines_all), done(self.lines, self.lines_all))?;
@@ -187,7 +188,7 @@ impl DemoRun {
 }
 
 impl Member {
-    /// Starts the subscriber; a returning one continues at its position.
+    /// Starts the subscriber. If it ran before, it continues at its position.
     fn join(&mut self, node: &Node, url: &str) -> Result<String> {
         if self.plan.place == SubscriberPlace::InProcess {
             self.join_in_process(node)?;
@@ -220,7 +221,8 @@ impl Member {
         Ok(())
     }
 
-    /// For a new subscriber, one pattern; for a returning one, each topic with its position.
+    /// Returns the commands for a subscriber's process: one pattern if it is new, otherwise each topic with its
+    /// position.
     fn orders(&self) -> Vec<ChildOrder> {
         let accounts = self.reader.accounts();
         if accounts.is_empty() {
@@ -252,7 +254,7 @@ impl Member {
         self.topics.iter().filter_map(mine).collect()
     }
 
-    /// The number of records that were received or reported missing.
+    /// Returns the number of records that the subscribers received or that were reported to them as missing.
     fn accounted_for(&self) -> u64 {
         self.reader.accounts().values().map(|account| account.seen + account.missed_records()).sum()
     }

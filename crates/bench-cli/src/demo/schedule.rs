@@ -1,6 +1,6 @@
-//! The time at which each line is due: its recorded time, scaled.
-//! All recordings start together. By default each has its own factor, so that a market of six days and a
-//! market of half an hour both take a minute. A given speed applies to all.
+//! Computes when each line is due: its recorded time divided by a factor. All recordings start together. By default
+//! each recording has its own factor, so that a market of six days and a market of half an hour both take a minute. A
+//! speed on the command line applies to all recordings.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use dunlin_cli::commands::demo::Speed;
 
 use super::recording::MarketRecording;
 
-/// The duration of a recording's replay.
+/// Returns the duration of a recording's replay.
 pub fn duration(speed: Speed, recording: &MarketRecording) -> Duration {
     due(speed, recording, recording.len() - 1)
 }
 
-/// The factor of a recording's replay.
+/// Returns the factor by which a recording is replayed faster than it was recorded.
 pub fn factor(speed: Speed, recording: &MarketRecording) -> f64 {
     match speed {
         Speed::Within(within) => recording.span_ms() as f64 / 1e3 / within.as_secs_f64(),
@@ -26,20 +26,21 @@ pub fn factor(speed: Speed, recording: &MarketRecording) -> f64 {
 fn due(speed: Speed, recording: &MarketRecording, line: usize) -> Duration {
     let offset_ms = recording.offset_ms(line) as f64;
     let factor = factor(speed, recording);
-    // If all lines have the same time, the factor is 0.
+    // The factor is 0 if all lines have the same time.
     if factor > 0.0 { Duration::from_secs_f64(offset_ms / 1e3 / factor) } else { Duration::ZERO }
 }
 
 /// A line of a recording, and the time at which to publish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScheduledLine {
-    /// The time since the start.
+    /// The time since the start of the demo at which the line is due.
     pub at: Duration,
     pub recording: usize,
     pub line: usize,
 }
 
-/// All lines of all recordings in order of time; a recording's lines stay in order.
+/// Returns all lines of all recordings, sorted by the time at which they are due. The lines of one recording stay in
+/// order.
 pub fn schedule(recordings: &[MarketRecording], speed: Speed) -> impl Iterator<Item = ScheduledLine> {
     let mut next = vec![0; recordings.len()];
     std::iter::from_fn(move || {

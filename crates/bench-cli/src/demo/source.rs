@@ -10,7 +10,7 @@ use dunlin_server::read_file_up_to;
 
 use super::recording::{FILES, MarketRecording, TimeLayout};
 
-/// Largest recording, bytes.
+/// The largest recording that is loaded, in bytes.
 const RECORDING_BYTES_MAX: u64 = 1 << 30;
 
 /// The recordings that the demo replays: from files, or generated.
@@ -49,7 +49,7 @@ fn missing(path: &Path) -> anyhow::Error {
     .into()
 }
 
-/// Generates changes in the recordings' formats, the same in every run.
+/// Generates markets in the recordings' formats. The result is the same in every run.
 fn generate() -> Result<ReplaySource> {
     const BETFAIR: [(&str, usize); 4] =
         [("1.900000001", 44_000), ("1.900000002", 22_000), ("1.900000003", 22_000), ("1.900000004", 18_000)];
@@ -104,7 +104,7 @@ fn bitstamp(lines: usize, random: &mut Random) -> Result<String> {
     Ok(text)
 }
 
-/// SplitMix64, which is good enough for invented prices.
+/// The pseudo-random generator SplitMix64, which suffices for generated prices.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! The table at the end, and its result.
+//! The demo's final table, and the totals that decide whether the demo passes.
 
 use std::io::{self, Write};
 

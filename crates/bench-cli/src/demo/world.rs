@@ -1,9 +1,8 @@
-//! `demo --space`: aircraft and a flock on three processes, one of which is killed and returns. Every entity
-//! is accounted for.
+//! `demo --space`: aircraft and a flock on three processes, one of which is killed and restarted. At the end every
+//! entity must exist exactly once.
 //!
-//! The demo follows the regions through their topics, as any client may. The demo counts entities while the
-//! ticks are stopped, so that all regions are at the same tick. In the combined demo, the world uses the
-//! cluster.
+//! The demo reads the regions' topics, as any client can. It counts entities while the ticks are stopped, so that all
+//! regions are at the same tick. In the combined demo, the world uses the cluster.
 
 mod accounts;
 
@@ -32,18 +31,18 @@ const PROCESSES: usize = 3;
 const RECORDING: &str = "aircraft-switzerland.json";
 /// The distance in km below which two aircraft count as a pair.
 const NEAR_KM: f32 = 10.0;
-/// The longest duration of any step on a busy machine.
+/// The longest wait for any step of the demo. It allows for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
-/// Maximum number of lines of the processes' output that are kept.
+/// The most output lines of the processes that are kept.
 const SAID_MAX: usize = 100;
-/// The time between two events of the demo.
+/// The duration for which the world runs between two events of the demo.
 const SPAN: Duration = Duration::from_secs(4);
 
 /// The last output lines of all processes, for error messages.
 type RecentOutput = Arc<Mutex<VecDeque<String>>>;
 
-/// A process of the world, which ends when the value is dropped.
+/// A process of the world. Dropping the value kills the process.
 struct Member {
     child: Child,
     /// The process's number in the world.
@@ -72,7 +71,7 @@ impl Member {
                     }
                     said.push_back(format!("pid {id}: {line}"));
                     drop(said);
-                    // The demo awaits only the first line and keeps the others.
+                    // The demo waits only for the first line, so the receiver may be gone.
                     let _ = sender.send(line);
                 }
             });
@@ -106,7 +105,7 @@ pub type Narrator<'a> = &'a dyn Fn(&str) -> Result<()>;
 pub struct WorldDemoOptions<'a> {
     pub data: &'a Path,
     pub flock: u64,
-    /// Run without aircraft if their recording is missing.
+    /// Whether to run without aircraft if their recording is missing.
     pub without_aircraft: bool,
     /// The nodes of the cluster that the world uses; empty if the first process runs its own node.
     pub nodes: &'a [String],
@@ -121,7 +120,7 @@ pub struct WorldDemo<'a> {
     kv: Kv,
     made: LoadedWorld,
     watcher: Watcher,
-    /// The time of the cluster's last response.
+    /// The time of the last response from the cluster.
     answered: Instant,
     said: RecentOutput,
     looks: usize,
@@ -156,7 +155,7 @@ pub fn run(
 }
 
 impl WorldDemoOptions<'_> {
-    /// Starts the processes. Waits until all regions have owners and the demo follows them.
+    /// Starts the processes. Waits until all regions have owners and the demo has read their states.
     pub fn begin<'a>(&'a self, stop: &'a StopFlag, say: Narrator<'a>) -> Result<WorldDemo<'a>> {
         let recording = self.data.join(RECORDING);
         let aircraft = recording.is_file();
@@ -205,7 +204,7 @@ impl WorldDemoOptions<'_> {
         Ok(show)
     }
 
-    /// The options that connect a process to the cluster; each process tries a different node first.
+    /// Returns the options that connect a process to the cluster. Each process tries a different node first.
     fn agreeing(&self, nth: usize) -> Vec<String> {
         if self.nodes.is_empty() {
             return vec!["--ttl".to_owned(), "1s".to_owned()];
@@ -243,7 +242,7 @@ fn patiently<T, E: Into<anyhow::Error>>(ask: impl Fn() -> Result<T, E>) -> Resul
 }
 
 impl WorldDemo<'_> {
-    /// Updates the state of all regions. Waits while a node of the cluster is unreachable.
+    /// Reads the latest states of all regions. Waits while a node of the cluster is unreachable.
     fn look(&mut self) -> Result<()> {
         match self.watcher.look() {
             Ok(()) => self.answered = Instant::now(),
@@ -254,7 +253,7 @@ impl WorldDemo<'_> {
         Ok(())
     }
 
-    /// The number of regions with an owner and a complete state.
+    /// Returns the number of regions that have an owner and a complete state.
     fn whole(&self) -> usize {
         let owned = self.watcher.owned.iter().filter(|owned| owned.owner.is_some());
         owned.count().min(self.watcher.states().filter(|(_, state)| state.tick() > 0).count())
@@ -277,7 +276,7 @@ impl WorldDemo<'_> {
         }
     }
 
-    /// A description for error messages: each region's owner and progress, and the processes' output.
+    /// Describes the world for error messages: each region's owner and progress, and the processes' output.
     fn stands(&self) -> String {
         let (ticks, mut text) = (self.ticks(), String::new());
         for owned in &self.watcher.owned {
@@ -288,7 +287,7 @@ impl WorldDemo<'_> {
         text + &said.iter().map(|line| format!("  {line}\n")).collect::<String>()
     }
 
-    /// Lets the world run for this time, and compares pairs of aircraft during it.
+    /// Lets the world run for `span`, and compares the pairs of close aircraft meanwhile.
     pub fn go_on(&mut self, span: Duration) -> Result<()> {
         let until = Instant::now() + span;
         while Instant::now() < until && !self.stop.is_set() {
@@ -313,7 +312,7 @@ impl WorldDemo<'_> {
         self.watcher.states().map(|(region, state)| (region, state.tick())).collect()
     }
 
-    /// Counts all entities while the ticks are stopped.
+    /// Stops the ticks, counts all entities, and continues the ticks.
     pub fn count(&mut self, when: &str) -> Result<EntityCount> {
         let key = format!("space/{WORLD}/hold/0");
         patiently(|| self.kv.put(&key, b"1"))?;
@@ -343,8 +342,8 @@ impl WorldDemo<'_> {
         Ok(accounts)
     }
 
-    /// Stops a process that owns a region with SIGKILL. Another takes the region over, and the process
-    /// returns.
+    /// Stops a process that owns a region with SIGKILL. Waits until another process owns the region, and restarts the
+    /// process.
     pub fn kill_and_come_back(&mut self) -> Result<()> {
         // Without a cluster, the first process holds the leases.
         let first = usize::from(self.world.nodes.is_empty());
@@ -374,7 +373,7 @@ impl WorldDemo<'_> {
             killed.elapsed().as_secs_f64()
         ))?;
         self.count("with two processes")?;
-        // If a node is killed at this time, the first response from it is lost.
+        // A node may be killed during the call, so its response may be lost; the call is repeated.
         let back = patiently(|| self.world.join(nth, &self.members[0], &self.said))?;
         let process = back.process;
         self.members.push(back);

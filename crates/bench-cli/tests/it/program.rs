@@ -1,9 +1,9 @@
-//! Runs the program.
+//! Runs `dunlin-bench` and returns its output.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The result of a run.
+/// The exit status and the output of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -12,7 +12,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The standard output; panics unless the program succeeded.
+    /// Returns the standard output. Panics if the program failed.
     #[track_caller]
     pub fn done(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");

@@ -1,6 +1,6 @@
-//! Figures of Ratatoskr's benchmark document about its own system, on a MacBook Air M4. MB means 10⁶ bytes. The
-//! document counts deliveries to subscribers that are processes of the same virtual machine. Its publisher
-//! fills one topic after another. The document has no delays.
+//! The figures that Ratatoskr's benchmark document states for its own system, measured on a MacBook Air M4. MB means
+//! 10⁶ bytes. The document counts deliveries to subscribers that are processes of the same virtual machine. Its
+//! publisher fills one topic after another. The document contains no latencies.
 
 use crate::goal::ClaimedFigure;
 use crate::row::RowPattern;

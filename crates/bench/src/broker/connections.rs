@@ -1,6 +1,7 @@
 //! Memory of a broker for many NATS connections with one subscription each.
 //!
-//! Every connection then receives a few checked messages, so a connection that does not deliver fails.
+//! After the measurement, every connection receives a few messages and checks them; a missing message fails the
+//! benchmark.
 
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -13,10 +14,10 @@ use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, Unavailable, ta
 use crate::pubsub::{Broker, CROWD, SubscribedConnection, fanout, throughput};
 
 const MESSAGES: u64 = 5;
-/// Open files of a process in addition to its connections.
+/// The number of files that a process opens in addition to its connections.
 const FILES_BESIDE: u64 = 200;
 
-/// Points of Dunlin, compared with nats-server.
+/// The measuring points of Dunlin, and with peers also those of nats-server.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let connections = options.count(10_000, 100);
     let point = |target: &'static str| {
@@ -52,7 +53,7 @@ fn measure(bench: &Bench, target: &str, connections: u64) -> Result<RunSample> {
         .with("deliveries_per_s", (connections * MESSAGES) as f64 * 1e9 / (end_ns - start_ns).max(1) as f64))
 }
 
-/// Raises the limit of open files to this number, which children inherit.
+/// Raises this process's limit of open files to `wanted`. Its children inherit the limit.
 fn allow_files(wanted: u64) -> Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let allowed = maximum.unwrap_or(u64::MAX);

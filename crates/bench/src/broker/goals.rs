@@ -19,7 +19,7 @@ const fn goal(what: &'static str, ours: RowPattern, bar: Threshold) -> Goal {
     Goal { what, ours, bar }
 }
 
-/// Dunlin compared with nats-server's row of the same parameters.
+/// A goal that compares Dunlin with nats-server's row of the same parameters.
 const fn times_nats(what: &'static str, params: Pairs, metric: &'static str, times: f64) -> Goal {
     goal(what, listener("dunlin", params, metric), TimesAtLeast(times, listener("nats", params, metric)))
 }
@@ -42,7 +42,7 @@ const ASK_MANY: Pairs = &[("pattern", "request"), ("wait", "parked"), ("in_fligh
 
 const CROWD: &[(&str, &str)] = &[("clients", "10000")];
 
-/// A use case through a listener, by its 99th percentile.
+/// A goal for the 99th percentile of a use case through a listener.
 macro_rules! use_case {
     ($name:literal, $storage:literal, $protocol:literal, $limit_ns:expr) => {
         goal(
@@ -58,7 +58,7 @@ macro_rules! use_case {
     };
 }
 
-/// Throughput and latency of other clients while one client is at its limits.
+/// Goals for the throughput and latency of other clients while one client overloads the node.
 macro_rules! isolation {
     ($offender:literal, $metric:literal, $times:expr) => {
         goal(

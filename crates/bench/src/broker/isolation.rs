@@ -1,12 +1,13 @@
-//! Effect of one client at its limits on others. The others are a publisher and a subscriber at 1,000 records a
-//! second through the same listener. They run alone and beside the offender, in turn.
+//! Measures how one client that overloads the node (the offender) affects the others. The others are a publisher and a
+//! subscriber with 1,000 records a second through the same listener. They run alternately without and with the
+//! offender.
 //!
-//! The flooding user may publish 10,000 records a second and sends as much as possible. A second row shows
-//! the same flood by a user without a limit, who may use the whole processor.
+//! One offender has a limit of 10,000 records a second and publishes as fast as possible. A second row shows the same
+//! offender without a limit.
 //!
-//! Each figure is the median of five pairs (`--quick`: one), each of a run alone and a run beside the
-//! offender. Noise that lasts longer than a pair affects both. The offender is a process on the same cores,
-//! so the kernel's work for it is included.
+//! Each figure is the median of five pairs (`--quick`: one), each of a run without and a run with the offender. Noise
+//! that lasts longer than a pair affects both runs. The offender is a process on the same cores, so the kernel's work
+//! for it is included.
 
 use std::thread;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use crate::role::{RoleArgs, say};
 use crate::stats::Summary;
 
 const KINDS: [&str; 4] = ["flood", "flood_unlimited", "never_reads", "slow_loris"];
-/// Tokens of the users. The users file has the SHA-256 of each token.
+/// The tokens of the users. The users file contains the SHA-256 of each token.
 const OTHERS_TOKEN: &str = "dunlin_bench_others";
 const OFFENDER_TOKEN: &str = "dunlin_bench_offender";
 const USERS: &str = "[users.others]
@@ -46,10 +47,10 @@ const RECORDS: u64 = 500;
 /// Subject that the offender publishes to.
 const OFFENDED: &str = "offended";
 const HISTORY_BYTES: u64 = 64 << 20;
-/// Time in which the offender starts.
+/// How long the offender runs before the measurement starts.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// A group for each kind of offender.
+/// Returns a group of points for each kind of offender.
 pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
     let (pairs, records) = (options.count(PAIRS, 1), options.count(RECORDS, 50));
     let point = |kind: &'static str| {
@@ -100,7 +101,7 @@ fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<RunSam
         .with_known("p99_times_alone", median(&times("p99_ns"))))
 }
 
-/// Measures the others once, over new connections.
+/// Measures the publisher and the subscriber once, over new connections.
 fn others(served: BrokerEndpoint, records: u64) -> Result<RunSample> {
     let (source, sink) = nats_ends(served)?;
     run(source, sink, &OTHERS, records, || ())
@@ -114,7 +115,7 @@ fn offender(bench: &Bench, kind: &str, served: BrokerEndpoint) -> Result<Child> 
     Ok(child)
 }
 
-/// Main function of the offender; it runs until it is killed.
+/// The main function of the offender's process. It runs until it is killed.
 pub fn offend(args: &RoleArgs) -> Result<()> {
     let served = BrokerEndpoint::nats(args.get("address")?).with_token(OFFENDER_TOKEN);
     match args.text("kind")? {
@@ -144,7 +145,7 @@ fn flood(served: BrokerEndpoint) -> Result<()> {
 const LARGE_BYTES: usize = 64 * 1024;
 const LARGE_PAUSE: Duration = Duration::from_millis(2);
 
-/// Subscribes to its own large records and never reads; reconnects when it is cut off.
+/// Subscribes to its own large records and never reads them. Reconnects when the node closes the connection.
 fn never_read(served: BrokerEndpoint) -> Result<()> {
     let mut publisher = RawClient::connect(served)?;
     let mut one = served.dialect.publish_head(OFFENDED, LARGE_BYTES);
@@ -160,7 +161,7 @@ fn never_read(served: BrokerEndpoint) -> Result<()> {
     for nth in 1_u64.. {
         publisher.send(&one)?;
         thread::sleep(LARGE_PAUSE);
-        // The node cuts off a slow subscriber, whose next write then fails.
+        // The node closes the connection of a slow subscriber, and the next write then fails.
         if nth.is_multiple_of(64) && reader.send(b"PING\r\n").is_err() {
             reader = subscribe()?;
         }

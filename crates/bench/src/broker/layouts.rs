@@ -1,4 +1,4 @@
-//! Tables of suite `broker`: the Ratatoskr document's columns, then more of our own.
+//! Tables of suite `broker`: the columns of the Ratatoskr document, then additional ones.
 
 use crate::layout::CaseLayout;
 use crate::layout::ColumnValue::{Metric, Param, Range, Share};

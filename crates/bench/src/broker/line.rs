@@ -1,4 +1,4 @@
-//! Payload of workloads for all protocols: 64 bytes of plain text, which HTTP can carry unchanged.
+//! The payload that all protocols of suite `broker` use: 64 bytes of plain text, which HTTP can carry unchanged.
 
 /// Size of the payload, bytes.
 pub const BYTES: usize = 64;
@@ -15,7 +15,7 @@ impl Default for SequencePayload {
 }
 
 impl SequencePayload {
-    /// The payload for this sequence number and time.
+    /// Writes this sequence number and time into the payload and returns it.
     #[inline]
     pub fn of(&mut self, seq: u64, time_ns: u64) -> &[u8] {
         write(&mut self.0[..DIGITS], seq);
@@ -23,7 +23,7 @@ impl SequencePayload {
         &self.0
     }
 
-    /// Time in a payload, if it is complete and carries `seq`.
+    /// Returns the time in a payload, if the payload is complete and contains `seq`.
     #[inline]
     pub fn time(payload: &[u8], seq: u64) -> Option<u64> {
         let whole: &[u8; BYTES] = payload.try_into().ok()?;

@@ -1,4 +1,4 @@
-//! Listener NATS, nats-server and Redis, with the same raw client and with nats.go.
+//! Compares listener `nats` with nats-server and Redis, each with the same raw client and with nats.go.
 
 use crate::cores::Pin;
 use crate::options::BenchOptions;
@@ -12,12 +12,12 @@ use crate::timed::{TimedTransfer, document_count, sustained};
 /// Name of the case.
 const CASE: &str = "nats_listener";
 const STREAM_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
-/// Subscribers of the fan-out.
+/// The numbers of subscribers in the fan-out points.
 const FANOUT: [usize; 2] = [10, 100];
-/// Message size and subscribers of the points with nats.go.
+/// Message size in bytes and number of subscribers of each point with nats.go.
 const GO: [(usize, usize); 3] = [(64, 1), (1024, 1), (64, 10)];
 const IN_FLIGHT: u64 = 256;
-/// Write size of the raw stream that is the machine's floor.
+/// Size in bytes of a write of the raw TCP stream, which shows the most that the machine can transfer.
 const FLOOR_BYTES: usize = 65536;
 
 /// All groups.
@@ -93,7 +93,7 @@ fn by_nats_go(bytes: usize, subscribers: usize) -> PointGroup {
     [target::DUNLIN, target::NATS].map(point).into()
 }
 
-/// Counts transferred messages as deliveries.
+/// Converts a timed transfer to a sample, with each received message as a delivery.
 fn deliveries(timed: &TimedTransfer) -> RunSample {
     let mut sample = timed.sample();
     sample.figures.retain(|(metric, _)| *metric != "msgs_per_s");
@@ -136,7 +136,7 @@ fn rate_and_times(asked: &request::RequestTimes) -> RunSample {
     RunSample::new().with("msgs_per_s", rate).and(asked.latencies.sample())
 }
 
-/// Throughput of a raw socket, with which peers are compared.
+/// Measures the throughput of a raw TCP stream, with which peers' figures are compared.
 fn floor() -> MeasuringPoint {
     let mut measure = sustained(
         |bench| document_count(FLOOR_BYTES, bench.options.quick),

@@ -1,4 +1,4 @@
-//! *Internal against listeners*: the same work in process and through each listener.
+//! The table *Internal against listeners*: compares the same work in process and through each listener.
 //!
 //! `one_in_flight` publishes records one after another and waits for each response, as the Ratatoskr document does. All
 //! records are read back and checked. `stream` publishes as fast as a subscriber of the same protocol reads, without
@@ -19,7 +19,7 @@ use crate::stats::Latencies;
 use crate::timed::{TimedTransfer, sustained};
 
 const CASE: &str = "protocols";
-/// History that holds all records.
+/// The retention in bytes; it holds all records.
 const HISTORY_BYTES: u64 = 64 << 20;
 
 /// Both groups, with a point for each protocol.
@@ -84,7 +84,7 @@ fn transfer(ends: RouteEnds, count: u64) -> Result<TimedTransfer> {
     let received = receive(&mut *sink, count, |_| ());
     let mut node = Some(node);
     if received.is_err() {
-        // Ending the node ends the publisher's wait.
+        // Dropping the node makes the publisher's pending call return.
         node.take();
     }
     let published = publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -92,7 +92,7 @@ fn transfer(ends: RouteEnds, count: u64) -> Result<TimedTransfer> {
     Ok(TimedTransfer { start_ns, end_ns, messages: count, bytes: BYTES, touched: BYTES })
 }
 
-/// Reads and checks `count` records, passing on their times; returns the time of the last check.
+/// Reads and checks `count` records, and passes the time in each to `time`. Returns the time of the last check.
 pub fn receive(sink: &mut dyn Sink, count: u64, mut time: impl FnMut(u64)) -> Result<u64> {
     let mut next = 0;
     while next < count {

@@ -1,7 +1,7 @@
-//! Figures that peers are known to reach, measured on a machine like ours, with its floor. The floor is the
-//! raw TCP stream in 64 KiB writes: 6.03 GB/s in that measurement. Small messages are bound by instructions
-//! and not by bytes. For small messages a faster floor therefore requires no more of a peer. Fan-out figures
-//! are left out: their client checked nothing and shared its cores with the broker.
+//! Figures that peers reached on a similar machine, with the floor of that machine: the throughput of a raw TCP stream
+//! in 64 KiB writes, which was 6.03 GB/s. The throughput of small messages depends on the number of instructions, not
+//! of bytes. On a machine with a faster floor, small messages therefore need not be faster. Fan-out figures are
+//! missing, because their client checked nothing and used the same cores as the broker.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;

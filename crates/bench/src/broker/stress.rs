@@ -1,9 +1,9 @@
 //! The Ratatoskr document's stress test: many messages over many topics to many subscribers in one process.
 //!
-//! The publisher fills all topics in turn, with a few records for each in a round; the document fills one
-//! topic after another. Two threads on separate cores read: a free thread takes the next few subscribers and
-//! reads the round's records with each. The publishing thread also reads when the others are two rounds
-//! behind. No record may be lost: every topic keeps several rounds, and a gap fails the run.
+//! The publisher fills all topics in turn, and publishes a few records to each topic in a round; the document fills one
+//! topic after another. Two threads on separate cores read. A thread repeatedly takes the next few subscribers and
+//! reads the round's records with each of them. When reading is two rounds behind, the publishing thread also reads.
+//! Every topic keeps several rounds, and a gap fails the run.
 //!
 //! Every record contains the start time of its round, so a delivery's age is slightly overstated, never
 //! understated. The age is recorded for the oldest and newest record of every eighth subscriber.
@@ -30,8 +30,8 @@ use crate::role::{RoleArgs, say};
 use crate::stats::Latencies;
 use crate::workload::note;
 
-/// Messages, topics and subscribers: the Ratatoskr document's five, then its two older ones. The document's first row
-/// has only 1,000 messages, too few to be timed.
+/// Messages, topics and subscribers: the Ratatoskr document's five, then its two older ones. The document's row of
+/// 1,000 messages is missing, because so few cannot be timed.
 const SHAPES: [(u64, u64, u64); 7] = [
     (100_000, 100, 10),
     (1_000_000, 100, 10),
@@ -42,20 +42,21 @@ const SHAPES: [(u64, u64, u64); 7] = [
     (50_000, 10, 2_000),
 ];
 const BYTES: usize = 64;
-/// A record with its frame header.
+/// The size in bytes of a record with its frame header.
 const FRAME_BYTES: u64 = 128;
-/// Records of all topics in a round. Each topic has enough for a read, and the caches hold them all.
+/// The number of records in a round, over all topics. It gives each topic enough records for one read, and all of them
+/// fit into the processor's caches.
 const ROUND: u64 = 16_384;
 const HISTORY_ROUNDS: u64 = 8;
 const HISTORY_BYTES_MIN: u64 = 32 << 10;
-/// Rounds that the publisher may be ahead.
+/// The most rounds by which the publisher may be ahead of the subscribers.
 const AHEAD: u64 = 2;
-/// Subscribers that a thread takes at a time.
+/// The number of subscribers that a thread takes at a time.
 const CHUNK: usize = 100;
 /// The age of records is recorded for every nth subscriber.
 const NOTED: usize = 8;
 
-/// A group for each row.
+/// Returns a group of points for each row of the table.
 pub fn groups(options: &BenchOptions) -> Vec<PointGroup> {
     let smaller = |(messages, topics, subscribers): (u64, u64, u64)| {
         (options.count(messages, messages / 50), topics, options.count(subscribers, subscribers.div_ceil(20)))
@@ -83,7 +84,7 @@ fn point((messages, topics, subscribers): (u64, u64, u64)) -> MeasuringPoint {
 /// Report of the measuring process.
 #[derive(Serialize, Deserialize)]
 struct Done {
-    /// Memory before the first topic.
+    /// The memory of the process before it creates the first topic.
     baseline_bytes: u64,
     deliveries: u64,
     expected: u64,
@@ -112,7 +113,8 @@ impl Done {
     }
 }
 
-/// Main function of the measuring process; it stays until it is killed, so that its memory can be read.
+/// The main function of the measuring process. After the measurement it waits to be killed, so that its memory can be
+/// read.
 pub fn grow(args: &RoleArgs) -> Result<()> {
     let shape = Shape::new(args.get("messages")?, args.get("topics")?, args.get("subscribers")?);
     say(&run(shape)?)?;
@@ -121,14 +123,14 @@ pub fn grow(args: &RoleArgs) -> Result<()> {
     }
 }
 
-/// Sizes of a run.
+/// The amounts of one run: its messages, topics and subscribers.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     topics: u64,
     subscribers: u64,
-    /// Records of each topic.
+    /// The number of records of each topic.
     records: u64,
-    /// Records of each topic in a round; the last may have fewer.
+    /// The number of records that each topic gets in a round. The last round may have fewer.
     in_round: u64,
     rounds: u64,
 }
@@ -140,12 +142,12 @@ impl Shape {
         Self { topics, subscribers, records, in_round, rounds: records.div_ceil(in_round) }
     }
 
-    /// Records of each topic up to the end of a round.
+    /// Returns the number of records of each topic up to the end of a round.
     fn until(&self, round: u64) -> u64 {
         self.records.min((round + 1) * self.in_round)
     }
 
-    /// Topic of a subscriber. Subscribers with adjacent numbers read the same topic.
+    /// Returns the number of the topic that a subscriber reads. Subscribers with adjacent numbers read the same topic.
     fn topic_of(&self, subscriber: u64) -> u64 {
         subscriber * self.topics / self.subscribers
     }
@@ -184,11 +186,11 @@ fn run(shape: Shape) -> Result<Done> {
 
 struct Reader {
     subscriber: Subscriber,
-    /// Next record, from 0.
+    /// The number of the record that is read next, from 0.
     next: u64,
 }
 
-/// State that both threads share.
+/// The state that the publishing and the reading thread share.
 struct Work {
     shape: Shape,
     chunks: Vec<Mutex<Vec<Reader>>>,
@@ -222,7 +224,7 @@ impl Work {
         })
     }
 
-    /// Makes a failure of one thread end the other.
+    /// Runs `work`. If it fails, makes the other thread end too.
     fn fails_both<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = work();
         if result.is_err() {
@@ -262,7 +264,7 @@ impl Work {
         self.read_while(latencies, |work| work.done.load(Ordering::Acquire) < all)
     }
 
-    /// Reads available rounds or waits for them, while `go_on` holds.
+    /// Reads published rounds, and waits for more, as long as `go_on` returns `true`.
     fn read_while(&self, latencies: &mut Latencies, go_on: impl Fn(&Self) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         let mut turns = 0_u64;
@@ -281,7 +283,7 @@ impl Work {
         Ok(())
     }
 
-    /// Reads one published round with one chunk of subscribers; returns `false` if no such round is left.
+    /// Reads one published round with one chunk of subscribers. Returns `false` if all published rounds are read.
     fn take(&self, latencies: &mut Latencies) -> Result<bool> {
         let chunks = self.chunks.len() as u64;
         let last = self.published.load(Ordering::Acquire) * chunks;
@@ -317,7 +319,7 @@ impl Work {
 }
 
 impl Reader {
-    /// Reads and checks all records up to this one; returns the times of the first and the last.
+    /// Reads and checks all records up to a given one. Returns the start times in the first and the last.
     #[inline]
     fn read(&mut self, until: u64) -> Result<Option<(u64, u64)>> {
         let (mut next, mut fault, mut ages) = (self.next, None, None);

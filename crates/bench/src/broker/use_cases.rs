@@ -1,5 +1,5 @@
-//! The Ratatoskr document's use cases, end to end in open loop: records are published when due, however long earlier
-//! ones took. Latency counts from the due time until the record is read and checked.
+//! The Ratatoskr document's use cases, end to end in open loop: each record is published when it is due, even if
+//! earlier ones are still on their way. Latency counts from the due time until the record is read and checked.
 
 use std::num::NonZeroU64;
 use std::thread;
@@ -19,11 +19,11 @@ use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, Source, TOPIC};
 use crate::stats::Latencies;
 
 const CASE: &str = "use_cases";
-/// History far larger than a subscriber's lag.
+/// The retention in bytes, far more than a subscriber's lag.
 const HISTORY_BYTES: u64 = 256 << 20;
-/// Minimum number of records for a 99th percentile.
+/// The smallest number of records from which a 99th percentile is computed.
 const RECORDS_MIN: u64 = 1_500;
-/// A fifth of the records is published first and not counted.
+/// The first fifth of the records warms up and is not counted.
 const UNMEASURED: u64 = 5;
 
 /// One use case to measure: its rate of records, and the latency limit that it must keep.
@@ -33,7 +33,7 @@ pub struct UseCase {
     pub name: &'static str,
     /// Records a second.
     pub per_s: u64,
-    /// Limit of the 99th percentile.
+    /// The highest allowed 99th percentile of the latency.
     pub limit: Duration,
     /// Whether the topic is synced to disk before delivery.
     pub durable: bool,
@@ -43,7 +43,7 @@ const fn case(name: &'static str, per_s: u64, limit_us: u64) -> UseCase {
     UseCase { name, per_s, limit: Duration::from_micros(limit_us), durable: false }
 }
 
-/// The use cases of the table. The third is measured a second time with a durable topic.
+/// The use cases of the table. One of them appears twice: with a volatile and with a durable topic.
 pub const USE_CASES: [UseCase; 7] = [
     case("chat", 1_000, 5_000),
     case("iot", 5_000, 10_000),
@@ -54,12 +54,12 @@ pub const USE_CASES: [UseCase; 7] = [
     case("ultimate", 200_000, 1_000),
 ];
 
-/// A group for each use case: every protocol, and nats-server with the raw client.
+/// Returns a group of points for each use case: one point for each protocol, and nats-server with the raw client.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let group = |case: UseCase| {
         let mut ways = ProtocolRoute::OURS.to_vec();
         if case.durable {
-            // Durable topics are measured over connections: the node is a process with a disk.
+            // Durable topics are measured only over connections, because the node with a disk runs in another process.
             ways.retain(|way| *way != ProtocolRoute::Inproc);
         } else if with_peers {
             ways.push(ProtocolRoute::NatsServer);
@@ -91,11 +91,12 @@ fn point(way: ProtocolRoute, case: UseCase, options: &BenchOptions) -> Measuring
 
 fn measure(ends: RouteEnds, case: &UseCase, count: u64) -> Result<RunSample> {
     let RouteEnds { source, sink, node } = ends;
-    // Ending the node after a failed read ends the publisher's wait.
+    // After a failed read, dropping the node makes the publisher's pending call return.
     run(source, sink, case, count, || drop(node))
 }
 
-/// Publishes and reads `count` records, after a few that do not count. `give_up` must end the publisher's waits.
+/// Publishes and reads a few records to warm up, then `count` measured ones. `give_up` must make the publisher's
+/// pending calls return.
 pub fn run(
     mut source: Box<dyn Source>,
     mut sink: Box<dyn Sink>,
@@ -127,7 +128,8 @@ pub fn run(
         .with("within_percent", within as f64 * 100.0 / count as f64))
 }
 
-/// Publishes every record when it is due, and all that are due together; returns the due time of the first.
+/// Publishes every record when it is due; records that are due together are published together. Returns the due time of
+/// the first.
 fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
     // By default the kernel ends a sleep up to 50 µs late.
     set_current_timer_slack(NonZeroU64::new(1))?;

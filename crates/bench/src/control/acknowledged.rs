@@ -1,5 +1,5 @@
-//! Values that were acknowledged to our clients. Each key is written by one lane only, so its last value is
-//! certain.
+//! The values that the store has acknowledged to our clients. Only one lane writes a key, so its expected value is
+//! always known.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,10 +11,10 @@ use super::clients::StoreConnection;
 use super::work::ControlWork;
 use crate::payload::{NumberedPayload, ReadExtent};
 
-/// Puts of one transaction, and transactions in flight, when keys are loaded.
+/// The number of puts in one transaction, and of transactions in flight, while keys are loaded.
 const LOAD_BATCH: usize = 100;
 const LOAD_LANES: usize = 32;
-/// Reads in flight when all is read back.
+/// The number of reads in flight while all keys are read back.
 const VERIFY_LANES: usize = 64;
 
 /// The values that a key-value store has acknowledged, with which later reads are compared.
@@ -24,11 +24,11 @@ pub struct ExpectedValues(Rc<Inner>);
 struct Inner {
     work: ControlWork,
     connections: Vec<StoreConnection>,
-    /// Number of writes of each key, which its value contains.
+    /// For each key, how often it was written. Its value contains this number.
     written: RefCell<Vec<u64>>,
-    /// Revision of each key's last write, for cases that need it.
+    /// For each key, the revision of its last write, if the case needs it.
     revisions: RefCell<Vec<u64>>,
-    /// Next key to load or read back.
+    /// The next key to load or to read back.
     next: Cell<usize>,
 }
 
@@ -38,7 +38,7 @@ pub fn key_of(nth: usize) -> String {
 }
 
 impl ExpectedValues {
-    /// Starts without any write.
+    /// Creates the values of a store to which nothing has been written.
     pub fn new(work: ControlWork, connections: Vec<StoreConnection>) -> Self {
         let (written, revisions) = (RefCell::new(vec![0; work.keys]), RefCell::new(vec![0; work.keys]));
         Self(Rc::new(Inner { work, connections, written, revisions, next: Cell::new(0) }))
@@ -67,7 +67,7 @@ impl ExpectedValues {
         self.connection(lane).command(&command).await.map(drop)
     }
 
-    /// Writes a key if no other write came in between.
+    /// Writes a key, on the condition that nobody else has written it since our last write.
     pub async fn put_if(&self, lane: usize, nth: usize, payload: &mut NumberedPayload) -> Result<()> {
         let (seq, expect) = (self.0.written.borrow()[nth] + 1, self.0.revisions.borrow()[nth]);
         let (key, value) = (key_of(nth), payload.of(seq));
@@ -82,7 +82,7 @@ impl ExpectedValues {
         }
     }
 
-    /// Writes keys in one transaction.
+    /// Writes several keys in one transaction.
     pub async fn put_all(&self, lane: usize, keys: impl Iterator<Item = usize>) -> Result<()> {
         let mut payload = NumberedPayload::new(self.0.work.bytes);
         let pairs: Vec<(String, Vec<u8>)> =
@@ -180,7 +180,7 @@ impl ExpectedValues {
         Ok(())
     }
 
-    /// Counts one more write; returns the number.
+    /// Adds one to the number of writes of a key and returns the new number.
     fn count(&self, nth: usize) -> u64 {
         let written = &mut self.0.written.borrow_mut()[nth];
         *written += 1;

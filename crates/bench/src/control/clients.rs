@@ -1,4 +1,4 @@
-//! Clients of our cluster in a process of their own: the counterpart of the rivals' `peers/kv/load`.
+//! The clients of our cluster, which run in a separate process. For rivals, `peers/kv/load` does the same work.
 
 use std::time::{Duration, Instant};
 
@@ -21,10 +21,10 @@ use crate::clock::monotonic_ns;
 use crate::role::{RoleArgs, say};
 use crate::stats::Latencies;
 
-/// Lag up to which a follower counts as up to date.
+/// The most log entries by which an up-to-date follower may be behind the leader.
 const BEHIND_MAX: u64 = 1_000;
 
-/// Main function of the clients' process.
+/// The main function of the clients' process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     let work: ControlWork = serde_json::from_str(args.text("work")?)
         .context("cannot parse the workload from the parent process")?;
@@ -58,7 +58,7 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     })
 }
 
-/// Does the described work.
+/// Carries out the described requests and returns the measurements.
 async fn answer(
     work: &ControlWork,
     leader: &StoreConnection,
@@ -117,7 +117,7 @@ async fn loaded(
     Ok(ControlReport { peak_per_s, commit_avg_ns, ..half })
 }
 
-/// Number of elections that were won.
+/// Returns the number of elections that the nodes have won.
 async fn elections(nodes: &[StoreConnection]) -> Result<u64> {
     let mut won = 0;
     for node in nodes {
@@ -126,7 +126,7 @@ async fn elections(nodes: &[StoreConnection]) -> Result<u64> {
     Ok(won)
 }
 
-/// Share of requests between nodes for which a connection existed.
+/// Returns the share of the requests between nodes that found an open connection.
 async fn links(nodes: &[StoreConnection]) -> Result<f64> {
     let (mut asked, mut opened) = (0, 0);
     for node in nodes {
@@ -162,7 +162,7 @@ async fn round_trips(work: &ControlWork, nodes: &[StoreConnection]) -> Result<Co
     .with(&latencies))
 }
 
-/// Time of the leader's snapshot, from the request until it is on disk, ns.
+/// Lets the leader take a snapshot. Returns the time from the request until the snapshot is on disk, in ns.
 async fn snapshot(leader: &StoreConnection) -> Result<u64> {
     let before = leader.seen().await?.applied;
     let begun_ns = monotonic_ns();
@@ -171,7 +171,7 @@ async fn snapshot(leader: &StoreConnection) -> Result<u64> {
             monotonic_ns() - begun_ns < PATIENCE.as_nanos() as u64,
             "the node made no snapshot within {PATIENCE:?}"
         );
-        // Lets a snapshot finish that the log's length caused, so that it is not mistaken for this one.
+        // The log's length may have started a snapshot. This request waits for its end, so that it is not measured.
         leader.line.ask(frame::SNAPSHOT, Bytes::new()).await?;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -192,7 +192,7 @@ impl StoreConnection {
         Self { line, kv: None }
     }
 
-    /// Connects to the node's listener.
+    /// Connects to the node's listener `tcp`.
     pub async fn enter(&mut self) -> Result<()> {
         let listener = self.seen().await?.listener;
         let client = Client::connect(&format!("dunlin://{listener}"), ClientOptions::default())?;
@@ -214,19 +214,19 @@ impl StoreConnection {
         Ok(self.kv()?.begin_query(query)?.answered().await?)
     }
 
-    /// Lets this very node propose a command, once, even if it knows no leader.
+    /// Asks this node to propose a command once, even if it knows no leader.
     pub async fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         session::answered(&self.line.ask(frame::COMMAND, bytes.into()).await?)
     }
 
-    /// State of the cluster according to the node.
+    /// Returns the state of the cluster according to the node.
     pub async fn seen(&self) -> Result<NodeUsage> {
         self.status(Bytes::new()).await
     }
 
-    /// State of the cluster according to the node. The node then restarts its count of commits.
+    /// Returns the state of the cluster according to the node, which then resets its count of commits.
     pub async fn seen_anew(&self) -> Result<NodeUsage> {
         self.status(Bytes::from_static(b"anew")).await
     }
@@ -237,7 +237,8 @@ impl StoreConnection {
     }
 }
 
-/// Index of the leader, once all nodes agree, are up to date, and `voters` of them have a vote.
+/// Waits until all nodes agree on the leader, are up to date, and count `voters` voters. Returns the index of the
+/// leader.
 pub async fn leader(nodes: &[StoreConnection], voters: Option<usize>) -> Result<usize> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,5 +1,5 @@
-//! The interface of all measured clusters. Nodes are processes that can be killed; clients receive a
-//! description of their work.
+//! The interface of all measured clusters. The nodes are processes that can be killed. The clients receive a
+//! description of the requests to make.
 
 use anyhow::Result;
 
@@ -17,7 +17,7 @@ pub trait MeasuredCluster {
     /// Process ids of the nodes.
     fn processes(&self) -> Vec<u32>;
 
-    /// Starts clients in a process; they wait until the cluster is ready.
+    /// Starts a process of clients, which wait until the cluster is ready.
     fn clients(&self, bench: &Bench, work: &ControlWork) -> Result<Child>;
 
     /// Kills a node.

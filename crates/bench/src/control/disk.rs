@@ -1,5 +1,5 @@
-//! The disk's floor: sequential writes to one file, each synced before the next; and the device's writes
-//! under load.
+//! The floor that the disk sets: sequential writes to one file, each synced before the next. Also observes how much a
+//! device writes under load.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -17,12 +17,12 @@ use crate::point::RunSample;
 use crate::scratch_disk::ScratchDisk;
 use crate::stats::Latencies;
 
-/// Size of a write of a log that is written as fast as the disk allows.
+/// The size in bytes of a large write, with which a log is written as fast as the disk allows.
 pub const LARGE_BYTES: usize = 1 << 20;
-/// Size of a small commit.
+/// The size in bytes of a small write, as for the commit of one request.
 pub const SMALL_BYTES: usize = 4 << 10;
 
-/// Measures writes of this size, with an fdatasync each.
+/// Measures synced writes of `bytes` for `time`: each is followed by fdatasync.
 pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
     let dir = ScratchDisk::new()?;
     let path = dir.path().join("sequential");
@@ -47,8 +47,8 @@ pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
 /// Time between samples of the device's counter.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Observes how many bytes a disk writes, as its device counts them.
-/// The counters of processes differ: with large folios in the page cache, a small write counts as a whole folio.
+/// Observes how many bytes a disk writes, as its device counts them. The kernel's counters of each process are
+/// unsuitable: with large folios in the page cache, they count a whole folio for a small write.
 pub struct DiskWatch {
     looks: JoinHandle<Vec<DiskSample>>,
     stop: Sender<()>,
@@ -78,7 +78,7 @@ impl DiskWatch {
         Ok(Some(Self { looks, stop }))
     }
 
-    /// Highest rate within a window of this length, bytes per second.
+    /// Returns the highest rate in any window of this length, in bytes per second.
     pub fn most_per_s(self, within: Duration) -> Option<f64> {
         let _ = self.stop.send(());
         most_per_s(&self.looks.join().ok()?, within)
@@ -94,7 +94,8 @@ fn most_per_s(looks: &[DiskSample], within: Duration) -> Option<f64> {
     looks.iter().enumerate().filter_map(per_s).max_by(f64::total_cmp)
 }
 
-/// The seventh field counts sectors of 512 bytes (the kernel's Documentation/block/stat.rst).
+/// Returns the bytes written, from the seventh field of the device's file `stat`, which counts sectors of 512 bytes
+/// (the kernel's Documentation/block/stat.rst).
 fn written(stat: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(stat).ok()?;
     Some(text.split_whitespace().nth(6)?.parse::<u64>().ok()? * 512)

@@ -1,8 +1,8 @@
 //! Time from the leader's death to the first successful write.
 //!
-//! Clients write to every node all the time, every few milliseconds, independent of earlier writes. The leader
-//! is killed; the first acknowledged write that was started after its death ends the measurement. Then the node
-//! is restarted, and the next leader is killed once all nodes agree and are up to date.
+//! Clients write to every node every few milliseconds, without waiting for earlier writes. The leader is killed; the
+//! first acknowledged write that was started after its death ends the measurement. Then the node is restarted, and the
+//! next leader is killed once all nodes agree and are up to date.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub enum ProbeCommand {
     Leader(bool),
     /// Asks for the first acknowledged write that was started after this time.
     AfterNs(u64),
-    /// Asks for the duration of won elections; only for Dunlin.
+    /// Asks for the durations of the elections that nodes won; only for Dunlin.
     Elections(bool),
 }
 
@@ -32,9 +32,9 @@ pub enum ProbeCommand {
 pub enum ProbeReply {
     /// Index of the leading node.
     Leader(usize),
-    /// Time of the acknowledgement.
+    /// The time of the first acknowledgement that was asked for, in ns.
     AnsweredNs(u64),
-    /// Durations, ns.
+    /// The durations of the elections that nodes won, in ns.
     Elections(Vec<u64>),
 }
 
@@ -55,7 +55,7 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> 
             told => anyhow::bail!("unexpected response to a request for a write: {told:?}"),
         }
         if whose == target::DUNLIN {
-            // Elections that the killed node had won before were counted after the previous kill.
+            // This node's earlier elections are not counted again: they were counted after the previous kill.
             match ask(&mut clients, ProbeCommand::Elections(true))? {
                 ProbeReply::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
                 told => anyhow::bail!("unexpected response to a request for elections: {told:?}"),

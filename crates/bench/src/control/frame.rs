@@ -1,4 +1,4 @@
-//! Frames for requests that only this suite makes to its nodes, because ordinary clients cannot make them.
+//! Frames of this suite's own protocol. It carries requests to nodes that ordinary clients cannot make.
 //!
 //! ```text
 //!  frame = bytes of the rest u32, id u64, kind u8, body
@@ -9,15 +9,16 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// A command, proposed once; the response is its result.
 pub const COMMAND: u8 = 1;
-/// State of the cluster according to the node. With a body, the node then restarts its count of commits.
+/// Asks for the state of the cluster according to the node. If the body is not empty, the node then resets its count of
+/// commits.
 pub const STATUS: u8 = 3;
-/// Take a snapshot.
+/// Asks the node to take a snapshot.
 pub const SNAPSHOT: u8 = 4;
-/// Time of a read index on this node, ns.
+/// Asks the node to request a read index, and how long that took, in ns.
 pub const ROUND_TRIP: u8 = 7;
-/// A response.
+/// A successful response.
 pub const DONE: u8 = 5;
-/// An error, as text.
+/// A response that contains an error as text.
 pub const FAILED: u8 = 6;
 
 const HEAD_BYTES: usize = 9;

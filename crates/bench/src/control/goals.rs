@@ -1,7 +1,7 @@
 //! Goals for keys, leases and locks, and the Grey document's consensus, network and storage figures.
 //!
-//! The document's "Election Time" is taken as the time from candidacy to lead. Its "Commit Latency" is taken as
-//! the time from proposal to response at the leader, at half of the peak. All nodes and clients are on one
+//! The document's "Election Time" is taken as the time from candidacy to leadership. Its "Commit Latency" is taken as
+//! the time from proposal to response at the leader, at half of the highest rate. All nodes and clients are on one
 //! machine.
 
 use crate::goal::{ClaimedFigure, Goal, Threshold};
@@ -46,7 +46,7 @@ const N3: Pairs = &[("nodes", "3")];
 const N5: Pairs = &[("nodes", "5")];
 const N7: Pairs = &[("nodes", "7")];
 
-/// At half of the peak: average and 99th percentile.
+/// Goals for the average and the 99th percentile of the latency at half of the highest rate.
 macro_rules! half {
     ($case:literal, $avg_ms:literal, $p99_ms:literal) => {
         [

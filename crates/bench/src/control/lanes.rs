@@ -1,4 +1,5 @@
-//! Requests in flight, one in each lane: closed loops, or open ones in which each request has a due time.
+//! Keeps requests in flight, one in each lane. Without a rate, a lane sends its next request after a response (closed
+//! loop). With a rate, each request has a due time (open loop).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use crate::names::RandomNumbers;
 use crate::payload::NumberedPayload;
 use crate::stats::Latencies;
 
-/// Interval at which due requests are handed out; this delay counts as latency.
+/// The interval at which due requests are handed to the lanes. The delay counts as latency.
 const BEAT: Duration = Duration::from_micros(50);
 
 /// Counters of all lanes.
@@ -44,8 +45,8 @@ impl Tally {
         }
     }
 
-    /// Whether the lanes continue. If no response has arrived within the time, they continue until one arrives,
-    /// at most for [`PATIENCE`].
+    /// Whether the lanes continue. After the measuring time they stop; if no response has arrived by then, they
+    /// continue until one arrives, at most for [`PATIENCE`].
     fn goes_on(&self, now_ns: u64) -> bool {
         now_ns < self.end_ns || self.ops.get() == 0 && now_ns < self.end_ns + PATIENCE.as_nanos() as u64
     }
@@ -78,7 +79,7 @@ impl Tally {
     }
 }
 
-/// Lets every lane make requests until the time is over, at a rate if there is one.
+/// Lets every lane make requests until the measuring time is over, at `rate` requests per second if `rate` is not 0.
 pub async fn run(keeper: &ExpectedValues, rate: f64) -> Result<ControlReport> {
     let work = keeper.work();
     let tally = Rc::new(Tally::new(work));
@@ -106,7 +107,7 @@ pub async fn run(keeper: &ExpectedValues, rate: f64) -> Result<ControlReport> {
     tally.report(work)
 }
 
-/// Makes one request of the case.
+/// Makes one request, as the measured case requires.
 async fn one(
     keeper: &ExpectedValues,
     lane: usize,
@@ -128,7 +129,8 @@ async fn one(
     }
 }
 
-/// Sends due times slightly late, from its own thread, since the runtime's timers have whole milliseconds.
+/// Sends the due time of each request, shortly after that time. It uses its own thread, because the runtime's timers
+/// have a resolution of one millisecond.
 fn pace(rate: f64, end_ns: u64) -> mpsc::UnboundedReceiver<u64> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! Many keys: time until a killed node serves again, and time of a snapshot while keys are written.
+//! Measurements with many keys: the time until a killed node serves again, and the time of a snapshot while keys are
+//! written.
 
 use std::time::Duration;
 
@@ -10,11 +11,11 @@ use crate::child::{Child, PATIENCE};
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample, target};
 
-/// Longest time to load ten million keys.
+/// The longest time for loading ten million keys.
 const FILL_MAX: Duration = Duration::from_secs(300);
 
-/// Kills a node with the keys that `work` puts; measures the time from the next process' start to the first
-/// linearizable response, and the memory. Reads and compares every thousandth key.
+/// Loads the keys of `work`, kills the node and restarts it. Measures the time from the start of the new process to the
+/// first linearizable response, and its memory. Reads and compares every thousandth key.
 pub fn restart(bench: &Bench, work: &ControlWork) -> Result<RunSample> {
     let mut cluster = cluster::start(bench, target::DUNLIN, 1)?;
     let mut filling = cluster.clients(bench, &ControlWork { case: "fill".to_owned(), ..work.clone() })?;
@@ -41,8 +42,8 @@ fn resident(cluster: &dyn MeasuredCluster) -> Result<f64> {
     Ok(kib * 1024.0)
 }
 
-/// Lets the leader take a snapshot of all keys while others are written. Measures the snapshot's time, and
-/// the writes during it.
+/// Lets the leader take a snapshot of all keys while clients write. Measures how long the snapshot takes, and the
+/// writes during that time.
 pub fn snapshot(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let order = ControlWork { case: "snapshot".to_owned(), ..work.clone() };

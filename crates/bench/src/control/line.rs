@@ -1,5 +1,5 @@
-//! A connection with many requests in flight, whose responses come in any order.
-//! A request fails if it cannot be sent or if its connection breaks. The connection is then reopened.
+//! A connection with many requests in flight, whose responses come in any order. When the connection breaks, all its
+//! requests fail, and it is opened again.
 
 use std::collections::HashMap;
 use std::io;
@@ -34,14 +34,14 @@ type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<RequestFrame>>>>;
 pub struct ConnectionHandle(mpsc::UnboundedSender<LineRequest>);
 
 impl ConnectionHandle {
-    /// Connects to an address, on a runtime.
+    /// Connects to an address; a task on `runtime` serves the connection.
     pub fn to(address: String, runtime: &Handle) -> Self {
         let (sender, asked) = mpsc::unbounded_channel();
         runtime.spawn(run(address, asked));
         Self(sender)
     }
 
-    /// Sends a request now; returns a future of its response.
+    /// Sends a request immediately. Returns a future of its response.
     pub fn ask(&self, kind: u8, body: Bytes) -> impl Future<Output = io::Result<Bytes>> + Send + use<> {
         let (answer, answered) = oneshot::channel();
         let sent = self.0.send(LineRequest { kind, body, answer });
@@ -68,7 +68,7 @@ async fn run(address: String, mut asked: mpsc::UnboundedReceiver<LineRequest>) {
             }
             Err(_) => {
                 tokio::time::sleep(AGAIN).await;
-                // Without a connection, all waiting requests fail: dropping a request makes it fail.
+                // Without a connection, all waiting requests fail: dropping a request reports a failure to its caller.
                 while asked.try_recv().is_ok() {}
                 if asked.is_closed() {
                     return;
@@ -78,7 +78,7 @@ async fn run(address: String, mut asked: mpsc::UnboundedReceiver<LineRequest>) {
     }
 }
 
-/// Works until the connection breaks; returns `None` when no handle is left.
+/// Serves requests until the connection breaks. Returns `None` when all handles are dropped.
 async fn over(stream: TcpStream, asked: &mut mpsc::UnboundedReceiver<LineRequest>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let (reader, mut writer) = stream.into_split();
@@ -116,7 +116,7 @@ async fn read(mut reader: OwnedReadHalf, pending: Pending) {
         let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(frame) = frame::pull(&mut buffer) {
             if let Some(answer) = pending.remove(&frame.id) {
-                // The caller may have dropped the future.
+                // Sending fails if the caller has dropped the future, which is no error.
                 let _ = answer.send(frame);
             }
         }

@@ -1,4 +1,4 @@
-//! Requests of one kind to a cluster, with many in flight: rate, latency, and disk writes.
+//! Measures requests of one kind to a cluster, with many in flight: their rate and latency, and the disk's writes.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use super::disk;
 use super::work::{ControlReport, ControlWork};
 use crate::point::{Bench, RunSample, target};
 
-/// Length of the measurement of the disk's floor, which directly follows the load.
+/// How long the disk's floor is measured, directly after the load.
 const FLOOR: Duration = Duration::from_millis(300);
 
-/// Starts nodes and lets clients work.
+/// Starts nodes and clients, and measures the requests of `work`.
 pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, whose, nodes)?;
     let device = disk::DiskWatch::start()?;
     let sample = ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample();
     let per_s = device.and_then(|device| device.most_per_s(Duration::from_nanos(work.time_ns)));
     drop(cluster);
-    // A measurement at half of the peak starts by measuring the peak.
+    // A measurement at half of the peak rate begins with a measurement of the peak rate, when writes differ.
     let writes = matches!(work.case.as_str(), "put" | "cas" | "batch") && !work.half;
     let Some(per_s) = per_s.filter(|_| writes) else { return Ok(sample) };
     let floor = disk::measure(disk::LARGE_BYTES, FLOOR.min(bench.options.time))?;
@@ -27,7 +27,7 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &ControlW
     Ok(sample.with("disk_bytes_per_s", per_s).with_known("disk_share", share))
 }
 
-/// Full load for a long time: counts elections without a killed node.
+/// Applies full load for a long time and counts elections. As no node is killed, there should be none.
 pub fn soaked(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;
@@ -35,13 +35,13 @@ pub fn soaked(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSamp
     Ok(report.sample().with("seconds", seconds).with("elections", report.elections as f64))
 }
 
-/// Round trips between otherwise idle nodes.
+/// Measures round trips between nodes that have no other work.
 pub fn between(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     Ok(ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample())
 }
 
-/// Writes at a rate while watchers read every event. Measures the part of the rate that is reached.
+/// Writes at a rate while watchers read every event. Measures which part of the requested rate is reached.
 pub fn watched(bench: &Bench, nodes: usize, work: &ControlWork) -> Result<RunSample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
     let report = ControlReport::of(work, &mut cluster.clients(bench, work)?)?;

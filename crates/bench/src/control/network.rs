@@ -1,5 +1,5 @@
-//! The Grey document's network rows without load: requests over one gRPC connection, and the cost of encoding and
-//! decoding a put.
+//! The rows of the Grey document's network table that need no load: requests over one gRPC connection, and the cost of
+//! encoding and decoding a put.
 
 use std::hint::black_box;
 
@@ -17,10 +17,10 @@ use crate::stats::Latencies;
 
 /// Requests in flight over the connection.
 const IN_FLIGHT: usize = 256;
-/// Puts that are timed together, because a single put takes as little time as reading the clock.
+/// The number of puts that are timed together, because a single put takes as little time as reading the clock.
 const TOGETHER: u64 = 100;
 
-/// Publishes through listener `grpc`, over one connection.
+/// Measures publishing through listener `grpc`, over one connection.
 pub fn grpc(options: &BenchOptions) -> MeasuringPoint {
     let calls = options.count(100_000, 640);
     let load = CallLoad { clients: 1, in_flight: IN_FLIGHT, batch: 1, bytes: 64, calls, pin: Pin::Apart };
@@ -36,7 +36,7 @@ pub fn grpc(options: &BenchOptions) -> MeasuringPoint {
     })
 }
 
-/// Encodes and decodes a put and its reply once each.
+/// Measures the encoding and decoding of a put and its reply.
 pub fn serialisation(options: &BenchOptions) -> MeasuringPoint {
     let rounds = options.count(20_000, 100);
     let params = Params::new().with("bytes", 256_usize).with("of", "serialisation");

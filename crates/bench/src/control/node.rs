@@ -1,7 +1,7 @@
-//! One of our nodes in a process, as `dunlin serve` runs it. The node has a data directory on a real disk,
+//! One of our nodes in a separate process, configured as `dunlin serve` does. It has a data directory on a real disk,
 //! mutual TLS between nodes, listener `tcp` for clients, and default limits.
 //!
-//! Requests that clients cannot make use a connection of this suite ([`session`]).
+//! Requests that ordinary clients cannot make use this suite's own connection ([`session`]).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -26,18 +26,18 @@ pub struct NodeReady {
     pub id: u64,
 }
 
-/// Counters that a node reports: its leader and log, its elections, and its requests to other nodes.
+/// The state that a node reports: its leader, its log, its elections, and its requests to other nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeUsage {
     /// Id of the leader.
     pub leader: Option<u64>,
     /// Number of voters.
     pub voters: usize,
-    /// Last entry of the log.
+    /// The index of the last entry of the log.
     pub last: u64,
-    /// Last applied entry.
+    /// The index of the last applied entry.
     pub applied: u64,
-    /// Last entry in a snapshot.
+    /// The index of the last entry that a snapshot contains.
     pub snapshot: u64,
     /// Durations of the elections that this node won, ns.
     pub elections_ns: Vec<u64>,
@@ -45,32 +45,32 @@ pub struct NodeUsage {
     pub commit_ns: f64,
     /// Address of listener `tcp`.
     pub listener: SocketAddr,
-    /// Requests to other nodes.
+    /// The number of requests to other nodes.
     pub asked: u64,
-    /// Connections that were opened for these requests.
+    /// The number of connections that were opened for requests to other nodes.
     pub opened: u64,
-    /// Leader and number of voters of each shard of tasks; `None` before the node takes part, or if a shard
-    /// has no leader.
+    /// The leader and the number of voters of each shard of tasks. `None` until the node takes part in all shards and
+    /// each has a leader.
     pub tasks: Option<Vec<(u64, usize)>>,
 }
 
 /// A node of a key-value benchmark, with the state that serves this suite's connections.
 pub struct ControlNodeState {
-    /// The node's part in its cluster.
+    /// The consensus component of this node.
     pub control: Arc<Control>,
     node: Node,
     listener: SocketAddr,
     cluster: Cluster,
-    /// The commits before the count was restarted: their number and total duration.
+    /// The number and total duration of the commits before the count was last reset.
     before: Mutex<(u64, Duration)>,
 }
 
 const MEMORY_BYTES_MAX: u64 = 8 << 30;
-/// Room for ten million keys, and for a backlog of as many tasks.
+/// The memory limit for keys: enough for ten million keys, and for as many waiting tasks.
 const KEY_BYTES_MAX: u64 = 8 << 30;
 const TASK_BYTES_MAX: u64 = 4 << 30;
 
-/// Main function of the node's process; it serves until it is killed.
+/// The main function of the node's process. It serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let (data_dir, ports): (PathBuf, [u16; 3]) =
         (args.get("dir")?, serde_json::from_str(args.text("ports")?)?);
@@ -128,7 +128,7 @@ impl ControlNodeState {
         shards.iter().map(lead).collect()
     }
 
-    /// State of the cluster. With `anew`, the node then restarts its count of commits.
+    /// Returns the state of the cluster. If `anew` is set, resets the count of commits afterwards.
     pub fn seen(&self, anew: bool) -> Result<NodeUsage> {
         let (status, elections) = (self.control.status()?, self.control.elections_won()?);
         let links = self.cluster.link_use();

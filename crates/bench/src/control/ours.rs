@@ -29,7 +29,7 @@ struct Node {
 }
 
 impl OwnCluster {
-    /// Starts nodes with a single tasks' shard.
+    /// Starts nodes with a single shard of tasks.
     pub fn start(bench: &Bench, count: usize) -> Result<Self> {
         Self::sharded(bench, count, 1)
     }
@@ -70,7 +70,7 @@ impl OwnCluster {
         Ok(())
     }
 
-    /// Waits until each node is a voter.
+    /// Waits until all nodes are voters.
     fn vote(&self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {

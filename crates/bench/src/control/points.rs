@@ -9,18 +9,19 @@ use crate::point::{MeasuringPoint, PointGroup, target};
 use crate::raw::ping_pong::{self, PingPong, WaitMethod};
 use crate::sockets::SocketKind;
 
-/// As in etcd's measurements: values of 256 B, 100,000 keys, 256 requests in flight over eight connections.
+/// The size of a value in bytes. As in etcd's measurements, there are 100,000 keys and 256 requests in flight over
+/// eight connections.
 const BYTES: usize = 256;
 const CLIENTS: usize = 8;
 const IN_FLIGHT: usize = 256;
-/// Puts of one batch.
+/// The number of puts in one batch.
 const BATCH: usize = 100;
-/// Keys of one range; eight ranges are in flight.
+/// The number of keys that one range request reads. Eight such requests are in flight.
 const RANGE: usize = 1_000;
 const RANGES_IN_FLIGHT: usize = 8;
-/// Batches in flight.
+/// The number of batches in flight.
 const BATCHES_IN_FLIGHT: usize = 64;
-/// Numbers of nodes in the measured clusters.
+/// The numbers of nodes of the measured clusters.
 const NODES: [usize; 4] = [1, 3, 5, 7];
 
 /// One load on a key-value cluster: the requests, their number in flight, and the number of nodes.
@@ -28,15 +29,15 @@ const NODES: [usize; 4] = [1, 3, 5, 7];
 pub struct ControlLoad {
     /// The case.
     pub case: &'static str,
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Requests in flight.
+    /// The number of requests in flight.
     pub in_flight: usize,
-    /// Keys of a request; 1 for single requests.
+    /// The number of keys in one request; 1 for single requests.
     pub batch: usize,
-    /// Whether the load is counted at half of the peak.
+    /// Whether requests are sent at half of the highest rate.
     pub half: bool,
-    /// Nodes that our clients connect to.
+    /// The nodes to which our clients connect.
     pub via: &'static str,
 }
 
@@ -80,7 +81,7 @@ impl ControlLoad {
     }
 }
 
-/// Loads, with the rivals that run them.
+/// Returns the loads, each with the rivals that run it too.
 fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
     const BOTH: &[&str] = &[target::ETCD, target::JETSTREAM];
     const ETCD: &[&str] = &[target::ETCD];
@@ -144,7 +145,8 @@ fn loaded(target: &'static str, load: ControlLoad, options: &BenchOptions) -> Me
     })
 }
 
-/// Leaders are killed as often as a 99th percentile needs; etcd's less often, since each kill takes a second.
+/// Measures failovers. Dunlin's leaders are killed often enough for a 99th percentile, etcd's less often, because each
+/// kill takes a second.
 fn failovers(options: &BenchOptions, with_peers: bool) -> Vec<PointGroup> {
     let ours = |nodes: usize| failover(target::DUNLIN, nodes, options.count(100, 2));
     let counts = if options.quick { &NODES[1..2] } else { &NODES[1..] };
@@ -162,7 +164,7 @@ fn failover(target: &'static str, nodes: usize, kills: u64) -> MeasuringPoint {
     })
 }
 
-/// Writes while many watchers read.
+/// Measures writes while many watchers read every event.
 fn watched(options: &BenchOptions) -> MeasuringPoint {
     let watchers = options.count(1_000, 20) as usize;
     let rate = 2_000.0;
@@ -174,7 +176,8 @@ fn watched(options: &BenchOptions) -> MeasuringPoint {
     MeasuringPoint::new("watch", target::DUNLIN, params, move |bench| load::watched(bench, base.nodes, &work))
 }
 
-/// The point runs as long as requested, because elections without a killed node are rare.
+/// Measures elections under full load. The point runs as long as the user requested, because elections without a killed
+/// node are rare.
 fn soaked(options: &BenchOptions) -> MeasuringPoint {
     let base = ControlLoad::of("soak", 3);
     let work = base.work(options);
@@ -182,7 +185,7 @@ fn soaked(options: &BenchOptions) -> MeasuringPoint {
     MeasuringPoint::new("soak", target::DUNLIN, params, move |bench| load::soaked(bench, base.nodes, &work))
 }
 
-/// Round trips from node to node.
+/// Measures round trips between nodes.
 fn between(options: &BenchOptions) -> MeasuringPoint {
     let base = ControlLoad { in_flight: 1, ..ControlLoad::of("round_trip", 3) };
     let work = ControlWork { keys: options.count(5_000, 50) as usize, ..base.work(options) };

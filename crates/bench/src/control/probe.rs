@@ -1,4 +1,4 @@
-//! Our clients' responses to [`ProbeCommand`]: they write to every node all the time.
+//! Our clients' responses to [`ProbeCommand`]: they write to every node at a fixed interval and report the results.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,14 +18,15 @@ use crate::role::say;
 const PACE: Duration = Duration::from_millis(7);
 const WRITE_MAX: Duration = Duration::from_secs(5);
 
-/// A command that waits for the first write started after a time.
+/// A request for the first acknowledged write that was started after a given time; it waits until there is such a
+/// write.
 #[derive(Default)]
 struct PendingProbe {
     after_ns: Cell<u64>,
     told: RefCell<Option<oneshot::Sender<u64>>>,
 }
 
-/// Writes and responds until standard input ends.
+/// Writes to the nodes, and responds to commands until standard input ends.
 pub async fn answer(nodes: Vec<StoreConnection>) -> Result<()> {
     let waiting = Rc::<PendingProbe>::default();
     for (nth, node) in nodes.iter().enumerate() {
@@ -43,7 +44,7 @@ pub async fn answer(nodes: Vec<StoreConnection>) -> Result<()> {
                 say(&ProbeReply::AnsweredNs(told.context("no write succeeded")??))?;
             }
             ProbeCommand::Elections(_) => {
-                // The last election that the present leader won: the killed node's death caused it.
+                // The last election that the present leader won is the one after the kill.
                 let mut won = Vec::new();
                 for (nth, node) in nodes.iter().enumerate() {
                     let Ok(seen) = node.seen().await else { continue };
@@ -76,7 +77,7 @@ async fn write(nth: usize, node: StoreConnection, waiting: Rc<PendingProbe>) {
     }
 }
 
-/// Commands, read in a thread that may block.
+/// Reads commands from standard input in a thread that may block, and returns their receiver.
 fn asked() -> mpsc::UnboundedReceiver<Result<ProbeCommand>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

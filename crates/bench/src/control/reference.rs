@@ -1,7 +1,7 @@
-//! Figures of etcd, from its own Go client on a machine like ours, with a floor of 6,960 synced writes
-//! of 4 KiB a second.
+//! Figures of etcd, measured with its own Go client on a similar machine, whose disk made 6,960 synced writes of 4 KiB
+//! a second.
 //!
-//! With many requests in flight etcd is bound by the processor, so a faster disk requires no more of it.
+//! With many requests in flight the processor limits etcd, so etcd need not be faster on a machine with a faster disk.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;

@@ -1,8 +1,8 @@
 //! Clusters of the rivals: etcd, and nats-server's JetStream, each node a process with a directory on a real
 //! disk.
 //!
-//! All listen on 127.0.0.1 only. Settings are limited to what makes them a durable cluster: etcd syncs before
-//! it answers by default, JetStream with `sync_interval: always`.
+//! All listen on 127.0.0.1 only. Only the settings that a durable cluster needs are set: JetStream gets `sync_interval:
+//! always`; etcd syncs before each response by default.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ struct Node {
 }
 
 impl Rival {
-    /// Starts nodes of this target; clients wait until they are ready.
+    /// Starts the nodes of this target. Clients themselves wait until the nodes are ready.
     pub fn start(bench: &Bench, target: &'static str, count: usize) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let reserved = reserve_ports(2 * count)?;
@@ -84,14 +84,14 @@ impl MeasuredCluster for Rival {
     }
 }
 
-/// Ports of 127.0.0.1 that stay reserved until the result is dropped. The rivals' programs cannot choose a
-/// free port and report it.
+/// Reserves ports of 127.0.0.1 until the result is dropped. The rivals' programs need them, because they cannot choose
+/// a free port and report it.
 pub fn reserve_ports(count: usize) -> Result<Vec<ReservedAddress>> {
     let reserve = |_| ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into());
     (0..count).map(reserve).collect::<Result<_, _>>().context("cannot find free ports")
 }
 
-/// Port numbers of the reservations.
+/// Returns the port numbers of the reservations.
 pub fn ports_of(reserved: &[ReservedAddress]) -> Vec<u16> {
     reserved.iter().map(|reserved| reserved.address().port()).collect()
 }
@@ -116,7 +116,7 @@ fn etcd_args(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> 
     .into()
 }
 
-/// Writes the configuration; returns its path.
+/// Writes the configuration file of one nats-server. Returns its path.
 fn nats_config(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> Result<String> {
     let (path, store) = (disk.path().join(format!("n{nth}.conf")), disk.path().join(format!("n{nth}")));
     let mut text = format!(

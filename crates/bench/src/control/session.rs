@@ -1,4 +1,4 @@
-//! A connection of this suite at the node, for requests that clients of listener `tcp` cannot make.
+//! Serves a connection of this suite's clients to a node, for requests that listener `tcp` does not offer.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::clock::monotonic_ns;
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A response to be written: id and result.
+/// A response to be written: the id of the request, and its result.
 type Answer = (u64, Result<Bytes, String>);
 type Answers = mpsc::UnboundedSender<Answer>;
 
-/// Serves until the other end is gone.
+/// Serves requests until the client closes the connection.
 pub async fn serve(stream: TcpStream, node: Arc<ControlNodeState>) {
     if stream.set_nodelay(true).is_err() {
         return;
@@ -80,7 +80,7 @@ async fn write(mut writer: OwnedWriteHalf, mut written: mpsc::UnboundedReceiver<
     }
 }
 
-/// Result of a command, as its client decodes it.
+/// Decodes the response to a command, as a client does.
 pub fn answered(body: &[u8]) -> anyhow::Result<dunlin::state::ControlReply> {
     Ok(Result::from(dunlin::state::ControlOutcome::decode(body)?)?)
 }

@@ -1,8 +1,8 @@
 //! Many watchers of all revisions over listener `tcp`, each with its own connection and subscription, while
 //! keys are written at a fixed rate.
 //!
-//! Each reads every event, whose sequence number is the revision and whose value names the write; a missing,
-//! repeated or reordered event fails the run.
+//! Each watcher reads every event. An event's sequence number is the revision, and its value contains the number of the
+//! write; a missing, repeated or reordered event fails the run.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use super::work::{ControlReport, ControlWork};
 use crate::child::PATIENCE;
 use crate::payload::{NumberedPayload, ReadExtent};
 
-/// Subscribes, writes, and reads all events.
+/// Starts the watchers, writes the keys, and waits until all events are read.
 pub async fn run(
     work: &ControlWork,
     leader: &StoreConnection,
@@ -44,7 +44,7 @@ pub async fn run(
         }));
     }
     let report = lanes::run(keeper, work.rate).await?;
-    // One more write, so that watchers that wait for the next event notice the end.
+    // One more write wakes the watchers that wait for an event, so that they notice the end.
     total.set(Some(keeper.writes() + 1));
     keeper.put(0, 0, &mut NumberedPayload::new(work.bytes)).await?;
     for watcher in reading {
@@ -57,7 +57,7 @@ pub async fn run(
     Ok(ControlReport { events: events.get(), ..report })
 }
 
-/// Reads until all writes have arrived.
+/// Reads until the events of all writes have arrived.
 async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u64>>) -> Result<()> {
     let (mut last, mut mine) = (None, 0_u64);
     while total.get() != Some(mine) {
@@ -81,8 +81,7 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
     Ok(())
 }
 
-/// Whether the event is a single put of a client's key with a complete value; nodes write other keys in
-/// between.
+/// Whether the event is a put of one key by a client, with a complete value. Nodes write other keys in between.
 fn is_clients(payload: &[u8]) -> Result<bool> {
     let mut changes = 0;
     for change in KeyEvents::new(payload)? {

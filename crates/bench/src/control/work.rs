@@ -1,7 +1,7 @@
-//! The work of a key-value store's clients, and their report: the same for Dunlin and for rivals.
-//! Dunlin's role is `control-load` of this program, the rivals' program is `peers/kv/load`. Both read the
-//! work as JSON and keep requests in flight from lanes with their own keys. Both report only after they have
-//! read back all acknowledged writes.
+//! The work of a key-value store's clients, and their report: the same for Dunlin and for rivals. Dunlin's role is
+//! `control-load` of this program, the rivals' program is `peers/kv/load`. Both read the work as JSON. They send
+//! requests from several lanes, each with its own keys. Both report only after they have read back all acknowledged
+//! writes.
 
 use std::time::Duration;
 
@@ -15,37 +15,37 @@ use crate::stats::Latencies;
 /// The load that the client process of a key-value benchmark must produce, as sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ControlWork {
-    /// Name of the target.
+    /// The name of the measured system.
     pub store: String,
     /// Addresses of the cluster's nodes.
     pub endpoints: Vec<String>,
-    /// `put`, `get`, `cas`, `batch` or `range`.
+    /// The kind of request: `put`, `get`, `cas`, `batch` or `range`.
     pub case: String,
-    /// Connections.
+    /// The number of connections.
     pub clients: usize,
-    /// Requests in flight, over all connections.
+    /// The number of requests in flight, over all connections.
     pub in_flight: usize,
     /// Number of keys.
     pub keys: usize,
-    /// Size of a value, bytes.
+    /// The size of a value in bytes.
     pub bytes: usize,
     /// Number of keys in one request of kind `batch` or `range`.
     pub batch: usize,
-    /// Uncounted time.
+    /// How long requests are made before they are counted, in ns.
     pub warmup_ns: u64,
-    /// Counted time.
+    /// How long requests are counted, in ns.
     pub time_ns: u64,
-    /// Nodes that our clients connect to: `leader`, or `all`, which forward to it. Rivals' clients connect to
-    /// all.
+    /// The nodes to which our clients connect: the `leader`, or `all` nodes, which forward requests to the leader.
+    /// Rivals' clients connect to all nodes.
     #[serde(default)]
     pub via: String,
-    /// Whether the peak is measured first, then half of it counted in an open loop.
+    /// Whether the highest rate is measured first, and then requests at half of that rate in an open loop.
     #[serde(default)]
     pub half: bool,
-    /// Number of watchers of all changes.
+    /// The number of watchers, each of which reads all changes.
     #[serde(default)]
     pub watchers: usize,
-    /// Requests a second in an open loop; 0 for a closed one.
+    /// The number of requests per second in an open loop; 0 for a closed loop.
     #[serde(default)]
     pub rate: f64,
 }
@@ -53,60 +53,62 @@ pub struct ControlWork {
 /// The number and latencies of requests that a client process counted.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ControlReport {
-    /// Answered requests.
+    /// The number of successful requests.
     pub ops: u64,
-    /// Failed requests.
+    /// The number of failed requests.
     pub errors: u64,
-    /// Length of the counted time, ns.
+    /// How long requests were counted, in ns.
     pub elapsed_ns: u64,
-    /// Latencies: in an open loop from the due time, in a closed one from the send time. Average.
+    /// The average latency, in ns. Latencies count from the due time in an open loop, and from the time of sending in a
+    /// closed loop.
     pub avg_ns: Option<f64>,
-    /// Median.
+    /// The median latency, in ns.
     pub p50_ns: Option<u64>,
-    /// 95th percentile.
+    /// The 95th percentile of the latency, in ns.
     pub p95_ns: Option<u64>,
-    /// 99th percentile.
+    /// The 99th percentile of the latency, in ns.
     pub p99_ns: Option<u64>,
-    /// If the load is half of the peak: the peak, requests a second.
+    /// The highest rate in requests per second, if the load is half of it.
     #[serde(default)]
     pub peak_per_s: f64,
-    /// For commands: mean time from proposal to response, at the leader.
+    /// For commands: the mean time from proposal to response at the leader.
     #[serde(default)]
     pub commit_avg_ns: f64,
-    /// For commands: log entries a second.
+    /// For commands: the number of log entries per second.
     #[serde(default)]
     pub entries_per_s: f64,
-    /// Time at which the first response arrived, or the duration until it arrived.
+    /// The time at which the first response arrived, or how long it took, depending on the case.
     #[serde(default)]
     pub first_ns: u64,
-    /// Events that watchers read.
+    /// The number of events that the watchers read.
     #[serde(default)]
     pub events: u64,
-    /// Elections that were won during the counted time.
+    /// The number of elections that nodes won during the counted time.
     #[serde(default)]
     pub elections: u64,
-    /// Share of requests between nodes for which a connection existed.
+    /// The share of requests between nodes that found an open connection.
     #[serde(default)]
     pub links: f64,
 }
 
-/// Share of failures above which nothing is reported.
+/// The share of failed requests above which the measurement fails.
 const ERRORS_MAX: f64 = 0.001;
 
 impl ControlWork {
-    /// Describes clients that write to every node all the time, and respond to each `ProbeCommand`.
+    /// Describes clients that write to every node at a fixed interval, and respond to each `ProbeCommand`.
     pub fn probe() -> Self {
         Self { case: "probe".to_owned(), clients: 1, in_flight: 1, ..Self::default() }
     }
 
-    /// Longest wait for the report. It includes loading the keys before and reading them back afterwards.
+    /// Returns the longest wait for the report. It includes loading the keys before the measurement, and reading them
+    /// back afterwards.
     pub fn patience(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * PATIENCE
     }
 }
 
 impl ControlReport {
-    /// Waits for the report of a child.
+    /// Waits for the report of a clients' process.
     pub fn of(work: &ControlWork, child: &mut Child) -> Result<Self> {
         let report: Self = child.line(work.patience()).context("the clients did not finish")?;
         let share = report.errors as f64 / report.ops.max(1) as f64;
@@ -114,7 +116,7 @@ impl ControlReport {
         Ok(report)
     }
 
-    /// Adds these latencies.
+    /// Returns the report with the percentiles of these latencies.
     pub fn with(self, latencies: &Latencies) -> Self {
         Self {
             avg_ns: latencies.mean_ns(),
@@ -125,7 +127,7 @@ impl ControlReport {
         }
     }
 
-    /// The report as figures.
+    /// Returns the report as a sample.
     pub fn sample(&self) -> RunSample {
         let sample = RunSample::new()
             .with("ops_per_s", self.ops as f64 * 1e9 / self.elapsed_ns as f64)

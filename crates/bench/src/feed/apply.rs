@@ -17,7 +17,7 @@ use dunlin_feed::{
 use crate::clock::monotonic_ns;
 use crate::point::{RunSample, Unavailable};
 
-/// Kind of book and recording of each point.
+/// For each point: the kind of book, and the name of the recording.
 pub const RECORDINGS: [(&str, &str); 5] = [
     ("l2", "SELF-1.181223994"),
     ("l2", "PRO-1.170258213"),
@@ -26,7 +26,7 @@ pub const RECORDINGS: [(&str, &str); 5] = [
     ("l3", "orders.csv"),
 ];
 
-/// Folder of the recordings, unless `DUNLIN_DATA` names another.
+/// The directory of the recordings, unless `DUNLIN_DATA` names another one.
 const DATA: &str = "data";
 const PIECE: usize = 1 << 20;
 
@@ -35,9 +35,9 @@ const PIECE: usize = 1 << 20;
 pub struct RecordedUpdates {
     /// The scale of each book.
     pub scales: Vec<Scale>,
-    /// Book and payload of each record.
+    /// For each record: the index of its book, and the range of its payload in `bytes`.
     pub records: Vec<(usize, Range<usize>)>,
-    /// All payloads.
+    /// The payloads of all records.
     pub bytes: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ pub fn measure(recording: &str) -> Result<RunSample> {
         .with("records", records.records.len() as f64))
 }
 
-/// Reads a recording, if it exists.
+/// Reads a recording and converts it to records. Fails if the recording is missing.
 pub fn read(recording: &str) -> Result<RecordedUpdates> {
     let folder = std::env::var_os("DUNLIN_DATA").map_or_else(|| PathBuf::from(DATA), PathBuf::from);
     let path = folder.join(recording);

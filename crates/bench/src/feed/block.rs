@@ -1,11 +1,12 @@
-//! The MDD-Sim document's output block of each scenario, field for field; our fields follow its last one.
+//! Prints the result of each scenario in the text format of the MDD-Sim document, with the same fields; our additional
+//! fields follow.
 
 use std::fmt::Write;
 
 use crate::metric;
 use crate::row::{FigureRow, RowSet};
 
-/// Blocks of all scenarios in the run, from medians over runs.
+/// Returns the text blocks of all scenarios in the run, with medians over its rounds.
 pub fn blocks(rows: &RowSet) -> String {
     let scenarios = rows.iter().filter(|row| row.metric == "duration_ns");
     scenarios.map(|row| block(row, rows)).collect()

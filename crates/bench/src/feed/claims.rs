@@ -1,8 +1,8 @@
 //! Figures of MDD-Sim's benchmark document, and of MDD-Sim itself.
 //!
-//! The document measured server, source and clients in one process. An optimised build of its newest source
-//! was measured on a machine like this one (two virtual cores, Linux), but in another run. The figures of
-//! that run therefore show only orders of magnitude. Its rows over TCP use a server in its own process.
+//! The document measured server, source and clients in one process. MDD-Sim itself was measured as an optimised build
+//! of its newest source, on a similar machine (two virtual cores, Linux) but in another run. Its figures therefore show
+//! only orders of magnitude. Its rows over TCP use a server in a separate process.
 
 use crate::goal::ClaimedFigure;
 use crate::row::RowPattern;
@@ -31,7 +31,7 @@ const INPROC_500: Pairs = &[("transport", "inproc"), ("rate", "500")];
 const TCP_500: Pairs = &[("transport", "tcp"), ("rate", "500")];
 const INPROC_CONFLATED: Pairs = &[("transport", "inproc"), ("conflate", "yes")];
 
-/// All figures.
+/// The figures of the document and of MDD-Sim itself.
 pub const CLAIMS: &[ClaimedFigure] = &[
     claim("baseline, delivered", 9_999.74, BASELINE, INPROC, "deliveries_per_s"),
     claim("baseline, p50", 20_000.0, BASELINE, INPROC, "sent_p50_ns"),

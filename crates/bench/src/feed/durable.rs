@@ -1,9 +1,9 @@
 //! Publishing to a durable topic with a sync before each acknowledgement, compared with the journal that
 //! stores the topic.
 //!
-//! Both commit records of 256 bytes, 64 in flight, with one fdatasync for each 64, on the same disk in the
-//! same run. The topic sends 64 and waits for all; the journal writes and syncs blocks of 64. At the end all
-//! records are read back and checked. Disks in memory are refused.
+//! Both store records of 256 bytes on the same disk in the same run, with one fdatasync for every 64 records. The
+//! publisher sends 64 records and waits for all acknowledgements; the journal writes and syncs blocks of 64 records. At
+//! the end all records are read back and checked. A directory in memory is refused.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use crate::scratch_disk::ScratchDisk;
 
 /// Payload bytes of a record.
 pub const BYTES: usize = 256;
-/// Records that wait for the disk at once.
+/// The number of records that wait for the disk at the same time.
 pub const IN_FLIGHT: u64 = 64;
-/// A history that is larger than a run.
+/// The retention in bytes, more than a run publishes.
 const HISTORY_BYTES: u64 = 4 << 30;
 
 /// Measures the journal alone.

@@ -1,5 +1,5 @@
-//! Subscribers of a running node (`--url`), such as a node of `dunlin feed serve`. The bench does not know the
-//! due updates of that node, so it does not count drops. The bench counts holes and their repairs.
+//! Subscribers of a running node (`--url`), such as a node of `dunlin feed serve`. The benchmark does not know which
+//! updates of that node are due, so it counts no drops. It counts missing sequence numbers and their repairs.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::options::BenchOptions;
 use crate::point::RunSample;
 use crate::stats::Latencies;
 
-/// Results of all subscribers.
+/// The totals of all subscribers.
 #[derive(Debug, Default)]
 struct Notes {
     delivered: u64,

@@ -35,11 +35,12 @@ const TCP_CONFLATED: Pairs = &[("transport", "tcp"), ("conflate", "yes")];
 const INPROC_CONFLATED: Pairs = &[("transport", "inproc"), ("conflate", "yes")];
 
 const MIB: f64 = 1_048_576.0;
-/// The age is relative to the slow client's real processing time, because a sleep of 5 ms takes longer.
+/// The highest allowed age of an update at a slow client, as a multiple of its real processing time. The real time is
+/// used because a sleep of 5 ms takes longer than that.
 const STALE_BY_PROCESSING_MAX: f64 = 2.2;
 
-/// The goals of suite `feed`. All updates must be delivered at the rate of publication; the last may be
-/// some ms later than the first.
+/// The goals of suite `feed`. Subscribers must receive all updates at the rate at which they are published, except for
+/// a delay of some ms.
 pub const GOALS: &[Goal] = &[
     goal("baseline over TCP, default waiting, p50 from sending", BASELINE, TCP, "sent_p50_ns", AtMost(41e3)),
     goal("baseline over TCP, default waiting, p99 from sending", BASELINE, TCP, "sent_p99_ns", AtMost(83e3)),

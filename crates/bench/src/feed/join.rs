@@ -1,8 +1,8 @@
 //! Many subscribers join a large book at once, while it changes.
 //!
-//! All connections exist before. Then all clients subscribe, and the measurement ends when every replica is
-//! whole. One subscriber follows the book all the time, also in the comparison without joins, so a publish
-//! wakes a subscriber in both.
+//! The connections are opened before the measurement. Then all clients subscribe, and the measurement ends when every
+//! replica has the whole book. One more subscriber follows the book during the whole run, also in the comparison run
+//! without joins. Every publish therefore wakes a subscriber in both runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,14 +20,14 @@ use crate::feed::node::FeedNode;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, ReaderPlacement, WaitMode};
 use crate::point::{Bench, RunSample};
 
-/// Levels of each side; 10,000 in all.
+/// The number of price levels of each side of the book; it has 10,000 levels in all.
 const LEVELS_PER_SIDE: u32 = 5_000;
 const RATE: u32 = 1_000;
 const TIME: Duration = Duration::from_secs(2);
 const TOPIC: &str = "md.DEEP";
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Measures `readers` joining subscribers; 0 measures the comparison.
+/// Measures `readers` joining subscribers; 0 makes the comparison run.
 pub fn measure(bench: &Bench, readers: usize) -> Result<RunSample> {
     let scenario = scenario(readers);
     let mut node = FeedNode::start(bench, &scenario)?;
@@ -87,7 +87,7 @@ fn subscribe(client: &Client) -> Result<Replica<Book, Subscriber>> {
     Ok(Replica::new(subscriber, |_| Book::new(Scale::default())))
 }
 
-/// The subscriber that is present all the time, in its own thread.
+/// The subscriber that follows the book during the whole run, in its own thread.
 struct ResidentReader {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,
@@ -118,12 +118,12 @@ impl ResidentReader {
     }
 }
 
-/// Subscribes with all clients; returns once each has the whole book.
+/// Subscribes with all clients. Returns when each has the whole book.
 fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
     let mut replicas = clients.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start a Tokio runtime")?.block_on(async {
-        // Clients subscribe one after another. Each first reads the events that have arrived.
+        // Clients subscribe one after another, and each of them reads the events that have already arrived.
         let all = async {
             for replica in &mut replicas {
                 until_whole(replica).await?;

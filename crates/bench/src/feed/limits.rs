@@ -9,20 +9,21 @@ use crate::feed::run;
 use crate::feed::scenario::FeedScenario;
 use crate::point::{Bench, RunSample};
 
-/// A rate is sustained if no update is missing and 99 of 100 are applied within this time after they were
+/// A rate is sustained if no update is missing and 99 % of the updates are applied at most this long after they were
 /// due.
 const LATE_NS_MAX: f64 = 10e6;
-/// Longest step; the search takes about a dozen.
+/// The longest duration of one step of the search, which takes about twelve steps.
 const STEP: Duration = Duration::from_secs(1);
 const STEPS_UP_MAX: u32 = 16;
 const STEPS_BETWEEN: u32 = 3;
 
-/// Updates a second offered in the delivery measurement, over all clients.
+/// The number of updates per second that are offered in the delivery measurement, over all clients.
 const OFFERED: u64 = 20_000_000;
-/// A history that holds a whole run.
+/// The retention in bytes; it holds all records of a run.
 const HISTORY_BYTES: u64 = 256 << 20;
 
-/// The highest sustained rate: doubles the rate until it fails, then searches between the last two.
+/// Finds the highest sustained rate: doubles the rate until it is not sustained, then searches between the last two
+/// rates.
 pub fn rate_held(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
     let first = if base.clients == 1 { 20_000 } else { 500 };
     let (mut best, mut broken) = (None, None);
@@ -52,8 +53,8 @@ pub fn rate_held(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
     Ok(sample)
 }
 
-/// The sample at a rate, if it was sustained. A failed step is repeated once, since the machine may have been
-/// busy.
+/// Runs the scenario at a rate and returns the sample if the rate was sustained. A failed step is repeated once,
+/// because the machine may have been busy.
 fn hold(bench: &Bench, base: &FeedScenario, rate: u32) -> Result<Option<RunSample>> {
     let step = FeedScenario { rate: Some(rate), time: base.time.min(STEP), ..base.clone() };
     for _ in 0..2 {
@@ -67,7 +68,7 @@ fn hold(bench: &Bench, base: &FeedScenario, rate: u32) -> Result<Option<RunSampl
     Ok(None)
 }
 
-/// Offers all subscribers more than the node can deliver, from a history that holds everything.
+/// Offers all subscribers more updates than the node can deliver, from a topic that retains all records.
 pub fn most_deliveries(bench: &Bench, base: &FeedScenario) -> Result<RunSample> {
     let rate = u32::try_from(OFFERED / base.clients.max(1) as u64).unwrap_or(u32::MAX);
     let scenario = FeedScenario {
@@ -80,7 +81,7 @@ pub fn most_deliveries(bench: &Bench, base: &FeedScenario) -> Result<RunSample> 
     };
     let outcome: FeedFigures = run::run(bench, &scenario)?;
     outcome.check(&scenario)?;
-    // Subscribers go on reading after the last publication. Those records count too, and so does that time.
+    // Subscribers continue to read after the last publication. These records and this time count too.
     let per_s = outcome.tally.per_s(scenario.time);
     let mut sample = outcome.sample();
     sample

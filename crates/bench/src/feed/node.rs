@@ -1,4 +1,4 @@
-//! The node of a scenario: in this process, or in its own process with its source.
+//! The node of a scenario: in this process, or in a separate process together with the source.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -42,17 +42,17 @@ impl FeedNode {
         &self.url
     }
 
-    /// Starts the source.
+    /// Starts the source, which publishes in the given window.
     pub fn begin(&mut self, window: &MeasuringWindow) -> Result<()> {
         self.child.tell(window)
     }
 
-    /// Memory according to the kernel, bytes.
+    /// Returns a field of the process's memory as the kernel reports it, in bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         self.child.memory(field)
     }
 
-    /// Totals of the source, once it has ended.
+    /// Waits until the source has ended, and returns its totals.
     pub fn published(&mut self, patience: Duration) -> Result<SourceTotals> {
         self.child.line(patience)
     }
@@ -82,12 +82,13 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     say(&publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))??)?;
     loop {
         thread::park();
-        // `park` may return without a reason, so the loop repeats it. This use keeps the node open.
+        // `park` may return spuriously, so the loop repeats it. The call below keeps the compiler from dropping the
+        // node early.
         std::hint::black_box(&server);
     }
 }
 
-/// Creates a node with a topic for each instrument.
+/// Creates a node in this process with a topic for each instrument.
 pub fn stand(scenario: &FeedScenario, instruments: &Instruments) -> Result<LocalNode> {
     let stand = LocalNode::start()?;
     for instrument in instruments.list() {

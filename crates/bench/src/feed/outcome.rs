@@ -1,4 +1,4 @@
-//! Results of a run as figures: the MDD-Sim document's output block, and more figures for our goals.
+//! The figures of a run: those of the MDD-Sim document's output, and more for our goals.
 
 use anyhow::{Result, ensure};
 use dunlin_feed::Instruments;
@@ -15,13 +15,14 @@ pub struct FeedFigures {
     pub tally: DeliveryTally,
     /// Number of updates that all subscribers should receive.
     pub due: u64,
-    /// Records that were withheld from all subscribers, who must detect and repair the loss.
+    /// The number of records that were withheld from subscribers, over all subscribers, which must detect and repair
+    /// the loss.
     withheld: u64,
     sample: RunSample,
 }
 
 impl FeedFigures {
-    /// Combines the results of both sides.
+    /// Combines the totals of the source and of the subscribers.
     pub fn new(
         scenario: &FeedScenario,
         instruments: &Instruments,
@@ -65,7 +66,7 @@ impl FeedFigures {
         Self { tally, due, withheld, sample }
     }
 
-    /// Fails after an error that must not occur at any speed.
+    /// Returns an error if something went wrong that must not happen at any speed, such as a wrong book.
     pub fn check(&self, scenario: &FeedScenario) -> Result<()> {
         let tally = &self.tally;
         ensure!(
@@ -75,7 +76,7 @@ impl FeedFigures {
         );
         ensure!(tally.errors == 0, "replicas refused {} records or snapshots", tally.errors);
         if scenario.test_loss_every.is_some() && !scenario.conflate && scenario.delay.is_none() {
-            // A subscriber that recovered through a state has not seen records that were withheld before.
+            // A subscriber that recovered with a state may not have noticed records that were withheld before it.
             let jumped = self.due > tally.delivered + tally.merged;
             ensure!(
                 tally.holes == self.withheld || jumped && tally.holes < self.withheld,
@@ -93,7 +94,7 @@ impl FeedFigures {
         Ok(())
     }
 
-    /// The figures.
+    /// Returns the figures as a sample.
     pub fn sample(self) -> RunSample {
         self.sample
     }
@@ -116,7 +117,7 @@ fn due(published: &SourceTotals, scenario: &FeedScenario, instruments: &Instrume
     due * scenario.clients as u64
 }
 
-/// Number of withheld records of all topics that are read, summed over all clients.
+/// Returns the number of withheld records in the subscribed topics, summed over all clients.
 fn withheld(published: &SourceTotals, scenario: &FeedScenario) -> u64 {
     let Some(every) = scenario.test_loss_every else { return 0 };
     let withheld: u64 = published.lines.iter().map(|line| line.last_seq / u64::from(every.get())).sum();

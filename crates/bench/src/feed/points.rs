@@ -17,18 +17,19 @@ use crate::point::{Bench, MeasuringPoint, PointGroup, target};
 
 /// Time that the MDD-Sim document's slow client spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
-/// Number of records that a server keeps for a client that falls behind: the MDD-Sim document's server, and Dunlin
-/// without conflation.
+/// The number of records that a topic retains for a slow client, as in the MDD-Sim document's server. It applies to
+/// Dunlin without conflation.
 const SLOW_HISTORY_RECORDS: u64 = 256;
 const SLOW_HISTORY_BYTES: u64 = 32 << 10;
-/// Loss simulation of the MDD-Sim document.
+/// The loss simulation of the MDD-Sim document: every nth record is withheld.
 const LOSS_EVERY: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
-/// Default history of a topic: seconds at the MDD-Sim document's rates.
+/// The default retention of a topic in bytes: some seconds of updates at the MDD-Sim document's rates.
 const HISTORY_BYTES: u64 = 4 << 20;
-/// Updates a second of each of a hundred instruments: the MDD-Sim document's rate, and higher ones up to failure.
+/// The updates per second of each of 100 instruments: the MDD-Sim document's rate, and others up to a rate that cannot
+/// be sustained.
 const MULTI_RATES: [u32; 5] = [500, 750, 1_000, 2_000, 4_000];
 
-/// The MDD-Sim document's five scenarios, or with `--config` one of the user's own.
+/// The points of the MDD-Sim document's five scenarios, or with `--config` of a scenario with the user's instruments.
 pub fn scenarios(options: &BenchOptions) -> Vec<PointGroup> {
     if let Some(config) = &options.feed.config {
         let base = scenario(config.clone(), options.feed.clients.unwrap_or(10), options);
@@ -44,7 +45,7 @@ pub fn scenarios(options: &BenchOptions) -> Vec<PointGroup> {
     groups
 }
 
-/// Subscribers of a running node.
+/// The point that measures subscribers of a running node (`--url`).
 pub fn elsewhere(options: &BenchOptions) -> PointGroup {
     let clients = options.feed.clients.unwrap_or(10);
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("clients", clients);
@@ -81,7 +82,8 @@ fn slow(options: &BenchOptions) -> Vec<PointGroup> {
         let mut one = FeedScenario { conflate, ..base.clone() };
         if !conflate {
             (one.history_records, one.history_bytes) = (Some(SLOW_HISTORY_RECORDS), SLOW_HISTORY_BYTES);
-            // This client is so slow that after a warm-up it would read little else.
+            // Without a warm-up: this client is so slow that it would still be reading the updates of the warm-up
+            // during the measurement.
             one.warmup = Duration::ZERO;
         }
         places(&one).map(|one| point("slow_client", one)).collect::<PointGroup>()
@@ -151,7 +153,7 @@ fn yes_or_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
 
-/// Highest rates.
+/// The points that measure the highest sustained rate and the highest delivery rate.
 pub fn limits(options: &BenchOptions) -> PointGroup {
     let held = |clients: usize| {
         let base = FeedScenario { place: ReaderPlacement::Tcp, ..shipped(0, clients, options) };
@@ -177,7 +179,7 @@ pub fn limits(options: &BenchOptions) -> PointGroup {
     vec![held(1), held(clients), most]
 }
 
-/// Cost of applying real recordings to books.
+/// The points that measure the cost of applying real recordings to books.
 pub fn apply() -> PointGroup {
     let point = |(book, recording): (&'static str, &'static str)| {
         let params = Params::new().with("book", book).with("recording", recording);
@@ -186,7 +188,7 @@ pub fn apply() -> PointGroup {
     apply::RECORDINGS.map(point).into()
 }
 
-/// Replay of a recording from files into a book.
+/// The point that replays a recording from files into a book.
 pub fn replay(options: &BenchOptions) -> PointGroup {
     let updates = options.count(4_000_000, 20_000);
     let params = Params::new().with("book", "l2").with("updates", updates);
@@ -195,7 +197,7 @@ pub fn replay(options: &BenchOptions) -> PointGroup {
     })]
 }
 
-/// A durable topic, compared with its journal alone.
+/// The points that compare a durable topic with its journal alone.
 pub fn durable(options: &BenchOptions) -> PointGroup {
     let commits = options.count(5_000, 50);
     let params = |transport: Option<&'static str>| {
@@ -212,7 +214,7 @@ pub fn durable(options: &BenchOptions) -> PointGroup {
     vec![MeasuringPoint::new("durable", target::JOURNAL, params(None), journal), ours("inproc"), ours("tcp")]
 }
 
-/// Many subscribers that join at once.
+/// The points in which many subscribers join at once.
 pub fn join(options: &BenchOptions) -> PointGroup {
     let subscribers = options.count(1_000, 20) as usize;
     let point = |subscribers: usize| {

@@ -17,38 +17,38 @@ use crate::feed::tally::DeliveryTally;
 /// The totals of the published records, set once the publisher has finished; threads share them.
 pub type PublishedTotals = Arc<OnceLock<Vec<InstrumentTotals>>>;
 
-/// Maximum number of changes that one read applies.
+/// The most changes that one read applies.
 const TURN: usize = 256;
 
 /// A subscriber that keeps order books, and checks and times every update.
 #[derive(Debug)]
 pub struct FeedSubscriber<S> {
     replica: Replica<Book, S>,
-    /// Time that the subscriber spends on each read.
+    /// The time that a slow subscriber spends on each read; `None` for others.
     delay: Option<Duration>,
     notes: Notes,
 }
 
-/// Results of the subscriber.
+/// The counts and latencies of this subscriber.
 #[derive(Debug)]
 struct Notes {
     window: MeasuringWindow,
-    /// Time between two updates of a topic, ns.
+    /// For each topic, the time between two updates, in ns.
     intervals: HashMap<String, u64>,
     tally: DeliveryTally,
-    /// Whether the subscriber is slow on purpose.
+    /// Whether the subscriber sleeps on purpose after each read.
     is_slow: bool,
-    /// Ages of the changes in the last read, which count once the read is processed.
+    /// The ages of the changes in the last read. They are recorded once the read is processed.
     read: Vec<u64>,
-    /// Start of processing, and duration of the processing before.
+    /// When processing the last read began, and how long processing the read before took.
     began_ns: u64,
     before_ns: Option<u64>,
-    /// Position by topic up to which a loss is being repaired.
+    /// For each topic with a loss that is being repaired, the position at which the repair ends.
     repaired_to: HashMap<String, u64>,
 }
 
 impl<S: Subscribe> FeedSubscriber<S> {
-    /// Creates a reader with this subscriber.
+    /// Creates a reader that reads from `subscriber`.
     pub fn new(subscriber: S, scenario: &FeedScenario, instruments: &Instruments) -> Self {
         let interval = |rate: u32| 1_000_000_000 / u64::from(rate.max(1));
         let each = instruments.list().iter();
@@ -70,12 +70,12 @@ impl<S: Subscribe> FeedSubscriber<S> {
         }
     }
 
-    /// Counts updates that are intended for this window.
+    /// Counts only the updates that are due in this window from now on.
     pub fn count(&mut self, window: MeasuringWindow) {
         self.notes.window = window;
     }
 
-    /// Applies available events; returns their number.
+    /// Applies the available events. Returns their number.
     pub fn read(&mut self) -> Result<usize> {
         let turn = if self.delay.is_some() { 1 } else { TURN };
         let notes = &mut self.notes;
@@ -90,27 +90,27 @@ impl<S: Subscribe> FeedSubscriber<S> {
         Ok(read)
     }
 
-    /// Waits until an event may be available.
+    /// Waits until an event may be available, at most for `longest`.
     pub fn wait(&mut self, longest: Duration) -> Result<bool, SubscribeError> {
         self.replica.wait(Some(longest))
     }
 
-    /// The underlying subscriber.
+    /// Returns the underlying subscriber.
     pub fn subscriber(&mut self) -> &mut S {
         self.replica.subscriber()
     }
 
-    /// Whether the subscriber must look again soon even without an event.
+    /// Whether the subscriber must read again soon even if no event arrives.
     pub fn is_pending(&self) -> bool {
         !self.replica.is_whole()
     }
 
-    /// Number of changes so far.
+    /// Returns the number of changes applied so far.
     pub fn applied(&self) -> u64 {
         self.notes.tally.applied
     }
 
-    /// Whether all books of the subscriber have reached their ends.
+    /// Whether all books have reached the last published record.
     pub fn is_through(&self, ends: &PublishedTotals) -> bool {
         let Some(lines) = ends.get() else { return false };
         let wanted = lines.iter().filter(|line| self.notes.intervals.contains_key(&line.topic)).count();
@@ -121,7 +121,7 @@ impl<S: Subscribe> FeedSubscriber<S> {
         self.replica.states().filter(|state| through((state.0, state.1, state.2))).count() >= wanted
     }
 
-    /// Results, after the books are compared with those of their owner.
+    /// Compares the books with those of their owner and returns the results.
     pub fn finish(self, ends: &PublishedTotals) -> Result<DeliveryTally> {
         let lines = ends.get().context("the publisher reported no totals")?;
         let mut tally = self.notes.tally;
@@ -147,7 +147,7 @@ impl Notes {
         let change = match report {
             ReplicaReport::Changed(change) => change,
             ReplicaReport::Fault { log, fault: ReplicaFault::Hole { last, .. } } => {
-                // The update that revealed the loss is repeated.
+                // The update that revealed the loss is received again, so the repair includes it.
                 self.repaired_to.insert(log.topic.clone(), last + 1);
                 return;
             }
@@ -179,14 +179,14 @@ impl Notes {
         }
     }
 
-    /// Due time of the oldest update in a change.
+    /// Returns the due time of the oldest update in a change.
     fn oldest_due(&self, change: &StateChange<'_, Book>, due_ns: u64) -> u64 {
         let more = (change.to.seq - change.from.seq).saturating_sub(1);
         let interval = self.intervals.get(&change.log.topic).copied().unwrap_or_default();
         due_ns.saturating_sub(more * interval)
     }
 
-    /// Whether a change repairs a loss.
+    /// Whether a change repairs a loss of records.
     #[cold]
     fn repairs(&mut self, change: &StateChange<'_, Book>) -> bool {
         let Some(&to) = self.repaired_to.get(&change.log.topic) else { return false };
@@ -196,7 +196,7 @@ impl Notes {
         change.to.seq <= to
     }
 
-    /// Records the ages of a read, whose processing ends only now.
+    /// Records the ages of the changes of a read, whose processing has just ended.
     fn processed(&mut self) {
         let now = now_ns();
         let took_ns = now.saturating_sub(self.began_ns);

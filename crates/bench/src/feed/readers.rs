@@ -1,7 +1,7 @@
 //! Runs all subscribers of a scenario.
 //!
-//! A single subscriber has its own thread. Many are tasks of one thread, unless they sleep on purpose, which
-//! must not delay the others.
+//! A single subscriber has its own thread. Several subscribers are tasks of one thread, unless they are slow on
+//! purpose: their sleep would delay the others.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,10 +17,10 @@ use crate::child::PATIENCE;
 use crate::feed::reader::{FeedSubscriber, PublishedTotals};
 use crate::feed::tally::DeliveryTally;
 
-/// Time between checks whether all are done.
+/// The time between two checks whether all subscribers have finished.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Reads with all subscribers to their ends.
+/// Reads with all subscribers until each has read its topics to their ends.
 pub fn read_all<S: Subscribe + Send + 'static>(
     readers: Vec<FeedSubscriber<S>>,
     slow: bool,
@@ -79,7 +79,7 @@ fn in_tasks<S: Subscribe + 'static>(
     readers.into_iter().map(finish).collect()
 }
 
-/// Reads until the subscriber fails. Another thread checks for completion, which costs less.
+/// Reads until the subscriber fails. Another thread checks whether all is read, because that costs less.
 async fn read_on<S: Subscribe>(reader: Rc<RefCell<FeedSubscriber<S>>>) -> Result<()> {
     loop {
         if reader.borrow_mut().read()? > 0 {
@@ -89,7 +89,7 @@ async fn read_on<S: Subscribe>(reader: Rc<RefCell<FeedSubscriber<S>>>) -> Result
         }
         let ready = std::future::poll_fn(|cx| reader.borrow_mut().subscriber().poll_ready(cx));
         if reader.borrow().is_pending() {
-            // A task repeats a pending request if no event arrives in this time.
+            // If no event arrives in this time, the loop continues, so that the subscriber repeats a pending request.
             if let Ok(ready) = tokio::time::timeout(LOOK, ready).await {
                 ready?;
             }

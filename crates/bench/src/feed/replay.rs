@@ -13,19 +13,19 @@ use crate::point::{Bench, RunSample};
 use crate::sockets::fresh_path;
 
 const NAME: &str = "md.BTC-USD";
-/// Records of a block: about a commit of a busy feed.
+/// The number of records in a block, about as many as a busy feed commits together.
 const BLOCK_RECORDS: u32 = 512;
 
 /// Writes a recording with `updates` updates, and replays it.
 pub fn measure(_: &Bench, updates: u64) -> Result<RunSample> {
     let folder = fresh_path("replay");
     let measured = write(&folder, updates).and_then(|sum| replay(&folder, updates, sum));
-    // The system removes scratch folders that are left over.
+    // An error is ignored: the operating system removes leftover temporary directories.
     let _ = std::fs::remove_dir_all(&folder);
     measured
 }
 
-/// Writes the recording; returns the checksum of the final book.
+/// Writes the recording. Returns the checksum of the final book.
 fn write(folder: &Path, updates: u64) -> Result<u64> {
     let file =
         InstrumentsText::scenario("baseline_1x1_10k").context("the built-in configuration is valid")?;

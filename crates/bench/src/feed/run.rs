@@ -23,10 +23,10 @@ use crate::feed::source::{FeedSource, SourceTotals};
 use crate::feed::tally::DeliveryTally;
 use crate::point::Bench;
 
-/// Time from the last subscriber's start to the first update.
+/// The time from the start of the last subscriber to the first update.
 const LEAD_NS: u64 = 50_000_000;
-/// Credit of a slow subscriber. The credit is small, because a slow subscriber still receives all data in
-/// transit and so loses less.
+/// The most bytes in transit to a slow subscriber. The number is small, because a slow subscriber still receives all
+/// data in transit and so loses fewer records.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs the scenario once.
@@ -82,7 +82,7 @@ fn tcp(bench: &Bench, scenario: &FeedScenario, instruments: &Instruments) -> Res
     Ok(FeedFigures::new(scenario, instruments, &published, &tallies, Some(client_ns)))
 }
 
-/// Report of a publishing thread.
+/// The report of a publishing thread, which contains the totals of the source.
 trait PublisherReport {
     fn published(&self) -> &SourceTotals;
 }
@@ -99,7 +99,8 @@ impl PublisherReport for (FeedNode, SourceTotals) {
     }
 }
 
-/// Publishes, or waits for the other process, in a thread; the totals are set when it ends.
+/// Runs a function in a thread: it publishes, or waits for the publishing process. When it ends, the totals are shared
+/// with the subscribers.
 fn telling<T: PublisherReport + Send + 'static>(
     publish: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> (PublishedTotals, JoinHandle<Result<T>>) {
@@ -107,7 +108,7 @@ fn telling<T: PublisherReport + Send + 'static>(
     let told = Arc::clone(&ends);
     let publishing = thread::spawn(move || {
         let said = publish()?;
-        // No other thread sets it.
+        // `set` succeeds, because no other thread sets the totals.
         let _ = told.set(said.published().lines.clone());
         Ok(said)
     });

@@ -14,14 +14,14 @@ use crate::cores::Pin;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReaderPlacement {
-    /// The node's process.
+    /// Subscribers run in the node's process.
     Inproc,
-    /// Another process, with one connection for each subscriber.
+    /// Subscribers run in another process, each with its own connection.
     Tcp,
 }
 
 impl ReaderPlacement {
-    /// Value of parameter `transport`.
+    /// Returns the value of parameter `transport`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inproc => "inproc",
@@ -31,7 +31,7 @@ impl ReaderPlacement {
 }
 
 impl WaitMode {
-    /// Value of parameter `wait`.
+    /// Returns the value of parameter `wait`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -40,7 +40,7 @@ impl WaitMode {
         }
     }
 
-    /// The option for a subscription or a client.
+    /// Returns the option for a subscription or a client.
     pub fn wait(self) -> Wait {
         match self {
             Self::Spin => Wait::Spin,
@@ -54,53 +54,53 @@ impl WaitMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitMode {
-    /// Spins, and never parks.
+    /// Threads spin and never park.
     Spin,
     /// Subscribers spin for a few µs, then park; listeners park.
     Default,
-    /// Parks at once.
+    /// Threads park immediately.
     Parked,
 }
 
 /// The settings of one feed measurement: instruments, rates, subscribers and duration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FeedScenario {
-    /// The instruments.
+    /// The configuration of the instruments.
     pub config: InstrumentsText,
-    /// Updates a second of each instrument, instead of the configured rates.
+    /// The updates per second of each instrument; `None` for the configured rates.
     pub rate: Option<u32>,
-    /// Process of the subscribers.
+    /// Where the subscribers run: in the node's process or in another.
     pub place: ReaderPlacement,
     /// How threads wait.
     pub wait: WaitMode,
-    /// Subscribers, each of all instruments in `instruments`.
+    /// The number of subscribers. Each subscribes to all of `instruments`.
     pub clients: usize,
-    /// Instruments that are subscribed to; all if empty.
+    /// The instruments to which clients subscribe; all if empty.
     pub instruments: Vec<String>,
-    /// Levels of a view. The MDD-Sim document states the value, but no result depends on it.
+    /// The number of price levels in a view. The MDD-Sim document states this number, but no result depends on it.
     pub depth: usize,
-    /// Uncounted start of the run.
+    /// The part of the run that is not counted, at its start.
     pub warmup: Duration,
-    /// Counted part of the run.
+    /// The part of the run that is counted.
     pub time: Duration,
     /// Time that a subscriber spends on each message before it applies it.
     pub delay: Option<Duration>,
-    /// Whether each read gives one merged update.
+    /// Whether subscribers use conflation: each read returns one merged update.
     pub conflate: bool,
-    /// Every nth record is withheld from subscribers.
+    /// Withholds every nth record from subscribers; `None` withholds no record.
     pub test_loss_every: Option<NonZeroU32>,
-    /// Whether subscribers start with the first record and receive every record, however far behind.
+    /// Whether subscribers start at the first record and receive every record, even if they are far behind.
     pub every_record: bool,
-    /// Records that a topic retains, if limited.
+    /// The most records that a topic retains; `None` for no such limit.
     pub history_records: Option<u64>,
-    /// Bytes that a topic retains.
+    /// The most bytes that a topic retains.
     pub history_bytes: u64,
-    /// Seed of random updates.
+    /// The seed of the random updates.
     pub seed: u64,
 }
 
 impl FeedScenario {
-    /// The instruments with their rates.
+    /// Returns the instruments with their rates.
     pub fn instruments(&self) -> Result<Instruments> {
         let instruments = self.config.parse()?;
         match self.rate {
@@ -109,12 +109,12 @@ impl FeedScenario {
         }
     }
 
-    /// Pins spinning threads: subscribers to one core, the source and listeners to another.
+    /// Returns the pinning: if threads spin, subscribers run on one core, and the source and listeners on another.
     pub fn pin(&self) -> Pin {
         if self.wait == WaitMode::Spin { Pin::Apart } else { Pin::Free }
     }
 
-    /// Patterns of the subscribers; an unknown instrument is an error.
+    /// Returns the patterns to which the subscribers subscribe. An unknown instrument is an error.
     pub fn patterns(&self, instruments: &Instruments) -> Result<Vec<String>> {
         let topic = |id: &String| {
             let known = instruments.list().iter().find(|known| known.id == *id);
@@ -131,11 +131,11 @@ impl FeedScenario {
 /// The times at which a run starts, begins to count, and ends.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct MeasuringWindow {
-    /// Start of the source.
+    /// When the source starts.
     pub start_ns: u64,
-    /// Start of the counted part.
+    /// When counting starts.
     pub from_ns: u64,
-    /// End of the source.
+    /// When the source ends.
     pub until_ns: u64,
 }
 
@@ -143,13 +143,13 @@ impl MeasuringWindow {
     /// A window that counts nothing.
     pub const NEVER: Self = Self { start_ns: 0, from_ns: 0, until_ns: 0 };
 
-    /// A window from `start_ns` on.
+    /// Returns the window of a run that starts at `start_ns`.
     pub fn from(start_ns: u64, scenario: &FeedScenario) -> Self {
         let from_ns = start_ns + scenario.warmup.as_nanos() as u64;
         Self { start_ns, from_ns, until_ns: from_ns + scenario.time.as_nanos() as u64 }
     }
 
-    /// Whether an update intended for this time counts.
+    /// Whether an update with this due time counts.
     pub fn counts(&self, event_ns: u64) -> bool {
         (self.from_ns..self.until_ns).contains(&event_ns)
     }

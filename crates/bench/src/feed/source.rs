@@ -1,4 +1,4 @@
-//! The source of a scenario, and its totals.
+//! The source of a scenario, which publishes its updates, and the totals of the source.
 
 use anyhow::{Context, Result};
 use dunlin::topic::Publisher;
@@ -10,8 +10,8 @@ use crate::clock::processor_ns;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, WaitMode};
 use crate::feed::timed::{PublishTimes, TimedPublisher};
 
-/// Spin time of a source whose subscribers spin: it sleeps almost until the due time and leaves them the
-/// core.
+/// How long the source spins before the due time if subscribers spin too, in ns. It sleeps until then and leaves the
+/// core to the subscribers.
 const SPIN_NS_AMONG_SPINNERS: u64 = 2_000;
 
 /// The number of records published for one instrument, and the checksum of its final book.
@@ -19,33 +19,33 @@ const SPIN_NS_AMONG_SPINNERS: u64 = 2_000;
 pub struct InstrumentTotals {
     /// Name of the topic.
     pub topic: String,
-    /// Records published in all.
+    /// The number of all published records, which is also the last sequence number.
     pub last_seq: u64,
-    /// Records intended for the counted part.
+    /// The number of records that were due in the counted part.
     pub due: u64,
-    /// Checksum of the last state.
+    /// The checksum of the final state.
     pub checksum: u64,
 }
 
-/// The number of records that a publisher sent in one run, with its delays and processor time.
+/// The totals of the source of one run: its records, its delays and its processor time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SourceTotals {
-    /// Totals of each instrument.
+    /// The totals of each instrument.
     pub lines: Vec<InstrumentTotals>,
-    /// Longest delay of a counted record, ns.
+    /// The longest time by which a counted record was published late, in ns.
     pub slip_ns_max: u64,
-    /// Delay of the very last record, ns.
+    /// How late the last record was published, in ns.
     pub slip_ns_last: u64,
-    /// From the start of the counted part to the last publication, ns.
+    /// The time from the start of the counted part to the last publication, in ns.
     pub elapsed_ns: u64,
-    /// Processor time of the whole process during `elapsed_ns`, ns.
+    /// The processor time that the whole process used during `elapsed_ns`, in ns.
     pub processor_ns: u64,
-    /// Time of a publish, 99th percentile, ns.
+    /// The 99th percentile of the duration of a publish call, in ns.
     pub publish_ns_p99: Option<u64>,
 }
 
 impl SourceTotals {
-    /// Number of counted records of all instruments.
+    /// Returns the number of counted records of all instruments.
     pub fn due(&self) -> u64 {
         self.lines.iter().map(|line| line.due).sum()
     }
@@ -67,7 +67,7 @@ impl FeedSource {
         Self { node: node.clone(), instruments, seed: scenario.seed, spin_ns }
     }
 
-    /// Publishes until the window ends.
+    /// Publishes every update when it is due, until the window ends. Returns the totals.
     pub fn run(self, window: &MeasuringWindow) -> Result<SourceTotals> {
         let times = PublishTimes::default();
         let publishers = self.publishers(&times)?;
@@ -109,7 +109,7 @@ impl FeedSource {
     }
 }
 
-/// Checksum of a topic's state.
+/// Returns the checksum of a topic's state.
 fn checksum(node: &Node, topic: &str) -> Result<u64> {
     let there = node.topic(topic).with_context(|| format!("topic {topic} does not exist"))?;
     let info = there.logs()[0].state_info();

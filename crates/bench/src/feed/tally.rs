@@ -7,42 +7,42 @@ use crate::stats::Latencies;
 /// The counts and latencies of the updates that subscribers received.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryTally {
-    /// Counted updates that were applied one by one.
+    /// The number of counted updates that were applied one by one.
     pub delivered: u64,
-    /// Counted updates that arrived in a merged record or a snapshot.
+    /// The number of counted updates that arrived in a merged record or a snapshot.
     pub merged: u64,
-    /// Number of changes in the whole run; it shows that the subscriber still works.
+    /// The number of changes applied in the whole run. A growing number shows that the subscriber still works.
     pub applied: u64,
-    /// Latency of each applied update from its publication.
+    /// The latency of each applied update, from its publication.
     pub sent: Latencies,
-    /// The latencies of updates without a loss. Lost updates and those that revealed a loss do not count,
+    /// The latencies of updates without a loss. Lost updates, and updates that revealed a loss, are not counted here,
     /// because they are applied only after a repair. The MDD-Sim document counts in the same way.
     pub direct: Latencies,
-    /// Latency of each applied update from the intended time of publication.
+    /// The latency of each applied update, from its due time.
     pub intended: Latencies,
-    /// Age of the oldest update at each change.
+    /// The age of the oldest update in each change when the change is processed.
     pub stale: Latencies,
-    /// The age of the oldest update at each change, in thousandths of the mean processing time of this update
-    /// and the one before. The value is 2000 for a subscriber that processes one update, then a merged one of
-    /// all that arrived meanwhile.
+    /// The age of the oldest update in each change, in thousandths of the mean processing time of this change and the
+    /// one before. The value is 2000 for a subscriber that processes one update, and then one merged update of all that
+    /// arrived meanwhile.
     pub stale_by_processing: Latencies,
-    /// Losses that subscribers detected themselves.
+    /// The number of losses that subscribers detected by missing sequence numbers.
     pub holes: u64,
-    /// Losses that the node reported to subscribers.
+    /// The number of gaps that the node reported to subscribers.
     pub gaps: u64,
-    /// Requests for missing data, and states that were received in place of records.
+    /// The number of requests for missing data, and of states that were received in place of records.
     pub resyncs: u64,
-    /// Losses that were repaired.
+    /// The number of losses that were repaired.
     pub healed: u64,
-    /// Books that differed from their owner's at the same position.
+    /// The number of books that differed from their owner's book at the same position.
     pub divergent: u64,
-    /// Events that must not happen.
+    /// The number of events that must not happen.
     pub errors: u64,
-    /// Time of the first counted update; `None` before that update.
+    /// When the first counted update was applied; `None` before that.
     pub first_ns: Option<u64>,
-    /// Time of the last counted update.
+    /// When the last counted update was applied.
     pub last_ns: u64,
-    /// Checksums that agreed.
+    /// The number of checksums that were equal.
     pub checked: u64,
 }
 
@@ -71,20 +71,21 @@ impl DeliveryTally {
         self.stale_by_processing.add(&other.stale_by_processing);
     }
 
-    /// Counts an applied update.
+    /// Counts an update that was applied at `now_ns`.
     pub fn deliver(&mut self, now_ns: u64) {
         self.delivered += 1;
         self.first_ns.get_or_insert(now_ns);
         self.last_ns = now_ns;
     }
 
-    /// Time from the first counted update to the last. This time exceeds the time of publication if subscribers
-    /// fell behind.
+    /// Returns the time from the first to the last counted update. It is longer than the time of publication if
+    /// subscribers fell behind.
     pub fn read_ns(&self) -> u64 {
         self.first_ns.map_or(0, |first_ns| self.last_ns.saturating_sub(first_ns))
     }
 
-    /// Updates applied in a second, over the time that subscribers needed, at least the time of publication.
+    /// Returns the number of applied updates per second, over the time that subscribers needed, but at least over the
+    /// time of publication.
     pub fn per_s(&self, published: Duration) -> f64 {
         self.delivered as f64 * 1e9 / (self.read_ns() as f64).max(published.as_nanos() as f64)
     }
@@ -107,7 +108,7 @@ mod tests {
         // 1,000 records a second were published for one second, and read at 200 a second.
         let mut tally = read_at((0..1_000).map(|nth| nth * S / 200));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 200.0);
-        // A second later, another subscriber reads equally slowly.
+        // Another subscriber starts one second later and reads equally slowly.
         tally.add(&read_at((0..1_000).map(|nth| S + nth * S / 200)));
         assert_eq!(tally.per_s(Duration::from_secs(1)).round(), 334.0);
     }

@@ -9,7 +9,8 @@ use dunlin::topic::{Draft, Publish, PublishError, Receipt};
 
 use crate::stats::Latencies;
 
-/// The recorded durations of publish calls, shared with a [`TimedPublisher`]. Replace them to start again.
+/// The recorded durations of publish calls, shared with a [`TimedPublisher`]. Replace the value to start a new
+/// measurement.
 pub type PublishTimes = Rc<RefCell<Latencies>>;
 
 /// Wraps a publisher and records how long each of its publish calls takes.
@@ -20,7 +21,7 @@ pub struct TimedPublisher<P> {
 }
 
 impl<P> TimedPublisher<P> {
-    /// Measures this publisher.
+    /// Wraps a publisher. The durations of its publish calls are added to `times`.
     pub fn new(publisher: P, times: &PublishTimes) -> Self {
         Self { publisher, times: Rc::clone(times) }
     }

@@ -1,5 +1,5 @@
-//! The two servers, called with the client that tonic generates: the node publishes payloads, the echo
-//! returns them.
+//! The two servers, called with the client that tonic generates. The node publishes the payloads of a call, the echo
+//! server returns them.
 
 use std::net::SocketAddr;
 
@@ -20,17 +20,17 @@ use crate::point::{Bench, target};
 /// A gRPC server to measure: a Dunlin node, or a plain echo server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callee {
-    /// A node.
+    /// The plain tonic echo server.
     Node,
     /// The plain tonic echo.
     Echo,
 }
 
 impl Callee {
-    /// All callees, in the order in which they are measured.
+    /// Both servers, in the order in which they are measured.
     pub const ALL: [Callee; 2] = [Callee::Node, Callee::Echo];
 
-    /// Target of the rows.
+    /// Returns the target's name in the rows.
     pub fn target(self) -> &'static str {
         match self {
             Self::Node => target::DUNLIN,
@@ -66,14 +66,14 @@ pub async fn channel(address: SocketAddr) -> Result<Channel> {
 /// A gRPC client of a node or of the echo server.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// To a node.
+    /// A client of a node.
     Node(DunlinClient<Channel>),
-    /// To the echo.
+    /// A client of the echo server.
     Echo(EchoClient<Channel>),
 }
 
 impl Caller {
-    /// Makes one call with these payloads, each of which must be answered.
+    /// Makes one call with these payloads. Fails if the response does not cover all of them.
     pub async fn call(&mut self, payloads: Vec<Bytes>) -> Result<()> {
         let count = payloads.len();
         match self {

@@ -1,4 +1,4 @@
-//! The peer: a minimal tonic server with a call and a stream, on one thread.
+//! The peer: a minimal tonic server with a unary call and a stream, on one thread.
 
 use std::net::Ipv4Addr;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ impl Echo for Plain {
     }
 }
 
-/// Main function of the peer's process; it serves until it is killed.
+/// The main function of the peer's process. It serves until it is killed.
 pub fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = cores::Pin::parse(args.text("pin")?)?.side(1)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -1,4 +1,5 @@
-//! A node in a process whose only listener is gRPC, and which may publish; dropping it kills the process.
+//! A node in a separate process, whose only listener is gRPC and which can publish records itself. Dropping the handle
+//! kills the process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -15,9 +16,9 @@ use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 use crate::workload::{PublishMode, send_all};
 
-/// Topic whose publishers do not wait.
+/// A topic whose publishers do not wait for subscribers.
 pub const TOPIC: &str = "dunlin-bench";
-/// Topic whose publishers wait for its subscribers.
+/// A topic whose publishers wait for its registered subscribers.
 pub const LOSSLESS: &str = "dunlin-bench-lossless";
 
 const HISTORY_BYTES: u64 = 4 << 20;
@@ -50,7 +51,7 @@ impl ServedProcess {
         Self::start(bench.child.start("grpc-node", &args)?)
     }
 
-    /// Starts the echo.
+    /// Starts the echo server.
     pub fn echo(bench: &Bench, pin: Pin) -> Result<Self> {
         Self::start(bench.child.start("grpc-echo", &[("pin", pin.name().to_owned())])?)
     }
@@ -66,7 +67,7 @@ impl ServedProcess {
     }
 }
 
-/// Main function of the node's process; it serves until it is killed.
+/// The main function of the node's process. It serves until it is killed.
 pub fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let (records, bytes) = (args.get("records")?, args.get("bytes")?);
@@ -90,7 +91,8 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // `park` may return without a reason, so the loop repeats it. This use keeps the node open.
+        // `park` may return spuriously, so the loop repeats it. The call below keeps the compiler from dropping the
+        // node early.
         std::hint::black_box(&server);
     }
 }

@@ -1,4 +1,4 @@
-//! Points of listener `grpc`, and goals.
+//! The measuring points and goals of listener `grpc`.
 
 use super::callee::Callee;
 use super::stream;
@@ -11,9 +11,9 @@ use crate::params::Params;
 use crate::point::{MeasuringPoint, PointGroup, Suite, target};
 use crate::row::RowPattern;
 
-/// Batches of the Ratatoskr document's table.
+/// The records per call in the Ratatoskr document's table.
 const BATCHES: [usize; 5] = [1, 5, 10, 20, 50];
-/// Connections, and calls in flight on each.
+/// The number of connections, and the calls in flight on each.
 const CONCURRENT: [(usize, usize); 3] = [(1, 64), (16, 1), (64, 1)];
 
 /// Groups with a point of Dunlin and one of the echo server.
@@ -61,7 +61,7 @@ fn set_up(callee: Callee, options: &BenchOptions) -> MeasuringPoint {
     })
 }
 
-/// Rate by which the number of records for about `--time` is chosen.
+/// The expected records per second, with which the number of records for about `--time` is computed.
 const STREAMED_PER_S: f64 = 5e6;
 
 fn streamed(callee: Callee, options: &BenchOptions) -> MeasuringPoint {

@@ -1,4 +1,4 @@
-//! A stream from the other process, with every record checked for order and content.
+//! Measures a stream of records from the server's process, and checks the order and content of every record.
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin_server::grpc::proto::dunlin as v1;
@@ -17,7 +17,7 @@ use crate::payload::ReadExtent;
 use crate::point::Bench;
 use crate::timed::TimedTransfer;
 
-/// Receives `records` records of `bytes` bytes.
+/// Receives `records` records of `bytes` bytes each, and measures the throughput.
 pub fn measure(bench: &Bench, callee: Callee, bytes: usize, records: u64) -> Result<TimedTransfer> {
     let (start_ns, end_ns) = match callee {
         Callee::Node => from_node(bench, bytes, records)?,

@@ -1,4 +1,4 @@
-//! Unary calls: one in flight, in batches, many in parallel, and each over its own connection.
+//! Measures unary calls: one in flight, in batches, many in parallel, and each over its own connection.
 
 use anyhow::{Result, anyhow};
 use bytes::Bytes;
@@ -16,19 +16,19 @@ use crate::stats::Latencies;
 pub struct CallLoad {
     /// Number of connections.
     pub clients: usize,
-    /// Calls in flight on each.
+    /// The number of calls in flight on each connection.
     pub in_flight: usize,
-    /// Records of a call.
+    /// The number of records in a call.
     pub batch: usize,
     /// Size of a record, bytes.
     pub bytes: usize,
-    /// Measured calls. A warm-up of a tenth as many calls comes first.
+    /// The number of measured calls, after a warm-up with a tenth as many.
     pub calls: u64,
-    /// Pinning of the two processes.
+    /// Whether the two processes run on fixed cores.
     pub pin: Pin,
 }
 
-/// Latency of calls, and records a second.
+/// Measures the latency of calls, and the records per second.
 pub fn measure(bench: &Bench, callee: Callee, load: CallLoad) -> Result<RunSample> {
     let served = callee.start(bench, load.pin)?;
     let _pinned = load.pin.side(0)?;
@@ -72,7 +72,7 @@ async fn calls_of(mut caller: Caller, load: CallLoad, calls: u64) -> Result<Late
     Ok(latencies)
 }
 
-/// Time from connecting to the first response, one connection after another.
+/// Measures the time from connecting to the first response, for one connection after another.
 pub fn set_up(bench: &Bench, callee: Callee, connections: u64) -> Result<RunSample> {
     let served = callee.start(bench, Pin::Apart)?;
     let _pinned = Pin::Apart.side(0)?;

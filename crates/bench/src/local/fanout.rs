@@ -1,8 +1,9 @@
-//! One publisher, many subscribers of one process.
+//! Measures one publisher and many subscribers in one process.
 //!
-//! Two threads on separate cores read half of the subscribers each, in turn. The first also publishes a burst
-//! before each turn, if the other is at most the window behind. Records are therefore published while others
-//! are delivered. The history holds the window, so no record is lost although the publisher does not wait.
+//! Two threads on separate cores each read with half of the subscribers, one subscriber after another. Before each pass
+//! over its subscribers, the first thread also publishes a burst, unless the second is too far behind. Records are
+//! therefore published while others are delivered. The topic retains as many records as the second thread may be
+//! behind, so no record is lost although the publisher does not wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,7 @@ use crate::workload::note;
 const HISTORY_BYTES: u64 = 8 << 20;
 const BYTES: usize = 64;
 
-/// Delivers for about `time`, and at least one burst.
+/// Publishes bursts for about `time`, and at least one burst. Returns the delivery rate.
 pub fn measure(subscribers: usize, time: Duration) -> Result<RunSample> {
     let stand = LocalNode::start()?;
     stand.volatile("bench", HISTORY_BYTES)?;
@@ -37,7 +38,7 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<RunSample> {
         move || read_on(theirs, &shared)
     });
     let published = publish_and_read(stand.publisher("bench")?, mine, &shared, burst(subscribers), time);
-    // The other thread reads as many records as were published, or gives up after a failure.
+    // Tells the other thread how many records to read; none if publishing failed.
     shared.last.store(published.as_ref().map_or(0, |published| published.records), Ordering::Release);
     reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))??;
     let (published, elapsed_ns) = (published?, monotonic_ns() - start_ns);
@@ -51,11 +52,11 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<RunSample> {
         .with("touched_bytes", ReadExtent::All.bytes(BYTES) as f64))
 }
 
-/// State that both threads share.
+/// The state that both threads share.
 struct Shared {
-    /// Records that all subscribers of the second thread have read.
+    /// The number of records that all subscribers of the second thread have read.
     read: AtomicU64,
-    /// Final number of records; `u64::MAX` until it is known.
+    /// The final number of published records; `u64::MAX` until it is known.
     last: AtomicU64,
 }
 
@@ -70,7 +71,8 @@ struct Published {
     publish_ns: u64,
 }
 
-/// A burst fits the second-level cache; many subscribers get smaller bursts, so that a round ends.
+/// Returns the number of records in a burst. A burst fits into the second-level cache; with many subscribers it is
+/// smaller, so that one pass does not take too long.
 fn burst(subscribers: usize) -> u64 {
     (4_000_000 / subscribers.max(1) as u64).clamp(128, 4096)
 }
@@ -130,14 +132,14 @@ fn read_on(mut theirs: Vec<Subscriber>, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// The first subscriber's available records determine the turn.
+/// Reads the available records with the first subscriber. The other subscribers then read up to the same record.
 fn read_some(subscriber: &mut Subscriber, from: u64) -> Result<u64> {
     let mut next = from;
     drain(subscriber, usize::MAX, &mut next)?;
     Ok(next)
 }
 
-/// Reads the turn's records with every subscriber.
+/// Reads the records from `from` to `until` with every subscriber.
 fn read_turn(subscribers: &mut [Subscriber], from: u64, until: u64) -> Result<()> {
     for subscriber in subscribers {
         let mut next = from;

@@ -1,4 +1,5 @@
-//! Memory of an idle subscriber or topic: growth of the resident memory of a process that creates many.
+//! Memory of an idle subscriber or topic: measured by how much the resident memory of a process grows when it creates
+//! many of them.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::local::stand::LocalNode;
 use crate::point::{Bench, RunSample};
 use crate::role::{RoleArgs, say};
 
-/// Measured objects: parameter `of`.
+/// The values of parameter `of`: the kinds of objects that can be measured.
 pub const KINDS: [&str; 3] = ["subscriber", "topic", "topic_with_a_record"];
 
 const HISTORY_BYTES: u64 = 4 << 20;
@@ -23,7 +24,7 @@ struct Grown {
     bytes: u64,
 }
 
-/// Lets another process create `count` objects of this kind, and measures the memory of each.
+/// Lets another process create `count` objects of one kind, and measures the memory of each.
 pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<RunSample> {
     let mut child =
         bench.child.start("local-memory", &[("of", of.to_owned()), ("count", count.to_string())])?;
@@ -31,7 +32,7 @@ pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<RunSample> {
     Ok(RunSample::new().with("rss_bytes", grown.bytes as f64 / count as f64))
 }
 
-/// Main function of the process that is measured.
+/// The main function of the measured process.
 pub(crate) fn grow(args: &RoleArgs) -> Result<()> {
     let count: usize = args.get("count")?;
     let stand = LocalNode::start()?;
@@ -50,7 +51,7 @@ pub(crate) fn grow(args: &RoleArgs) -> Result<()> {
     say(&Grown { bytes: after.saturating_sub(before) })
 }
 
-/// Resident memory while `count` of the objects exist.
+/// Creates `count` objects and returns the resident memory while they exist.
 fn made<T>(count: usize, make: impl Fn(usize) -> Result<T>) -> Result<u64> {
     let mut all = Vec::with_capacity(count);
     for nth in 0..count {
@@ -61,7 +62,7 @@ fn made<T>(count: usize, make: impl Fn(usize) -> Result<T>) -> Result<u64> {
     resident
 }
 
-/// Resident memory of this process.
+/// Returns the resident memory of this process, in bytes.
 pub fn resident_bytes() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").context("cannot read /proc/self/statm")?;
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! Many topics at once: a publishing thread for each, started together, and one subscriber of all.
+//! Measures many topics at once. Each has a publishing thread; one subscriber reads all topics.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -15,7 +15,8 @@ use crate::workload::describe;
 
 const HISTORY_BYTES: u64 = 256 << 10;
 
-/// Publishes `messages` records of `bytes` to every topic; the subscriber checks them in each topic's order.
+/// Publishes `messages` records of `bytes` bytes to every topic. The subscriber checks that each topic's records are
+/// complete and in order.
 pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<TimedTransfer> {
     let stand = LocalNode::start()?;
     for nth in 0..topics {

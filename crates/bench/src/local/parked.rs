@@ -1,8 +1,7 @@
 //! Cost of a publish while many subscribers sleep on the topic.
 //!
-//! Subscribers are tasks of one thread. Each publish comes after all have read the record before and after a
-//! pause, so that all sleep again. Only the publish is timed, because waking the subscribers is not part of
-//! it.
+//! Subscribers are tasks of one thread. Before each publish, all subscribers have read the previous record, and a pause
+//! lets them fall asleep. Only the publish is timed, because waking the subscribers is not part of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +20,7 @@ use crate::stats::Latencies;
 
 const HISTORY_BYTES: u64 = 1 << 20;
 const BYTES: usize = 64;
-/// Time after the last read in which the subscriber falls asleep.
+/// The pause after the last read, in which the subscribers fall asleep.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Publishes `records` records to `subscribers` sleeping subscribers.
@@ -36,7 +35,7 @@ pub fn measure(subscribers: usize, records: u64) -> Result<RunSample> {
         move || read_in_tasks(sleepers, records, &seen)
     });
     let latencies = publish(&topic, &seen, subscribers as u64, records);
-    // Closing the topic ends the tasks after a failed publish.
+    // Closing the topic makes the subscribers' tasks end, even after a failed publish.
     topic.close();
     let read = reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
     let latencies = latencies?;

@@ -8,7 +8,7 @@ use crate::point::RunSample;
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// Creates topics, then finds them by exact name, uniformly at random.
+/// Measures the creation of topics, and look-ups of uniformly random names.
 pub fn measure(topics: usize, lookups: usize) -> Result<RunSample> {
     let create = |names: &crate::names::TopicNames| {
         let stand = LocalNode::start()?;

@@ -14,7 +14,7 @@ use crate::workload::{answer_all, ask_all, rounds, with_next};
 
 const HISTORY_BYTES: u64 = 1 << 20;
 
-/// Two threads on separate cores, which wait in the same way.
+/// Measures round trips between two threads on separate cores, both with the same wait mode.
 pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencies> {
     let stand = two_topics()?;
     let (mut asked, mut answered) = (stand.subscriber("ping", wait)?, stand.subscriber("pong", wait)?);
@@ -30,7 +30,7 @@ pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencie
     Ok(latencies)
 }
 
-/// One thread for both sides: two publishes and two reads.
+/// Measures round trips in one thread: each is two publishes and two reads.
 pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
     let stand = two_topics()?;
     let (mut asked, mut answered) =

@@ -1,4 +1,4 @@
-//! A node of this process, with topics for workloads.
+//! A node in this process, with topics for workloads.
 
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ impl LocalNode {
         &self.0
     }
 
-    /// A topic whose publisher waits for its registered subscribers, so nothing is lost.
+    /// Creates a topic whose publishers wait for its registered subscribers, so no record is lost.
     pub fn lossless(&self, name: &str, history_bytes: u64) -> Result<Arc<Topic>> {
         let reliable = Reliable { wait_max: PATIENCE, ..Reliable::default() };
         self.topic(name, history_bytes, Some(reliable))
     }
 
-    /// A topic whose publisher does not wait.
+    /// Creates a topic whose publishers do not wait for subscribers.
     pub fn volatile(&self, name: &str, history_bytes: u64) -> Result<Arc<Topic>> {
         self.topic(name, history_bytes, None)
     }
@@ -51,7 +51,7 @@ impl LocalNode {
         self.0.publisher(subject).with_context(|| format!("cannot publish to {subject}"))
     }
 
-    /// A subscriber from the first record on, for which publishers of lossless topics wait.
+    /// Creates a subscriber that starts at the first record. Publishers of lossless topics wait for it.
     pub fn subscriber(&self, pattern: &str, wait: Wait) -> Result<Subscriber> {
         let options = SubscribeOptions {
             start: Start::Earliest,

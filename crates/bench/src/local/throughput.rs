@@ -1,4 +1,4 @@
-//! One publisher and one subscriber, in two threads on separate cores.
+//! Measures one publisher and one subscriber, in two threads on separate cores.
 
 use std::thread;
 
@@ -10,12 +10,13 @@ use crate::local::stand::LocalNode;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
-/// History of the topic, small enough for caches that both threads share.
+/// The retention in bytes, small enough for caches that both threads share.
 const HISTORY_BYTES: u64 = 4 << 20;
-/// History for payloads by reference, which count in full although nothing is copied.
+/// The retention in bytes for payloads that are published by reference. They count with their full size although they
+/// are not copied.
 const HISTORY_BYTES_BY_REF: u64 = 256 << 20;
 
-/// Moves `count` records of `bytes` from one thread to the other.
+/// Publishes `count` records of `bytes` bytes in one thread and reads them in another.
 pub fn measure(manner: PublishMode, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let history_bytes = if manner == PublishMode::ByRef { HISTORY_BYTES_BY_REF } else { HISTORY_BYTES };
     let stand = LocalNode::start()?;
@@ -27,7 +28,7 @@ pub fn measure(manner: PublishMode, bytes: usize, count: u64) -> Result<TimedTra
         send_all(&mut publisher, manner, bytes, count)
     });
     let received = Pin::Apart.side(0).and_then(|_pinned| receive_all(&mut subscriber, manner, 1, count));
-    // Without a subscriber, the publisher stops waiting.
+    // Dropping the subscriber ends the publisher's wait.
     drop(subscriber);
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
     Ok(TimedTransfer {

@@ -1,6 +1,6 @@
-//! A node with many idle topics and one subscriber, of all topics or of a single one.
+//! Measures a node with many idle topics and one subscriber, of all topics or of a single one.
 //!
-//! Measures the process' use of a core while nothing happens, and the cost of a publish while the subscriber
+//! The figures are the process's use of a core while nothing happens, and the cost of a publish while the subscriber
 //! sleeps.
 
 use std::ops::Range;
@@ -24,7 +24,7 @@ use crate::workload::with_next;
 const HISTORY_BYTES: u64 = 1 << 20;
 const BYTES: usize = 64;
 const PUBLISHED_TO: &str = "bench.0";
-/// Time after the last read in which the subscriber falls asleep.
+/// The pause after the last read, in which the subscriber falls asleep.
 const PAUSE: Duration = Duration::from_micros(100);
 const REST_MAX: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
@@ -45,13 +45,13 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
     });
     let published = Pin::Apart.side(0).and_then(|_pinned| {
         let mut latencies = Latencies::default();
-        // After the first record was read, all threads sleep.
+        // Once the subscriber has read the first record, all threads fall asleep.
         publish(&mut publisher, &seen, 0..1, &mut latencies)?;
         let cpu_share = idle_share(idle);
         publish(&mut publisher, &seen, 1..records, &mut latencies)?;
         Ok(latencies.sample().with("cpu_share", cpu_share))
     });
-    // Stopping the node ends the subscriber after a failed publish.
+    // Stopping the node makes the subscriber's thread end, even after a failed publish.
     stand.node().stop();
     let read = reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
     let sample = published?;
@@ -59,8 +59,8 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
     Ok(sample)
 }
 
-/// The process' use of one core once the process is idle, because putting 100,000 cursors to sleep takes a
-/// while. If the process never idles, this is the use that is measured.
+/// Returns the share of one core that the idle process uses. It first waits until the process is idle, because 100,000
+/// cursors take a while to fall asleep. If the process does not become idle, the share at that time is returned.
 fn idle_share(idle: Duration) -> f64 {
     let deadline = Instant::now() + REST_MAX;
     while share_over(LOOK) > AT_REST && Instant::now() < deadline {}

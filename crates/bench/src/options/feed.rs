@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use dunlin_feed::InstrumentsText;
 
-/// The options of suite `feed` as typed, not validated yet.
+/// The options of suite `feed` as given on the command line, before validation.
 #[derive(Clone, Debug, Default)]
 pub struct RawFeedOptions {
     /// `--config`: content of the instrument file.
@@ -15,11 +15,11 @@ pub struct RawFeedOptions {
     pub clients: Option<usize>,
     /// `--instrument`: the instruments to use.
     pub instruments: Vec<String>,
-    /// `--depth`: the levels of a view.
+    /// `--depth`: the number of price levels in a view.
     pub depth: Option<usize>,
     /// `--delay-ms`: time that a client spends on each message.
     pub delay_ms: Option<u64>,
-    /// `--test-loss-every`: every nth update is withheld from the clients.
+    /// `--test-loss-every`: withholds every nth update from the clients.
     pub test_loss_every: Option<u32>,
     /// `--seed`: the seed of random updates.
     pub seed: Option<u64>,
@@ -30,21 +30,21 @@ pub struct RawFeedOptions {
 pub struct FeedOptions {
     /// The user's own instruments.
     pub config: Option<InstrumentsText>,
-    /// Number of clients, instead of each scenario's own.
+    /// The number of clients; `None` for the default of each scenario.
     pub clients: Option<usize>,
     /// The instruments to use; all if empty.
     pub instruments: Vec<String>,
-    /// Levels of a view.
+    /// The number of price levels in a view.
     pub depth: usize,
-    /// Time that a client spends on each message.
+    /// The time that a client spends on each message.
     pub delay: Option<Duration>,
-    /// Every nth update is withheld.
+    /// Withholds every nth update from the clients; `None` withholds no update.
     pub test_loss_every: Option<NonZeroU32>,
-    /// Seed of random updates.
+    /// The seed of the random updates.
     pub seed: u64,
-    /// Uncounted part of each run.
+    /// The part of each run that is not counted, at its start.
     pub warmup: Duration,
-    /// Counted part of each run.
+    /// The part of each run that is counted.
     pub time: Duration,
 }
 
@@ -53,7 +53,7 @@ const DEPTH_DEFAULT: usize = 10;
 const SEED_DEFAULT: u64 = 123;
 
 impl RawFeedOptions {
-    /// Validates the options; `times` are the requested warm-up and time.
+    /// Validates the options. `times` are the requested warm-up and measuring time.
     pub(super) fn validate(
         self,
         times: (Option<Duration>, Option<Duration>),

@@ -1,5 +1,5 @@
-//! Listener gRPC with the client that tonic generates. A single record is a `Publish`; several due records
-//! are one message of a `PublishStream`, which waits for the response before the next message.
+//! Listener gRPC with the client that tonic generates. A single record is sent with `Publish`. Several due records are
+//! sent in one message of a `PublishStream`; the publisher waits for its response before the next message.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ use v1::subscribe_response::Event;
 use super::route::{Sink, Source};
 use crate::grpc::channel;
 
-/// Maximum number of records of a message.
+/// The most records in one message.
 const RECORDS_MAX: usize = 1_000;
 
 fn runtime() -> Result<Runtime> {
@@ -33,7 +33,7 @@ pub struct GrpcPublisher {
     messages: UnboundedSender<v1::PublishStreamRequest>,
     answers: Streaming<v1::PublishStreamResponse>,
     records: Vec<v1::Draft>,
-    /// Number of records published on the stream.
+    /// The number of records published on the stream.
     published: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Listener HTTP with a minimal client: requests are written as bytes, responses and events read in place.
+//! Listener HTTP with a minimal client: it writes requests as bytes, and reads responses and events in place.
 //!
-//! A single record is a `POST`; several due records are one batch with a line for each. Each request waits
-//! for its response before the next.
+//! A single record is sent with `POST`. Several due records are sent as one batch with a line for each. The publisher
+//! waits for a response before the next request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::route::{Sink, Source};
 use crate::child::PATIENCE;
 
-/// Approximate size of a batch, if enough records are due.
+/// The approximate size of a batch in bytes, if enough records are due.
 const BATCH_BYTES: usize = 64 * 1024;
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -24,7 +24,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Received bytes that were not parsed yet.
+/// Received bytes that are not parsed yet.
 struct Inbox {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -55,7 +55,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// End of a response's head; the status must be 200.
+    /// Returns the end of a response's head. Fails unless the status is 200.
     fn head(&mut self) -> Result<usize> {
         loop {
             if let Some(end) = find(self.unread(), b"\r\n\r\n") {
@@ -150,7 +150,7 @@ impl Source for HttpPublisher {
 /// Receives the records of a subscription as an HTTP event stream.
 pub struct HttpReader {
     inbox: Inbox,
-    /// Text of the chunks after the last complete line.
+    /// The text after the last complete line, from the chunks so far.
     text: Vec<u8>,
 }
 
@@ -162,14 +162,14 @@ impl HttpReader {
         inbox.stream.write_all(request.as_bytes()).context("cannot write to the HTTP listener")?;
         inbox.parsed += inbox.head()?;
         let mut reader = Self { inbox, text: Vec::new() };
-        // The first event is the stream's position.
+        // The first event contains the stream's position, not a record.
         while !reader.take_chunk()? {
             reader.inbox.fill()?;
         }
         Ok(reader)
     }
 
-    /// Parses the next chunk, if it is complete.
+    /// Parses the next chunk. Returns `false` if it is not complete.
     fn take_chunk(&mut self) -> Result<bool> {
         let unread = self.inbox.unread();
         let Some(line) = unread.iter().take(20).position(|byte| *byte == b'\n') else { return Ok(false) };

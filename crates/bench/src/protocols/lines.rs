@@ -1,11 +1,11 @@
-//! Listener NATS, and nats-server, with the raw client.
+//! Publisher and subscriber for listener NATS and for nats-server, with the raw client.
 
 use anyhow::Result;
 
 use super::route::{Sink, Source};
 use crate::pubsub::{BrokerEndpoint, RawClient};
 
-/// Approximate size of a write, if enough data is due.
+/// The approximate size of a write in bytes, if enough records are due.
 const WRITE_BYTES: usize = 64 * 1024;
 
 /// Publishes records over the NATS protocol, on two connections: one without and one with acknowledgements.
@@ -14,7 +14,7 @@ pub struct LinesPublisher {
     subject: String,
     client: RawClient,
     answering: Option<RawClient>,
-    /// Protocol header before a payload of this size.
+    /// The protocol header before a payload, and the payload size for which it was made.
     head: (usize, Vec<u8>),
     write: Vec<u8>,
 }

@@ -14,14 +14,14 @@ pub struct NativePublisher<P> {
 }
 
 impl NativePublisher<dunlin::topic::Publisher> {
-    /// A publisher in the node's process, where every record is published at once.
+    /// Creates a publisher in the node's process, which publishes every record immediately.
     pub fn inproc(publisher: dunlin::topic::Publisher) -> Self {
         Self { publisher, hand_over: |_| Ok(()) }
     }
 }
 
 impl NativePublisher<dunlin_client::Publisher> {
-    /// A publisher over a connection.
+    /// Creates a publisher that uses a connection.
     pub fn remote(publisher: dunlin_client::Publisher) -> Self {
         Self { publisher, hand_over: dunlin_client::Publisher::hand_over }
     }

@@ -1,5 +1,4 @@
-//! A node in a process of its own, with the listeners and topics of a measurement; dropping it kills the
-//! process.
+//! A node in a separate process, with the listeners and topics of a measurement. Dropping the handle kills the process.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +19,7 @@ use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 use crate::scratch_disk::ScratchDisk;
 
-/// Maximum number of subscribers of a reliable topic.
+/// The most subscribers of a reliable topic.
 const READERS_MAX: u16 = 10_000;
 
 /// The settings of a measured node: its listeners, topics and users.
@@ -28,11 +27,11 @@ const READERS_MAX: u16 = 10_000;
 pub struct NodeSetup {
     /// Whether the node's threads spin and never park.
     pub spin: bool,
-    /// Names of the open listeners.
+    /// The names of the listeners to open.
     pub protocols: Vec<String>,
-    /// Topics to create.
+    /// The topics to create.
     pub topics: Vec<TopicSetup>,
-    /// Users file; `None` without users.
+    /// The content of the users file; `None` for a node without users.
     pub users: Option<String>,
 }
 
@@ -41,31 +40,31 @@ pub struct NodeSetup {
 pub struct TopicSetup {
     /// The name.
     pub name: String,
-    /// Retained bytes.
+    /// The most bytes that the topic retains.
     pub history_bytes: u64,
-    /// Whether publishers wait for subscribers.
+    /// Whether publishers wait for registered subscribers.
     pub lossless: bool,
     /// Whether records are synced to disk before delivery.
     pub durable: bool,
 }
 
 impl TopicSetup {
-    /// A topic whose publishers wait for its subscribers.
+    /// Describes a topic whose publishers wait for its registered subscribers.
     pub fn lossless(name: &str, history_bytes: u64) -> Self {
         Self { name: name.to_owned(), history_bytes, lossless: true, durable: false }
     }
 
-    /// A topic whose publishers do not wait.
+    /// Describes a topic whose publishers do not wait for subscribers.
     pub fn volatile(name: &str, history_bytes: u64) -> Self {
         Self { lossless: false, ..Self::lossless(name, history_bytes) }
     }
 
-    /// A topic that is synced to disk before delivery.
+    /// Describes a topic whose records are synced to disk before delivery.
     pub fn durable(name: &str, history_bytes: u64) -> Self {
         Self { durable: true, ..Self::volatile(name, history_bytes) }
     }
 
-    /// The topic's configuration on the node.
+    /// Returns the topic's configuration for the node.
     pub fn config(&self) -> TopicConfig {
         let reliable = Reliable { subscribers_max: READERS_MAX, wait_max: PATIENCE, ..Reliable::default() };
         let reliable = self.lossless.then_some(reliable);
@@ -103,13 +102,13 @@ impl ListenerNode {
         Ok(Self { child, listeners, _users: users, _disk: disk })
     }
 
-    /// Address of a listener.
+    /// Returns the address of a listener.
     pub fn address(&self, protocol: Protocol) -> Result<SocketAddr> {
         let found = self.listeners.iter().find(|(name, _)| name == protocol.name());
         found.map(|(_, address)| *address).with_context(|| format!("listener {protocol} is not open"))
     }
 
-    /// Memory according to the kernel, bytes.
+    /// Returns a field of the process's memory as the kernel reports it, in bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         self.child.memory(field)
     }
@@ -121,7 +120,7 @@ fn users_file(users: &str) -> Result<tempfile::NamedTempFile> {
     Ok(file)
 }
 
-/// Main function of the node's process; it serves until it is killed.
+/// The main function of the node's process. It serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let setup: NodeSetup =
         serde_json::from_str(args.text("setup")?).context("cannot read the setup from the parent process")?;
@@ -147,12 +146,14 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     say(&Ready { listeners })?;
     loop {
         thread::park();
-        // `park` may return without a reason, so the loop repeats it. This use keeps the node open.
+        // `park` may return spuriously, so the loop repeats it. The call below keeps the compiler from dropping the
+        // node early.
         std::hint::black_box(&server);
     }
 }
 
-/// Creates a node in this process with these topics, on disk if a directory is given.
+/// Opens a node in this process with these topics. They are durable if a directory is given and their settings require
+/// it.
 pub fn open(topics: &[TopicSetup], disk: Option<&Path>) -> Result<Node> {
     let node = match disk {
         Some(path) => Node::open(Config::default(), Arc::new(RealDisk), path)?.0,

@@ -1,4 +1,5 @@
-//! Routes to a topic: in process, or through a listener; each with a publisher and a subscriber.
+//! The routes by which workloads reach a topic: in process, or through a listener. Each has a publisher and a
+//! subscriber.
 
 use anyhow::{Context, Result};
 use dunlin::topic::{Start, SubscribeOptions, Wait};
@@ -14,7 +15,7 @@ use crate::cores::Pin;
 use crate::point::{Bench, target};
 use crate::pubsub::{Broker, BrokerEndpoint};
 
-/// The topic of all workloads.
+/// The name of the topic that all workloads use.
 pub const TOPIC: &str = "bench";
 
 /// How a publisher and a subscriber reach a topic: in process, through a listener, or through nats-server.
@@ -32,17 +33,17 @@ pub enum ProtocolRoute {
 pub trait Source: Send {
     /// Publishes one record and waits for the response.
     fn publish(&mut self, payload: &[u8]) -> Result<()>;
-    /// Adds a record to those that [`push`](Self::push) publishes.
+    /// Adds a record to the ones that the next call of [`push`](Self::push) publishes.
     fn send(&mut self, payload: &[u8]) -> Result<()>;
-    /// Publishes added records, and waits only as long as the protocol requires.
+    /// Publishes the added records. Waits only if the protocol requires a response before the next records.
     fn push(&mut self) -> Result<()>;
-    /// Waits for all responses.
+    /// Waits until all published records are acknowledged.
     fn finish(&mut self) -> Result<()>;
 }
 
 /// A subscriber to measure, over any protocol.
 pub trait Sink {
-    /// Waits for payloads and passes those available to `each`.
+    /// Waits for payloads, and calls `each` with every available one.
     fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 }
 
@@ -52,7 +53,7 @@ pub struct RouteEnds {
     pub source: Box<dyn Source>,
     /// The subscriber.
     pub sink: Box<dyn Sink>,
-    /// The node's process; dropping it ends the waits of both sides.
+    /// The node or broker. Dropping it ends the waits of both sides.
     pub node: IntermediateProcess,
 }
 
@@ -64,13 +65,13 @@ pub enum IntermediateProcess {
     There(ListenerNode),
     /// A rival's process.
     Rival {
-        /// Handle that keeps the process alive.
+        /// The handle that keeps the broker's process alive.
         _broker: Broker,
     },
 }
 
 impl ProtocolRoute {
-    /// All routes to a node of Dunlin.
+    /// All routes through a node of Dunlin.
     pub const OURS: [ProtocolRoute; 5] = [
         ProtocolRoute::Inproc,
         ProtocolRoute::Protocol(Protocol::Tcp),
@@ -79,7 +80,7 @@ impl ProtocolRoute {
         ProtocolRoute::Protocol(Protocol::Grpc),
     ];
 
-    /// Value of parameter `transport`.
+    /// Returns the value of parameter `transport`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inproc => "inproc",
@@ -88,13 +89,13 @@ impl ProtocolRoute {
         }
     }
 
-    /// The measured target.
+    /// Returns the name of the measured system.
     pub fn target(self) -> &'static str {
         if self == Self::NatsServer { target::NATS } else { target::DUNLIN }
     }
 
-    /// Settings of a lossless topic at any speed. An HTTP subscriber cannot make publishers wait, so the
-    /// history holds the whole run.
+    /// Returns the settings of a topic that loses no record at any speed. An HTTP subscriber cannot make publishers
+    /// wait, so for HTTP the topic retains all records of a run.
     pub fn lossless(self) -> TopicSetup {
         match self {
             Self::Protocol(Protocol::Http) => TopicSetup::volatile(TOPIC, 1 << 30),
@@ -102,7 +103,7 @@ impl ProtocolRoute {
         }
     }
 
-    /// Starts a node with this topic, and opens both sides.
+    /// Starts a node with this topic, and opens the publisher and the subscriber.
     pub fn open(self, bench: &Bench, topic: TopicSetup) -> Result<RouteEnds> {
         if let Self::NatsServer = self {
             let broker = Broker::start(bench, target::NATS, Pin::Free)?;
@@ -119,7 +120,7 @@ impl ProtocolRoute {
                 node: IntermediateProcess::Here(node),
             });
         };
-        // Records are read back through Dunlin's own listener.
+        // The node also opens listener `tcp`, through which records are read back.
         let protocols = vec![Protocol::Tcp.name().to_owned(), protocol.name().to_owned()];
         let node = ListenerNode::start(
             bench,
@@ -150,13 +151,13 @@ fn ends(node: &ListenerNode, protocol: Protocol) -> Result<(Box<dyn Source>, Box
     })
 }
 
-/// Publisher and subscriber for a NATS server.
+/// Opens the publisher and the subscriber at a NATS server.
 pub fn nats_ends(served: BrokerEndpoint) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
     let sink = LinesReader::open(served, TOPIC)?;
     Ok((Box::new(LinesPublisher::open(served, TOPIC)?), Box::new(sink)))
 }
 
-/// A client of Dunlin's own protocol.
+/// Connects a client of Dunlin's own protocol to the node.
 fn client(node: &ListenerNode) -> Result<Client> {
     let url = format!("dunlin://{}", node.address(Protocol::Tcp)?);
     let options = ClientOptions { name: "bench".to_owned(), wait: Wait::Parked, ..ClientOptions::default() };
@@ -173,7 +174,7 @@ fn registered() -> SubscribeOptions {
 }
 
 impl IntermediateProcess {
-    /// A subscriber of all that the topic holds.
+    /// Opens a subscriber that reads all retained records of the topic.
     pub fn read_back(&self) -> Result<Box<dyn Sink>> {
         let options = SubscribeOptions { registered: false, ..registered() };
         Ok(match self {

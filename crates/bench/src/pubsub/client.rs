@@ -1,4 +1,4 @@
-//! A minimal client: publishes are written as bytes, messages read in place.
+//! A minimal client: it writes publishes as bytes and reads messages in place.
 //!
 //! A message must fit the read buffer. The client requests no headers, so `HMSG` is an error, like every
 //! other unknown message.
@@ -30,12 +30,12 @@ impl RawClient {
         Self::connect_with(served, BUFFER_BYTES, &served.dialect.greeting(served.token))
     }
 
-    /// Connects with a read buffer of this size, for many connections.
+    /// Connects with a read buffer of `buffer_bytes` bytes, for measurements with many connections.
     pub fn connect_small(served: BrokerEndpoint, buffer_bytes: usize) -> Result<Self> {
         Self::connect_with(served, buffer_bytes, &served.dialect.greeting(served.token))
     }
 
-    /// Connects so that the broker answers every publish: see [`done`](Self::done).
+    /// Connects so that the broker confirms every publish; [`done`](Self::done) waits for a confirmation.
     pub fn connect_verbose(served: BrokerEndpoint) -> Result<Self> {
         Self::connect_with(served, BUFFER_BYTES, served.dialect.verbose_greeting())
     }
@@ -59,7 +59,7 @@ impl RawClient {
         self.done()
     }
 
-    /// Asks the broker not to answer publishes.
+    /// Asks the broker to stop confirming publishes.
     pub fn silence(&mut self) -> Result<()> {
         self.send(self.dialect.silence().as_bytes())
     }
@@ -69,9 +69,9 @@ impl RawClient {
         self.stream.write_all(bytes).context("cannot write to the broker")
     }
 
-    /// Waits for the next message; returns its reply subject and payload.
+    /// Waits for the next message. Returns its reply subject and payload.
     pub fn message(&mut self) -> Result<(&[u8], &[u8])> {
-        // The loop cannot return a borrow of the message, so it keeps only the message's place.
+        // The loop cannot return a borrow of the buffer, so it returns the message's ranges in the buffer.
         let (reply, payload) = loop {
             match self.next()? {
                 Some(BrokerFrame::Message { reply, payload }) => break (reply, payload),
@@ -82,7 +82,7 @@ impl RawClient {
         Ok((&self.buffer[reply], &self.buffer[payload]))
     }
 
-    /// The next message that is already in the buffer.
+    /// Returns the next message if the buffer already contains it.
     pub fn message_at_hand(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let (reply, payload) = loop {
             match self.next()? {
@@ -114,7 +114,7 @@ impl RawClient {
         }
     }
 
-    /// Returns the bare connection, if no received byte is left.
+    /// Returns the bare connection. Fails if received bytes are still unread.
     pub fn into_stream(mut self) -> Result<TcpStream> {
         while let Some(said) = self.next()? {
             ensure!(!matches!(said, BrokerFrame::Message { .. }), "an unread message is left at the end");
@@ -123,8 +123,8 @@ impl RawClient {
         Ok(self.stream)
     }
 
-    /// Parses the broker's next message in the buffer. Answers pings at once, even while the caller waits for
-    /// another message.
+    /// Parses the broker's next message in the buffer. Answers a ping immediately, even if the caller waits for another
+    /// message.
     #[inline]
     fn next(&mut self) -> Result<Option<BrokerFrame>> {
         let Some((said, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?

@@ -20,13 +20,13 @@ pub enum BrokerFrame {
     Message { reply: Range<usize>, payload: Range<usize> },
     /// Confirmation that a request has taken effect: `PONG`, `+OK`, or a subscription's confirmation.
     Done,
-    /// The broker checks the connection.
+    /// The broker asks whether the client is alive; the client must send [`PONG`].
     Ping,
     /// A message of another kind.
     Other,
 }
 
-/// Response to [`BrokerFrame::Ping`], without which a broker closes a connection after a while.
+/// The response to [`BrokerFrame::Ping`]. A broker closes a connection that does not send it.
 pub const PONG: &[u8] = b"PONG\r\n";
 
 const CONNECT: &str =
@@ -35,7 +35,8 @@ const CONNECT_VERBOSE: &str =
     "CONNECT {\"verbose\":true,\"pedantic\":false,\"headers\":false,\"lang\":\"raw\",\"version\":\"1\"}\r\n";
 
 impl Dialect {
-    /// First message of a connection, with a user's token; [`BrokerFrame::Done`] confirms it.
+    /// Returns the first message of a connection, with a user's token if one is given. [`BrokerFrame::Done`] confirms
+    /// it.
     pub fn greeting(self, token: Option<&str>) -> String {
         match (self, token) {
             (Self::Nats, None) => format!("{CONNECT}}}\r\nPING\r\n"),
@@ -44,7 +45,7 @@ impl Dialect {
         }
     }
 
-    /// First message of a connection. [`BrokerFrame::Done`] confirms this message and every publish.
+    /// Returns the first message of a connection on which [`BrokerFrame::Done`] confirms every later publish too.
     pub fn verbose_greeting(self) -> &'static str {
         match self {
             Self::Nats => CONNECT_VERBOSE,
@@ -52,7 +53,7 @@ impl Dialect {
         }
     }
 
-    /// Turns confirmations of publishes off.
+    /// Returns the message that turns confirmations of publishes off.
     pub fn silence(self) -> &'static str {
         match self {
             Self::Nats => "",
@@ -60,7 +61,7 @@ impl Dialect {
         }
     }
 
-    /// Message that [`BrokerFrame::Done`] confirms once all earlier messages were handled, even after
+    /// Returns a message that [`BrokerFrame::Done`] confirms once all earlier messages are handled, even after
     /// [`silence`](Self::silence).
     pub fn settle(self) -> &'static str {
         match self {
@@ -69,7 +70,7 @@ impl Dialect {
         }
     }
 
-    /// Subscribes; [`BrokerFrame::Done`] confirms it.
+    /// Returns the message that subscribes. [`BrokerFrame::Done`] confirms it.
     pub fn subscribe(self, subject: &str) -> String {
         match self {
             Self::Nats => format!("SUB {subject} 1\r\nPING\r\n"),
@@ -77,7 +78,7 @@ impl Dialect {
         }
     }
 
-    /// Header of a publish before a payload of `bytes`.
+    /// Returns the header of a publish, which precedes a payload of `bytes` bytes.
     pub fn publish_head(self, subject: &str, bytes: usize) -> Vec<u8> {
         match self {
             Self::Nats => format!("PUB {subject} {bytes}\r\n"),
@@ -88,7 +89,8 @@ impl Dialect {
         .into_bytes()
     }
 
-    /// Parses the first message of `bytes`, which are at `at` in the buffer; returns it with its length.
+    /// Parses the first message in `bytes`, which begin at offset `at` of the buffer. Returns the message and its
+    /// length.
     #[inline]
     pub fn parse(self, bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
         match self {
@@ -134,7 +136,7 @@ fn nats(bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     Ok(Some((said, after)))
 }
 
-/// Parses a NATS message after its first word: `subject sid [reply] size`, then the payload and a line's end.
+/// Parses a NATS message after its first word: `subject sid [reply] size`, then the payload and a line break.
 #[inline]
 fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     let size_from =
@@ -148,7 +150,8 @@ fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Op
     Ok(Some((BrokerFrame::Message { reply: reply_end - reply..reply_end, payload }, end)))
 }
 
-/// Returns the range of a payload of `size` bytes that starts at `after`, and the position after its line's end.
+/// Returns the range of a payload of `size` bytes that starts at `after`, and the position after the following line
+/// break.
 #[inline]
 fn sized(size: usize, bytes: &[u8], after: usize, at: usize) -> Result<Option<(Range<usize>, usize)>> {
     let end = after + size + 2;

@@ -1,6 +1,7 @@
-//! One publisher, many subscribers with a connection each, all clients of a broker.
+//! Measures one publisher and many subscribers, all clients of a broker with their own connections.
 //!
-//! One thread reads all subscribers in turn. Many threads would compete with the broker for its cores.
+//! One thread reads the connections of all subscribers, one after another. Many threads would compete with the broker
+//! for its cores.
 
 use std::thread;
 
@@ -22,7 +23,7 @@ pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> 
     let publisher = thread::spawn(move || publish(served, SUBJECT, bytes, count));
     let end_ns = receive(&mut lanes, count);
     if end_ns.is_err() {
-        // Ending the broker closes the publisher's connection.
+        // Dropping the broker closes the publisher's connection, so that its thread ends.
         broker.take();
     }
     let start_ns = publisher.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -30,7 +31,7 @@ pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> 
     Ok(TimedTransfer { start_ns, end_ns, messages: count * subscribers as u64, bytes, touched: bytes })
 }
 
-/// Reads until each subscriber has `count` messages; returns the time of the last check.
+/// Reads until each subscriber has `count` messages. Returns the time of the last check.
 pub fn receive(lanes: &mut [SubscribedConnection], count: u64) -> Result<u64> {
     let mut shared = vec![0; SHARED_BYTES];
     let mut unfinished = lanes.len();

@@ -1,4 +1,5 @@
-//! One publisher and several subscribers with nats.go, in a process: throughput of a common client library.
+//! Measures one publisher and several subscribers with nats.go, all in one process, to show the throughput of a common
+//! client library.
 
 use anyhow::Result;
 use serde::Deserialize;
@@ -13,7 +14,7 @@ struct Loaded {
     elapsed_ns: u64,
 }
 
-/// Sends `count` messages of `bytes` to each subscriber, and counts checked deliveries.
+/// Sends `count` messages of `bytes` bytes to each subscriber, and counts the checked deliveries.
 pub fn measure(
     bench: &Bench,
     broker: &Broker,

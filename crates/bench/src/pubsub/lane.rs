@@ -1,4 +1,4 @@
-//! Connections that a thread reads in turn through a shared buffer.
+//! Connections that one thread reads one after another, with a shared buffer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,12 +17,12 @@ use crate::payload::ReadExtent;
 pub struct SubscribedConnection {
     stream: TcpStream,
     dialect: Dialect,
-    /// Start of a message whose end has not arrived.
+    /// The beginning of a message that has not arrived completely.
     rest: Vec<u8>,
     seen: u64,
 }
 
-/// Size of a thread's shared buffer: a few writes of a broker, small enough for the caches.
+/// The size in bytes of a thread's shared buffer. It holds a few writes of a broker, and fits into the caches.
 pub const SHARED_BYTES: usize = 256 * 1024;
 const GREETING_BYTES: usize = 16 * 1024;
 
@@ -41,7 +41,7 @@ impl SubscribedConnection {
         self.seen
     }
 
-    /// Reads once, and checks complete messages; `false` if no data is there.
+    /// Reads once, and checks the complete messages. Returns `false` if there is no data.
     pub fn read(&mut self, shared: &mut [u8]) -> Result<bool> {
         let mut filled = self.rest.len();
         ensure!(filled < shared.len(), "a message exceeds the buffer of {} bytes", shared.len());
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::payload::NumberedPayload;
 
-    /// Reads lines up to this one.
+    /// Reads lines until the line `wanted`.
     fn until(lines: &mut impl BufRead, wanted: &str) {
         let mut line = String::new();
         while line.trim_end() != wanted {
@@ -113,15 +113,15 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());
             stream.write_all(b"INFO {}\r\nPING\r\n").unwrap();
-            // The client must first answer the broker's own ping.
+            // The broker sends a ping, which the client must answer first.
             until(&mut lines, "PING");
             stream.write_all(b"PONG\r\n").unwrap();
             until(&mut lines, "PONG");
             until(&mut lines, "PING");
-            // The subscription is confirmed together with another ping.
+            // The broker answers the client's ping once the subscription is active, and sends another ping itself.
             stream.write_all(b"PONG\r\nPING\r\n").unwrap();
             until(&mut lines, "PONG");
-            // nats-server pings when a connection is two seconds old.
+            // nats-server sends a ping when a connection is two seconds old.
             stream.write_all(b"PING\r\n").unwrap();
             until(&mut lines, "PONG");
             stream.write_all(b"MSG b 1 64\r\n").unwrap();

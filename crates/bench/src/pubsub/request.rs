@@ -1,4 +1,5 @@
-//! Request and reply through a broker: four hops, with requester and responder as two clients.
+//! Measures requests and replies through a broker. The requester and the responder are two clients, so each round trip
+//! takes four transfers.
 
 use std::thread;
 
@@ -12,7 +13,7 @@ use crate::cores::Pin;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 
-/// Subject of requests.
+/// The subject of the requests.
 pub const SERVICE: &str = "service";
 const INBOX: &str = "_INBOX.bench.1";
 
@@ -21,14 +22,13 @@ const INBOX: &str = "_INBOX.bench.1";
 pub struct RequestTimes {
     /// Latency of each request, except for the first tenth.
     pub latencies: Latencies,
-    /// From the first counted request to the last reply.
+    /// The time from the first counted request to the last reply, in ns.
     pub elapsed_ns: u64,
-    /// Counted requests.
+    /// The number of counted requests.
     pub requests: u64,
 }
 
-/// Sends `requests` requests, with `in_flight` of them in flight. A warm-up of a tenth as many requests
-/// comes first.
+/// Sends `requests` requests, of which `in_flight` wait for a reply at a time. The first tenth is a warm-up.
 pub fn measure(
     broker: Broker,
     pin: Pin,
@@ -47,7 +47,7 @@ pub fn measure(
     let answering = thread::spawn(move || answer(&mut answerer, requests + unmeasured));
     let asked = ask(&mut asker, bytes, requests, unmeasured, in_flight);
     if asked.is_err() {
-        // Ending the broker closes the responder's connection.
+        // Dropping the broker closes the responder's connection, so that its thread ends.
         broker.take();
     }
     let answered = answering.join().map_err(|_| anyhow!("the responder thread panicked"))?;
@@ -82,11 +82,11 @@ fn ask(
     Ok(RequestTimes { latencies: asking.latencies, elapsed_ns, requests: all - asking.counted_from })
 }
 
-/// State of the requester.
+/// The state of the requester.
 struct Asking {
     payload: NumberedPayload,
     write: Vec<u8>,
-    /// Send time of each request in flight, by number.
+    /// The time at which each request in flight was sent, by its number.
     sent_ns: Vec<u64>,
     sent: u64,
     answered: u64,
@@ -101,7 +101,7 @@ impl Asking {
         Self { payload, write: Vec::new(), sent_ns, sent: 0, answered: 0, counted_from: 0, latencies }
     }
 
-    /// Writes as many requests as were answered, in one write.
+    /// Sends as many new requests as were answered, in one write.
     fn top_up(&mut self, asker: &mut RawClient, all: u64) -> Result<()> {
         let in_flight = self.sent_ns.len() as u64;
         let until = all.min(self.answered + in_flight);
@@ -127,7 +127,7 @@ impl Asking {
     }
 }
 
-/// Answers `requests` requests. Requests that arrived together get their answers in one write.
+/// Answers `requests` requests. Requests that arrived together are answered in one write.
 fn answer(answerer: &mut RawClient, requests: u64) -> Result<()> {
     let (mut write, mut answered) = (Vec::new(), 0);
     while answered < requests {

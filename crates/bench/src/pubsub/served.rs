@@ -1,4 +1,4 @@
-//! Brokers on a free port of 127.0.0.1; dropping one ends it.
+//! Brokers that listen on a free port of 127.0.0.1. Dropping a broker ends it.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -22,14 +22,14 @@ use crate::sockets;
 pub struct BrokerEndpoint {
     /// The broker's address.
     pub address: SocketAddr,
-    /// Protocol.
+    /// The protocol of the broker.
     pub dialect: Dialect,
-    /// Token of the user, on brokers with users.
+    /// The token of the user; `None` on brokers without users.
     pub token: Option<&'static str>,
 }
 
 impl BrokerEndpoint {
-    /// A NATS server at this address.
+    /// Returns the endpoint of a NATS server at this address.
     pub fn nats(address: SocketAddr) -> Self {
         Self { address, dialect: Dialect::Nats, token: None }
     }
@@ -53,15 +53,17 @@ enum Process {
     Node(ListenerNode),
 }
 
-/// A configuration file; dropping it removes the file.
+/// The path of a temporary configuration file. Dropping the value removes the file.
 #[derive(Debug)]
 struct ConfigFile(PathBuf);
 
-/// By default nats-server cuts off a subscriber with 64 MB pending, which a burst of 64 KB messages reaches.
-/// A run must be lossless, so the limit is higher. Other settings keep their defaults.
+/// The configuration of nats-server. By default it closes the connection of a subscriber with 64 MB pending, which a
+/// burst of 64 KB messages reaches. A run must not lose messages, so the limit is higher. Other settings keep their
+/// defaults.
 const NATS_CONFIG: &str = "max_pending: 1GB\n";
 
-/// Redis cuts off a subscriber in the same way at 32 MB. Redis runs without a disk, like the others.
+/// The arguments of Redis. They raise its limit of 32 MB for pending data of a subscriber, and turn off its disk,
+/// because the other brokers do not store messages either.
 const REDIS_ARGS: [&str; 12] = [
     "--save",
     "",
@@ -92,14 +94,14 @@ impl Drop for ConfigFile {
     }
 }
 
-/// Subject whose publishers do not wait.
+/// A subject of a topic whose publishers do not wait for subscribers.
 pub const CROWD: &str = "crowd";
 const START_PATIENCE: Duration = Duration::from_secs(20);
 const READY: &str = "Listening for client connections on ";
 const HISTORY_BYTES: u64 = 4 << 20;
 
 impl Broker {
-    /// Starts the broker of a target: a rival with defaults, or a node whose threads park.
+    /// Starts the broker of a target: a peer with default settings, or a node whose threads park.
     pub fn start(bench: &Bench, target: &str, pin: Pin) -> Result<Self> {
         // A process inherits the pinning of the thread that starts it.
         let _pinned = pin.side(1)?;
@@ -122,7 +124,7 @@ impl Broker {
         Ok(Self { served: Self::nats_listener(&node)?, process: Process::Node(node) })
     }
 
-    /// Listener NATS of a node.
+    /// Returns the endpoint of a node's listener NATS.
     pub fn nats_listener(node: &ListenerNode) -> Result<BrokerEndpoint> {
         node.address(Protocol::Nats).map(BrokerEndpoint::nats)
     }
@@ -155,12 +157,12 @@ impl Broker {
         Ok(Self { served, process: Process::Rival { child, _config: None } })
     }
 
-    /// Address and protocol.
+    /// Returns the broker's address and protocol.
     pub fn served(&self) -> BrokerEndpoint {
         self.served
     }
 
-    /// Memory according to the kernel, bytes.
+    /// Returns a field of the process's memory as the kernel reports it, in bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         match &self.process {
             Process::Rival { child, .. } => child.memory(field),
@@ -169,7 +171,7 @@ impl Broker {
     }
 }
 
-/// Retries until there is a response; fails if the program ends or takes too long.
+/// Calls `answer` until it returns a value. Fails if the program ends or takes too long.
 fn until<T>(child: &mut Child, name: &str, mut answer: impl FnMut(&mut Child) -> Option<T>) -> Result<T> {
     let deadline = Instant::now() + START_PATIENCE;
     loop {

@@ -1,4 +1,5 @@
-//! One publisher and one subscriber, both clients of a broker: two hops, as in Dunlin's brokered topology.
+//! Measures one publisher and one subscriber, both clients of a broker. Each message is transferred twice, as through a
+//! node of Dunlin.
 
 use std::thread;
 
@@ -10,12 +11,12 @@ use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::timed::TimedTransfer;
 
-/// Subject.
+/// The subject of the messages.
 pub const SUBJECT: &str = "b";
-/// Approximate size of a write.
+/// The approximate size of a write in bytes.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Sends `count` messages of `bytes`, all of which the subscriber checks.
+/// Sends `count` messages of `bytes` bytes. The subscriber checks all of them.
 pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let served = broker.served();
     let mut broker = Some(broker);
@@ -24,7 +25,7 @@ pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<TimedTransfer
     let publisher = thread::spawn(move || publish(served, SUBJECT, bytes, count));
     let end_ns = receive(&mut subscriber, count);
     if end_ns.is_err() {
-        // Ending the broker closes the publisher's connection.
+        // Dropping the broker closes the publisher's connection, so that its thread ends.
         broker.take();
     }
     let start_ns = publisher.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -32,7 +33,7 @@ pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<TimedTransfer
     Ok(TimedTransfer { start_ns, end_ns, messages: count, bytes, touched: bytes })
 }
 
-/// Publishes `count` messages of `bytes` as fast as possible; returns the time of the first.
+/// Publishes `count` messages of `bytes` as fast as possible. Returns the time of the first.
 pub fn publish(served: BrokerEndpoint, subject: &str, bytes: usize, count: u64) -> Result<u64> {
     let mut client = RawClient::connect(served)?;
     client.silence()?;

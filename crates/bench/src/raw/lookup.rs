@@ -1,4 +1,4 @@
-//! Name look-ups in the standard library's hash map: the floor for finding a topic.
+//! Measures look-ups of names in the standard library's hash map, the floor for finding a topic.
 
 use std::collections::HashMap;
 

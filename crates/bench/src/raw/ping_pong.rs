@@ -1,4 +1,4 @@
-//! Round trips between two processes, one in flight.
+//! Measures round trips between two processes, with one message in flight.
 
 use anyhow::{Result, ensure};
 
@@ -15,12 +15,12 @@ use crate::stats::Latencies;
 pub enum WaitMethod {
     /// Polls without a pause.
     Spin,
-    /// Sleeps in the kernel at once.
+    /// Sleeps in the kernel without polling first.
     Parked,
 }
 
 impl WaitMethod {
-    /// Value of parameter `wait`.
+    /// Returns the value of parameter `wait`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -36,13 +36,13 @@ pub struct PingPong {
     pub transport: SocketKind,
     /// How both sides wait.
     pub wait: WaitMethod,
-    /// Pinning of both sides.
+    /// Whether both sides run on fixed cores.
     pub pin: Pin,
-    /// Size of a message.
+    /// The size of a message in bytes.
     pub bytes: usize,
 }
 
-/// Round trips through an echoing process.
+/// Measures round trips to a process that sends each message back.
 pub fn measure(bench: &Bench, setup: PingPong, iterations: u64) -> Result<Latencies> {
     let listener = SocketListener::bind(setup.transport)?;
     let args = [
@@ -77,7 +77,7 @@ pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u
     Ok(latencies)
 }
 
-/// The echoing side; it ends when the other closes.
+/// The main function of the echoing process. It ends when the other side closes the connection.
 pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let mut stream = args.get::<SocketAddress>("endpoint")?.connect()?;
@@ -86,7 +86,7 @@ pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
     Ok(())
 }
 
-/// Sends back all data until the other side is gone.
+/// Sends back all data until the other side closes the connection.
 pub(crate) fn echo_until_closed(stream: &mut SocketStream, bytes: usize) {
     let mut message = vec![0; bytes];
     while stream.read_whole(&mut message).is_ok() && stream.write_whole(&message).is_ok() {}

@@ -1,7 +1,8 @@
-//! Four hops: two clients communicate through a relay that copies bytes; all sleep while they wait.
+//! Measures round trips of two clients through a relay that copies bytes, which are four transfers each. All threads
+//! sleep while they wait.
 //!
-//! The relay has one blocking thread for each direction, which is the least possible work: a thread reads at
-//! once when it wakes. Both clients are threads of the measuring process, as for Dunlin and NATS.
+//! The relay has one blocking thread for each direction. This is the least possible work, because a thread reads
+//! immediately when it wakes. Both clients are threads of the measuring process, as for Dunlin and NATS.
 
 use std::io::Read;
 use std::thread;
@@ -17,7 +18,7 @@ use crate::stats::Latencies;
 
 const READ_BYTES: usize = 64 * 1024;
 
-/// Round trips from one client through the relay to the other and back.
+/// Measures round trips from one client through the relay to the other client and back.
 pub fn measure(
     bench: &Bench,
     transport: SocketKind,
@@ -34,13 +35,13 @@ pub fn measure(
     thread::scope(|scope| {
         scope.spawn(move || echo_until_closed(&mut responder, bytes));
         let measured = round_trips(&mut requester, bytes, iterations);
-        // Ending the relay closes the responder's connection, which ends its thread.
+        // Dropping the relay closes the responder's connection, so that its thread ends.
         drop((requester, child));
         measured
     })
 }
 
-/// The relay; it ends when either client closes.
+/// The main function of the relay's process. It ends when either client closes its connection.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let endpoint: SocketAddress = args.get("endpoint")?;

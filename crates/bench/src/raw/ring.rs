@@ -1,4 +1,4 @@
-//! A single-producer single-consumer ring (`rtrb`) of 64-byte records: the floor between two threads.
+//! Measures a single-producer single-consumer ring (`rtrb`) with 64-byte records, the floor between two threads.
 
 use std::thread;
 
@@ -15,7 +15,7 @@ type Record = [u64; 8];
 
 const RING_RECORDS: usize = 4096;
 
-/// Moves `count` records, singly or in batches, between two pinned threads.
+/// Moves `count` records between two pinned threads, one by one or in batches.
 pub fn measure(count: u64, batch: usize) -> Result<TimedTransfer> {
     let (producer, consumer) = RingBuffer::<Record>::new(RING_RECORDS);
     let start_ns = thread::scope(|scope| {

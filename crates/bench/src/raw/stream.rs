@@ -1,4 +1,4 @@
-//! One process writes, another reads and counts: the throughput of a socket.
+//! Measures the throughput of a socket: one process writes, another reads and counts bytes.
 
 use std::io::Read;
 
@@ -20,7 +20,7 @@ struct Sunk {
     bytes: u64,
 }
 
-/// Sends `count` writes of `bytes` each to another process.
+/// Sends `count` writes of `bytes` bytes each to another process.
 pub fn measure(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let listener = SocketListener::bind(transport)?;
     let expected = bytes as u64 * count;
@@ -37,7 +37,7 @@ pub fn measure(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) -
     Ok(TimedTransfer { start_ns, end_ns: sunk.end_ns, messages: count, bytes, touched: 0 })
 }
 
-/// The reading side.
+/// The main function of the reading process.
 pub(crate) fn sink(args: &RoleArgs) -> Result<()> {
     let expected: u64 = args.get("bytes")?;
     let mut stream = args.get::<SocketAddress>("endpoint")?.connect()?;

@@ -1,7 +1,7 @@
-//! Many connections, each with a subscriber of one topic, at a fixed rate.
+//! Measures the latency of many connections, each with a subscriber of the same topic, at a fixed rate of records.
 //!
-//! Latency counts from the *intended* time of publication until the subscriber's task has read and checked
-//! the record. All subscribers are tasks of one thread.
+//! Latency counts from the *intended* time of publication until the subscriber's task has read and checked the record.
+//! All subscribers run as tasks of one thread.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,8 +21,8 @@ use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
 use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 
-/// Runs `subscribers` connections at `per_s` records per second for about `time`. A warm-up of a fifth as
-/// many records comes first.
+/// Runs `subscribers` connections at `per_s` records per second for about `time`. A warm-up with a fifth as many
+/// records comes first.
 pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) -> Result<RunSample> {
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
     let unmeasured = count / 5;

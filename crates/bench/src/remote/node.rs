@@ -1,4 +1,5 @@
-//! A node in a process of its own, with a task in addition to serving clients. Dropping it kills the process.
+//! A node in a separate process, which can publish records or answer requests itself. Dropping the handle kills the
+//! process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -22,49 +23,49 @@ use crate::role::{RoleArgs, say};
 use crate::sockets::{SocketKind, fresh_path};
 use crate::workload::{PublishMode, send_all};
 
-/// Topic of everything except round trips.
+/// The topic of all measurements except round trips.
 pub const TOPIC: &str = "dunlin-bench";
-/// Topic of requests.
+/// The topic of the requests in round trips.
 pub const ASK: &str = "dunlin-bench-ask";
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// The settings of a node in another process: its transport, its threads, and its task.
+/// The settings of a node in another process: its transport, its threads, and its additional work.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteNodeSetup {
     /// Transport of the node's listener.
     pub transport: SocketKind,
-    /// Whether the node's threads spin.
+    /// Whether the node's threads spin while they wait.
     pub spin: bool,
     /// Whether the node's threads stay off the first core.
     pub pin: Pin,
-    /// Task of the node in addition to serving clients.
+    /// The node's work in addition to serving clients.
     pub task: NodeTask,
 }
 
 /// The work of a measured node in addition to serving clients, such as publishing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTask {
-    /// No task: clients do everything.
+    /// No additional work: the node only serves clients.
     Serve,
     /// Answers requests to [`ASK`] with their payload.
     Answer,
     /// Publishes records as soon as a registered subscriber exists.
     Send {
-        /// How records are passed.
+        /// How the publisher passes its records to the node: one by one, in batches or by reference.
         manner: PublishMode,
-        /// Size of a record.
+        /// The size of a record in bytes.
         bytes: usize,
         /// Number of records.
         count: u64,
     },
-    /// Publishes at a fixed rate once enough subscribers wait.
+    /// Publishes records at a fixed rate once enough subscribers are registered.
     Tick {
         /// Number of subscribers.
         readers: usize,
         /// Number of records.
         count: u64,
-        /// Records a second.
+        /// The number of records per second.
         per_s: u64,
     },
 }
@@ -79,7 +80,7 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process: this program started it, or it is the running node of `--url`.
+/// A node in another process: a child of this program, or the running node of `--url`.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,
@@ -105,7 +106,7 @@ impl NodeProcess {
         Ok(Self { child: Some(child), url, tls: TlsOptions::default() })
     }
 
-    /// Recreates the topics on a running node, whose state is unknown.
+    /// Deletes and recreates the topics on a running node, because earlier runs may have left records.
     pub fn prepare(&self) -> Result<()> {
         if self.child.is_some() {
             return Ok(());
@@ -113,7 +114,7 @@ impl NodeProcess {
         let client = self.client(Wait::Default)?;
         let reliable = Some(Reliable { wait_max: PATIENCE, ..Reliable::default() });
         for (topic, reliable) in [(TOPIC, reliable), (ASK, None)] {
-            // Before the first run the topic does not exist.
+            // Deleting fails if the topic does not exist, which is no error.
             let _ = client.delete_topic(topic);
             let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
             let config = TopicConfig { retention, reliable, ..TopicConfig::default() };
@@ -128,7 +129,7 @@ impl NodeProcess {
         self.child.as_ref().context("the node was not started by this benchmark")
     }
 
-    /// A client of the node.
+    /// Returns a client of the node, whose threads wait as `wait` says.
     pub fn client(&self, wait: Wait) -> Result<Client> {
         let (name, tls) = ("bench".to_owned(), self.tls.clone());
         let options = ClientOptions { name, tls, wait, ..ClientOptions::default() };
@@ -141,12 +142,12 @@ impl NodeProcess {
         Ok(child.line::<Sent>(PATIENCE)?.start_ns)
     }
 
-    /// Present resident memory.
+    /// Returns the resident memory of the node's process, in bytes.
     pub fn resident_bytes(&self) -> Result<u64> {
         self.child()?.memory("VmRSS")
     }
 
-    /// Peak resident memory.
+    /// Returns the highest resident memory of the node's process so far, in bytes.
     pub fn resident_bytes_max(&self) -> Result<u64> {
         self.child()?.memory("VmHWM")
     }
@@ -190,7 +191,7 @@ impl NodeTask {
     }
 }
 
-/// Main function of the node's process; it serves until it is killed.
+/// The main function of the node's process. It serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let task = NodeTask::parse(args)?;
@@ -217,7 +218,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // `park` may return without a reason, so the loop repeats it. This use keeps the node open.
+        // `park` may return spuriously, so the loop repeats it. The call below keeps the compiler from dropping the
+        // node early.
         std::hint::black_box(&server);
     }
 }
@@ -248,7 +250,7 @@ fn respond(stand: &LocalNode) -> Result<Responder> {
     stand.node().respond(ASK, answer).context("cannot register the responder")
 }
 
-/// Publishes on a schedule without skipping records when it is late; each carries its intended time.
+/// Publishes `count` records at a fixed rate and skips none when it is late. Each record contains its due time.
 fn tick(stand: &LocalNode, count: u64, per_s: u64) -> Result<u64> {
     let mut publisher = stand.publisher(TOPIC)?;
     let mut payload = NumberedPayload::new(64);

@@ -1,4 +1,4 @@
-//! Round trips over sockets, one in flight: request and reply, as programs use them.
+//! Measures round trips over sockets with one request in flight, through the interface that programs use.
 
 use std::thread;
 
@@ -17,7 +17,7 @@ use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 use crate::workload::{describe, rounds};
 
-/// A client here, and a responder inside the node: two hops.
+/// Measures requests of a client in this process to a responder inside the node, which are two transfers each.
 pub fn responder_in_the_node(
     bench: &Bench,
     transport: SocketKind,
@@ -33,8 +33,9 @@ pub fn responder_in_the_node(
     ask_all(&node.client(wait)?, bytes, iterations)
 }
 
-/// Two clients in two threads here, with the node between them: four hops. The clients park; the node parks
-/// or spins. If pinned apart, both clients use the first core.
+/// Measures requests of a client to a responder that is also a client; both are threads of this process. Each round
+/// trip passes the node twice, which are four transfers. The clients park; the node parks or spins. With
+/// [`Pin::Apart`], both clients use the first core.
 pub fn two_clients(
     bench: &Bench,
     transport: SocketKind,
@@ -55,7 +56,7 @@ pub fn two_clients(
     let latencies = ask_all(&asker, bytes, iterations);
     let mut node = Some(node);
     if latencies.is_err() {
-        // Ending the node ends the responder's wait.
+        // Dropping the node makes the responder's pending call return.
         node.take();
     }
     let answered = answering.join().map_err(|_| anyhow!("the responder thread panicked"))?;
@@ -64,7 +65,7 @@ pub fn two_clients(
     Ok(latencies)
 }
 
-/// Makes requests, one in flight. A warm-up of a tenth as many requests comes first.
+/// Makes requests with one in flight, after a warm-up with a tenth as many.
 fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut requester = client.requester();
     let mut payload = NumberedPayload::new(bytes);

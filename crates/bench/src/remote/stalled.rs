@@ -1,4 +1,4 @@
-//! Full load for one subscriber while many others are connected and never read.
+//! Measures the throughput of one subscriber while many others are connected and never read.
 
 use std::thread;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::workload::{PublishMode, receive_from};
 
 const BYTES: usize = 64;
 
-/// Records that make the other subscribers stall: many times what the node retains and what a client's credit
-/// allows.
+/// The number of records that make the other subscribers stall. It is far more than the topic retains and than a client
+/// accepts without reading.
 const FILL: u64 = 200_000;
-/// Pause in which the node sends the stalled subscribers what they accept.
+/// The pause in which the node sends the stalled subscribers all that they accept.
 const SETTLE: Duration = Duration::from_millis(1_500);
 
-/// Delivers `count` records to one subscriber while the others are stalled. The node publishes once all are
-/// subscribed; counting starts once the others have stalled.
+/// Delivers `count` records to one subscriber while the others are stalled. The node publishes once all have
+/// subscribed. The measurement starts once the others have stalled.
 pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<RunSample> {
     let manner = PublishMode::OneByOne;
     let task = NodeTask::Send { manner, bytes: BYTES, count: FILL + count };
@@ -46,7 +46,7 @@ pub fn measure(bench: &Bench, stalled: usize, count: u64) -> Result<RunSample> {
     Ok(timed.sample().with("rss_bytes", grown as f64))
 }
 
-/// Subscribes without ever driving the connection, so that nothing is read from it.
+/// Subscribes, and never runs the connection's code, so that nothing is read from the socket.
 fn stall(node: &NodeProcess) -> Result<Subscriber> {
     node.client(Wait::Parked)?.subscribe(TOPIC, SubscribeOptions::default()).context("cannot subscribe")
 }

@@ -13,10 +13,10 @@ use crate::sockets::SocketKind;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
-/// All threads park, as the peers' do: spinning would take a core from working threads.
+/// How all threads wait. They park, as the peers' threads do: a spinning thread would take a core from working threads.
 const WAIT: Wait = Wait::Parked;
 
-/// The publisher inside the node, the subscriber here.
+/// Measures a publisher inside the node and a subscriber in this process.
 pub fn embedded(
     bench: &Bench,
     transport: SocketKind,
@@ -33,7 +33,7 @@ pub fn embedded(
     Ok(TimedTransfer { start_ns: node.sent()?, end_ns, messages: count, bytes, touched })
 }
 
-/// Publisher and subscriber as two clients in two threads here, the node in another process.
+/// Measures a publisher and a subscriber as two clients in threads of this process; the node is another process.
 pub fn brokered(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let setup = RemoteNodeSetup { transport, spin: false, pin: Pin::Free, task: NodeTask::Serve };
     let node = NodeProcess::start(bench, setup)?;
@@ -46,7 +46,7 @@ pub fn brokered(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) 
     let received = receive_all(&mut subscriber, PublishMode::OneByOne, 1, count);
     let mut node = Some(node);
     if received.is_err() {
-        // Ending the node ends the publisher's wait.
+        // Dropping the node makes the publisher's pending call return.
         drop((node.take(), subscriber));
     }
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
@@ -54,7 +54,7 @@ pub fn brokered(bench: &Bench, transport: SocketKind, bytes: usize, count: u64) 
     Ok(TimedTransfer { start_ns: start_ns?, end_ns, messages: count, bytes, touched: bytes })
 }
 
-/// A subscriber that the publisher of the lossless topic waits for.
+/// Creates a subscriber for which the publisher of the lossless topic waits.
 pub fn subscribe(client: &Client) -> Result<Subscriber> {
     let options = SubscribeOptions {
         start: Start::Earliest,

@@ -1,4 +1,4 @@
-//! Tables of each case, row by row: the newest run that measured a point supplies its whole line.
+//! The table of each case. The newest run that measured a point supplies its whole line.
 //!
 //! Invariants: a line comes from one run. A point that only older runs have is shown only if the suite still
 //! measures it, so renamed or dropped points do not reappear.
@@ -16,21 +16,21 @@ use crate::table::Table;
 
 /// The part of the report page that shows one case: its title, table and rows.
 pub struct Case {
-    /// Title, with the cited runs.
+    /// The title, with the numbers of the cited runs.
     pub title: String,
-    /// Lines of all points.
+    /// The table with the lines of all points.
     pub table: Table,
-    /// Rows behind the lines.
+    /// The rows whose figures the lines show.
     pub rows: RowSet,
 }
 
-/// The suite's cases that at least one of these runs measured. The runs are those of `cited`, oldest first.
+/// Returns the suite's cases that at least one of these runs measured. `runs` are the runs of `cited`, oldest first.
 pub fn of(suite: &Suite, runs: &[&StoredRun], cited: &mut CitedRuns) -> Vec<Case> {
     let places = places(suite);
     suite.cases.iter().filter_map(|case| put_together(suite, case, &places, runs, cited)).collect()
 }
 
-/// Position of each point in the suite.
+/// The position of each point in the suite. The key is the case, the target and the parameters.
 type Places = HashMap<(String, String, Params), usize>;
 
 fn places(suite: &Suite) -> Places {
@@ -42,7 +42,7 @@ fn places(suite: &Suite) -> Places {
         .collect()
 }
 
-/// A point, with the run that supplies it.
+/// A point of the table, with the run that supplies its line.
 struct Chosen<'a> {
     place: Option<usize>,
     run: usize,
@@ -71,7 +71,7 @@ fn put_together(
     }
     let several = chosen.iter().any(|other| other.run != newest);
     if several {
-        // Points that the suite does not measure come last.
+        // Points without a position in the suite come last.
         chosen.sort_by_key(|chosen| chosen.place.unwrap_or(usize::MAX));
     }
     let mut table = layout::empty(suite.layouts, case, several.then_some("Run"));
@@ -85,7 +85,7 @@ fn put_together(
         if !numbers.contains(&number) {
             numbers.push(number);
         }
-        // A point is identified by all columns of a row except the metric, so each point appears once.
+        // All rows of the point, which differ only in the metric, so that the point appears once.
         let of_point = sets[run].iter().filter(|row| layout::same_point(row, told.row));
         of_point.for_each(|row| drop(rows.push(row.clone())));
     }
@@ -156,7 +156,7 @@ mod tests {
             .map(|line| cells(line))
             .map(|cells| [cells[2].clone(), cells[7].clone(), cells[cells.len() - 2].clone()])
             .collect();
-        // In the suite's order; the run that is cited first is number 1.
+        // The lines are in the suite's order. The run that is cited first has number 1.
         let wanted = [["node", "16.0 k/s", "1"], ["simulator", "850/s", "1"], ["simulator", "2100/s", "2"]];
         assert_eq!(told, wanted.map(|line| line.map(str::to_owned)));
     }

@@ -1,22 +1,23 @@
-//! Runs that a chapter cites, numbered in the order of their first citation.
+//! The runs that a chapter cites, numbered in the order in which they are first cited.
 
 use std::fmt::Write as _;
 
 use crate::store::StoredRun;
 
-/// The stored runs of a report chapter, oldest first, and which of them the chapter cites.
+/// The stored runs of a report chapter, oldest first, with the numbers of those that the chapter cites.
 pub struct CitedRuns<'a> {
     runs: &'a [&'a StoredRun],
     cited: Vec<usize>,
 }
 
 impl<'a> CitedRuns<'a> {
-    /// Starts without citations.
+    /// Creates the list without citations.
     pub fn new(runs: &'a [&'a StoredRun]) -> Self {
         Self { runs, cited: Vec::new() }
     }
 
-    /// Takes the result of the newest run that has a good one, else of the newest run that has any.
+    /// Returns the result of the newest run with a good result. Without such a run, returns the result of the newest
+    /// run that has one.
     pub fn newest<T>(
         &mut self,
         says: impl Fn(&StoredRun) -> Option<T>,
@@ -33,7 +34,7 @@ impl<'a> CitedRuns<'a> {
         second_best.map(|(nth, said)| (self.cite(nth), said))
     }
 
-    /// Cites a run; returns its number on the page.
+    /// Cites a run. Returns its number on the page.
     pub fn cite(&mut self, nth: usize) -> String {
         let place = self.cited.iter().position(|cited| *cited == nth).unwrap_or_else(|| {
             self.cited.push(nth);

@@ -1,7 +1,7 @@
 //! Curves of throughput, latency, memory and efficiency over a growing parameter.
 //!
-//! No list names the curves. A case has a curve if it was measured at three or more values of a number, with
-//! the other parameters equal.
+//! A case has a curve if it was measured with three or more values of a numeric parameter, while its other parameters
+//! were equal. There is no list of curves.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::params::{ParamValue, Params};
 use crate::report::plot::{Axis, AxisScale, LINES_MAX, Plot, PlotLine};
 use crate::row::{FigureRow, RowSet};
 
-/// Growing parameters, in order of preference.
+/// The parameters over which curves are drawn, in order of preference.
 const GROWING: [&str; 12] = [
     "subscribers",
     "workers",
@@ -25,7 +25,8 @@ const GROWING: [&str; 12] = [
     "rtt_ms",
 ];
 
-/// Metrics of a case. For each line the first available metric is drawn.
+/// The metrics that are drawn. Each element is one plot; for each line the first available metric of the element is
+/// used.
 const DRAWN: [&[&str]; 4] = [
     &["deliveries_per_s", "handovers_per_s", "tasks_per_s", "ops_per_s", "msgs_per_s", "lookups_per_s"],
     &["p99_ns", "lookup_ns", "tick_p99_ns"],
@@ -33,12 +34,12 @@ const DRAWN: [&[&str]; 4] = [
     &["efficiency"],
 ];
 
-/// Minimum number of points of a curve.
+/// The smallest number of points of a curve.
 const POINTS_MIN: usize = 3;
-/// Ratio of maximum to minimum from which an axis is logarithmic.
+/// The ratio of the largest to the smallest value above which an axis is logarithmic.
 const LOG_FROM: f64 = 20.0;
 
-/// Curves of a case.
+/// Returns the curves of a case.
 pub fn of(title: &str, rows: &RowSet) -> Vec<Plot> {
     let drawn = DRAWN
         .iter()
@@ -88,7 +89,7 @@ fn scale_of(values: &[f64]) -> AxisScale {
     if least > 0.0 && most / least >= LOG_FROM { AxisScale::Log } else { AxisScale::Linear }
 }
 
-/// The text of all parameters except `but`, which names a line in a plot.
+/// Returns the text of all parameters except `but`, which names a line in a plot.
 pub fn others(params: &Params, but: &str) -> String {
     let told = |(name, value): (&str, &ParamValue)| match value {
         ParamValue::Text(text) => format!(" {text}"),
@@ -97,7 +98,7 @@ pub fn others(params: &Params, but: &str) -> String {
     params.iter().filter(|(name, _)| *name != but).map(told).collect()
 }
 
-/// Rows of each point, in order.
+/// Returns the rows of each point, in order.
 pub fn points(rows: &RowSet) -> Vec<Vec<&FigureRow>> {
     let mut points: Vec<Vec<&FigureRow>> = Vec::new();
     for row in rows.iter() {

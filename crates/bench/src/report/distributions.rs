@@ -1,15 +1,15 @@
-//! Latency distributions from the median to rare values: a line for each measured point, of Dunlin and of
-//! peers.
+//! Latency distributions from the median to the highest percentiles. Each measured point of Dunlin and of peers is a
+//! line.
 
 use crate::report::curves::{others, points};
 use crate::report::plot::{Axis, AxisScale, LINES_MAX, Plot, PlotLine};
 use crate::row::{FigureRow, RowSet};
 
-/// Quantiles of a plot. A row has those quantiles that its run measured.
+/// The quantiles on the axis of a plot, as label and metric. A line has only the quantiles that its run measured.
 const QUANTILES: [(&str, &str); 5] =
     [("p50_ns", "p50"), ("p95_ns", "p95"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("p9999_ns", "p99.99")];
 
-/// Distribution plot of a case; `None` if no point has several quantiles.
+/// Returns the plot of the distributions of a case; `None` if no point has several quantiles.
 pub fn of(title: &str, rows: &RowSet) -> Option<Plot> {
     let mut lines: Vec<(bool, PlotLine)> =
         points(rows).iter().filter_map(|point| Some((point[0].target != "dunlin", line(point)?))).collect();
@@ -44,7 +44,7 @@ fn line(point: &[&FigureRow]) -> Option<PlotLine> {
     (points.len() > 1).then_some(PlotLine { name, points })
 }
 
-/// If not all lines can be shown, keeps as many of peers as of Dunlin. Dunlin's come first.
+/// If a plot cannot show all lines, keeps as many lines of peers as of Dunlin. Dunlin's lines come first.
 fn balanced(lines: Vec<(bool, PlotLine)>) -> Vec<PlotLine> {
     let (theirs, ours): (Vec<_>, Vec<_>) = lines.into_iter().partition(|(theirs, _)| *theirs);
     let room_for_ours = LINES_MAX - theirs.len().min(LINES_MAX / 2);

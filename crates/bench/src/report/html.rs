@@ -12,7 +12,7 @@ use crate::report::plot::Plot;
 
 const STYLE: &str = include_str!("report.css");
 
-/// The whole page.
+/// Returns the whole page as HTML.
 pub fn page(introduction: &str, chapters: &[Chapter]) -> Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -45,21 +45,21 @@ fn figure(page: &mut String, plot: &Plot) -> Result<()> {
     Ok(())
 }
 
-/// Escapes plain text.
+/// Escapes plain text for HTML.
 fn text(plain: &str) -> String {
     let mut out = String::new();
     html::push_html(&mut out, std::iter::once(Event::Text(plain.into())));
     out
 }
 
-/// Converts Markdown and marks verdicts, so that shortfalls stand out.
+/// Converts Markdown to HTML and marks verdicts, so that missed goals stand out.
 fn of_markdown(markdown: &str) -> String {
     let marked = Parser::new_ext(markdown, Options::ENABLE_TABLES).map(|event| match event {
         Event::Text(text) => match verdict(&text) {
             Some(class) => Event::InlineHtml(CowStr::from(format!("<b class=\"{class}\">{text}</b>"))),
             None => Event::Text(text),
         },
-        // HTML in a run's file is shown as text.
+        // HTML that comes from a run's file is shown as text.
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
         other => other,
     });

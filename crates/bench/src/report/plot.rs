@@ -11,7 +11,8 @@ use crate::metric;
 
 const SIZE: (u32, u32) = (720, 380);
 const INK: RGBColor = RGBColor(110, 118, 129);
-/// Dunlin's colour first; the others can be distinguished with colour blindness (Okabe and Ito, 2008).
+/// The colours of lines, Dunlin's first. All can be distinguished by people with colour blindness (Okabe and Ito,
+/// 2008).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -22,7 +23,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(140, 140, 140),
     RGBColor(160, 82, 45),
 ];
-/// Maximum number of lines of a plot: the number of colours.
+/// The most lines in a plot, which is the number of colours.
 pub const LINES_MAX: usize = COLOURS.len();
 
 /// Whether a plot's axis is linear, is logarithmic, or shows words.
@@ -32,18 +33,18 @@ pub enum AxisScale {
     Linear,
     /// Logarithmic.
     Log,
-    /// These words, at 0, 1, 2, …
+    /// The axis shows these words at the positions 0, 1, 2, …
     Words(Vec<&'static str>),
 }
 
 /// One axis of a plot: its label, its unit and its scale.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// Label.
+    /// The label of the axis.
     pub name: String,
     /// Metric that formats the values; `None` for plain numbers.
     pub metric: Option<String>,
-    /// Scale.
+    /// The scale of the axis.
     pub scale: AxisScale,
 }
 
@@ -52,7 +53,7 @@ pub struct Axis {
 pub struct PlotLine {
     /// Name in the legend.
     pub name: String,
-    /// Points in order of x.
+    /// The points, in order of x.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -65,9 +66,9 @@ pub struct Plot {
     pub x: Axis,
     /// Vertical axis.
     pub y: Axis,
-    /// At most [`LINES_MAX`].
+    /// The lines, at most [`LINES_MAX`].
     pub lines: Vec<PlotLine>,
-    /// Number of omitted lines.
+    /// The number of lines that the plot leaves out.
     pub left_out: usize,
 }
 
@@ -109,7 +110,7 @@ fn word(words: &[&'static str], place: f64) -> String {
 }
 
 impl Plot {
-    /// Colour (for CSS) and name of each line, without words that all share.
+    /// Returns the colour (for CSS) and the name of each line. Words that all names share are left out.
     pub fn legend(&self) -> Vec<(String, String)> {
         let words = |line: &PlotLine| line.name.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let shared: Vec<String> = match self.lines.as_slice() {
@@ -127,7 +128,7 @@ impl Plot {
         self.lines.iter().zip(COLOURS).map(|(line, of_line)| (colour(of_line), told(line))).collect()
     }
 
-    /// The plot as an SVG element.
+    /// Returns the plot as an SVG element.
     pub fn svg(&self) -> Result<String> {
         let mut svg = String::new();
         {

@@ -1,5 +1,5 @@
-//! Conservation: all entities of all workers after a tick, compared with those of one region after the same
-//! ticks.
+//! Checks that no entity was lost, duplicated or changed: compares the entities of all workers with those of a single
+//! region after the same ticks.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,11 @@ use super::node::WorldCommand;
 use super::workers::WorldProcesses;
 use crate::sockets::fresh_path;
 
-/// Id, generation and state hash of an entity.
+/// The id, the generation and the state hash of an entity.
 type EntityLine = (u64, u64, u64);
 
-/// Checks that every entity exists once and, in lock-step, equals byte by byte that of a single region.
+/// Checks that every entity exists exactly once. In lock-step, also checks that it equals the entity of a single region
+/// byte by byte.
 pub fn check(workers: &mut WorldProcesses) -> Result<()> {
     let all = gather(workers)?;
     let setting = workers.setting;

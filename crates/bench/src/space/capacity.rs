@@ -1,4 +1,5 @@
-//! Entities of a region: ticks, memory and processor time by number, with all changes published.
+//! Measures how a region's ticks, memory and processor time depend on its number of entities, while all changes are
+//! published.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::params::ParamValue;
 use crate::point::{Bench, RunSample};
 use crate::row::RowSet;
 
-/// Measures ticks at their own rate.
+/// Measures ticks at their normal rate, for at least `at_least`.
 pub fn measure(bench: &Bench, setting: WorldSetting, at_least: Duration) -> Result<RunSample> {
     let empty = WorldSetting { entities: 0, ..setting };
     let without = WorldProcesses::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?;
@@ -45,14 +46,15 @@ pub fn measure(bench: &Bench, setting: WorldSetting, at_least: Duration) -> Resu
         .with_known("process_entity_bytes", grown.map(each)))
 }
 
-/// Growth of all processes, compared with the same processes without entities. `None` without growth: a few
-/// entities need less memory than the base size varies by.
+/// Returns by how much the memory of all processes exceeds that of the same processes without entities. `None` if it
+/// does not exceed it: a few entities need less memory than the variation of the processes' size.
 fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
     let resident = |seen: &[WorldReport]| seen.iter().map(|seen| seen.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
 }
 
-/// Memory as a linear function of entities; the Luciferase document expects linear growth.
+/// Fits the memory as a linear function of the number of entities, and describes the result. The Luciferase document
+/// expects linear growth.
 pub fn fit(rows: &RowSet) -> String {
     let number =
         |value: &ParamValue| if let ParamValue::Number(number) = value { Some(*number as f64) } else { None };
@@ -78,7 +80,7 @@ pub fn fit(rows: &RowSet) -> String {
     out
 }
 
-/// Fits a line by least squares. Returns the slope, the value at 0 and the coefficient of determination.
+/// Fits a line by least squares. Returns its slope, its value at 0 and the coefficient of determination.
 fn line(points: &[(f64, f64)]) -> (f64, f64, f64) {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

@@ -1,4 +1,4 @@
-//! Movement of entities in measurements.
+//! How the entities of a measured world move.
 
 use dunlin::space::behaviour::Flock;
 use dunlin::space::{
@@ -6,34 +6,34 @@ use dunlin::space::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Axis along which two regions divide the world: the coarsest axis of the space-filling curve.
+/// The axis along which two regions divide the world: the coarsest axis of the space-filling curve.
 pub const ACROSS: usize = 2;
 
 /// How the entities of a measured world move.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MovementPattern {
-    /// To and fro across the border between two walls.
+    /// Back and forth across the border, between two walls.
     Oscillate {
         /// The lower wall.
         low: f32,
         /// The upper wall.
         high: f32,
     },
-    /// To and fro within one half, so that no entity crosses the border.
+    /// Back and forth within one half of the world, so that no entity crosses the border.
     Halves {
         /// Border of the halves.
         middle: f32,
     },
-    /// Flocks with this sight.
+    /// Flocking: each member adapts to the entities that it sees.
     Flock {
         /// Distance up to which the members see other entities.
         sight: f32,
     },
-    /// Walk to a position, and stay around it.
+    /// Walk to a position and stay around it.
     Gather {
         /// The position.
         at: [f32; 3],
-        /// Distance to the position.
+        /// The distance from the position at which entities stop.
         radius: f32,
     },
 }
@@ -61,7 +61,8 @@ impl Behaviour<3> for MovementPattern {
             }
             Self::Halves { middle } => {
                 let (mut low, mut high) = (moment.world.min(), moment.world.max());
-                // Selects without a branch, so that the compiler can vectorize over eight entities.
+                // Selects the values without a branch, so that the compiler can process eight entities with each
+                // instruction.
                 let lower = own.position[ACROSS] < middle;
                 low[ACROSS] = if lower { low[ACROSS] } else { middle };
                 high[ACROSS] = if lower { below(middle) } else { high[ACROSS] };
@@ -84,12 +85,12 @@ impl Behaviour<3> for MovementPattern {
     }
 }
 
-/// A position slightly below the border at `middle`, so that it belongs to the lower half.
+/// Returns the position directly below the border at `middle`, which belongs to the lower half.
 fn below(middle: f32) -> f32 {
     middle * (1.0 - 1e-5)
 }
 
-/// Entities of kind 1 go straight to a position around `at`; others stay.
+/// Entities of kind 1 walk straight to a position around `at`. Other entities do not move.
 fn gather(own: &OwnEntity<3>, moment: &TickContext<3>, at: [f32; 3], radius: f32) -> Motion<3> {
     if own.kind != 1 {
         return Motion { position: own.position, velocity: [0.0; 3] };

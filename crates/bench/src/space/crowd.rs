@@ -1,4 +1,5 @@
-//! A flash crowd: four of five entities walk into one region, and the curve is cut again by measured loads.
+//! Measures a flash crowd: four of five entities walk into one region, and the space-filling curve is divided again by
+//! the measured loads.
 
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{Bench, RunSample};
 
-/// Highest load, as a multiple of the mean, that causes no new cut.
+/// The highest load, as a multiple of the mean, at which the regions are not divided again.
 const TOLERANCE: f64 = 1.1;
-/// Highest load that counts as even, as a multiple of the mean.
+/// The highest load, as a multiple of the mean, at which the regions count as balanced.
 const EVEN: f64 = 1.15;
-/// Ticks between checks of the loads, as in automatic balancing.
+/// The number of ticks between two checks of the loads, as in automatic balancing.
 const LOOK_TICKS: u64 = 1;
 
-/// Measures the worst imbalance, and the ticks until it is repaired.
+/// Measures the worst imbalance of loads, and the number of ticks until the loads are balanced.
 pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let mut partition = setting.partition();
@@ -51,7 +52,7 @@ pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
         .with("lost", 0.0))
 }
 
-/// Highest load as a multiple of the mean.
+/// Returns the highest load as a multiple of the mean.
 fn unevenness(loads: &[RegionLoad]) -> f64 {
     let mean = loads.iter().map(|load| load.amount).sum::<f64>() / loads.len().max(1) as f64;
     loads.iter().fold(0.0, |most: f64, load| most.max(load.amount)) / mean.max(1.0)

@@ -1,4 +1,4 @@
-//! A relay that delays bytes by a fixed time, in order.
+//! A relay that forwards bytes in order after a fixed delay.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::child::{Child, PATIENCE};
 use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 
-/// Maximum number of delayed bytes in one direction.
+/// The most bytes that the relay holds in one direction.
 const HELD_BYTES_MAX: usize = 256 << 20;
 const READ_BYTES: usize = 256 << 10;
 
@@ -26,7 +26,7 @@ pub struct DelayRelay {
 }
 
 impl DelayRelay {
-    /// Starts a relay to a port of this machine, with this delay in each direction.
+    /// Starts a relay to a port of this machine. `one_way` is the delay in each direction.
     pub fn start(bench: &Bench, to: u16, one_way: Duration) -> Result<Self> {
         let args = [("to", to.to_string()), ("us", one_way.as_micros().to_string())];
         let mut child = bench.child.start("space-delay", &args)?;
@@ -34,13 +34,13 @@ impl DelayRelay {
         Ok(Self { _child: child, port })
     }
 
-    /// Port of the relay.
+    /// Returns the port at which the relay listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 }
 
-/// Main function of the relay: opens an onward connection for each one accepted.
+/// The main function of the relay's process. For each accepted connection it opens one to the target.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let (to, one_way): (u16, u64) = (args.get("to")?, args.get("us")?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -103,7 +103,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
             held.over |= ended;
             way.1.notify_all();
             if ended {
-                // The other side may have closed.
+                // Shutting down fails if the other side has already closed, which is no error.
                 let _ = to.shutdown(Shutdown::Both);
                 return;
             }

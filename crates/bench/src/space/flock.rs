@@ -1,7 +1,8 @@
-//! Flocks in which each member sees 30 others at first: in three dimensions, and in a plane, compared with
-//! krABMaga, which has two.
+//! Measures flocks in which each member sees 30 others at the start: in three dimensions, and in a plane for the
+//! comparison with krABMaga, which has two dimensions.
 //!
-//! All run the same ticks from the same start, since flocks contract and see more over time.
+//! All measurements run the same ticks from the same start, because a flock contracts over time and its members then
+//! see more others.
 
 use anyhow::{Context, Result, bail};
 use dunlin::space::behaviour::Flock;
@@ -18,7 +19,7 @@ fn ticks(bench: &Bench) -> u64 {
     bench.options.count(100, 5)
 }
 
-/// Measures lock-step over processes, and compares all entities afterwards.
+/// Measures Dunlin in lock-step over several processes, and compares all entities afterwards.
 pub fn ours(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, std::time::Duration::ZERO)?;
     let seen = workers.run(0, ticks(bench))?;
@@ -26,7 +27,7 @@ pub fn ours(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     Ok(sample(&seen).with("lost", 0.0))
 }
 
-/// Request to the program in `peers/space`.
+/// A request to the program in `peers/space`.
 #[derive(Serialize)]
 struct PeerCommand {
     edge: f32,
@@ -48,7 +49,7 @@ struct PeerReply {
     neighbours: f64,
 }
 
-/// Measures krABMaga, in one process on one core.
+/// Measures krABMaga in one process on one core.
 pub fn rival(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let MovementPattern::Flock { sight } = setting.conduct else {
         bail!("movement {:?} is not of kind flock", setting.conduct)

@@ -1,4 +1,4 @@
-//! Ghosts: every entity is near the border, and sent to the neighbour at every tick.
+//! Measures ghosts: every entity is near the border, and its ghost is sent to the neighbouring region at every tick.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{Bench, RunSample};
 
-/// Measures at the ticks' own rate.
+/// Measures ticks at their normal rate, over connections with this round-trip time.
 pub fn measure(bench: &Bench, setting: WorldSetting, rtt: Duration) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, rtt)?;
     let ticks = (bench.options.time.as_nanos() as u64 / setting.tick_ns).max(5);

@@ -1,5 +1,5 @@
-//! Goals for worlds, and the Luciferase document's figures. The document's "Migrations/sec" counts at the
-//! sender, including entities that may not arrive. Our figure counts each entity that arrived, once.
+//! Goals for worlds, and the Luciferase document's figures. The document's "Migrations/sec" counts at the sender,
+//! including entities that may not arrive. Our figure counts each arrived entity once.
 
 use super::points::{CLOSE, DESCRIBED, PROGRAM};
 use crate::goal::{ClaimedFigure, Goal, Threshold};
@@ -38,7 +38,8 @@ const ALONE: Pairs = &[("standbys", "0")];
 const LOOPBACK: Pairs = &[("rtt_ms", "0"), ("standbys", "0")];
 const MILLION: Pairs = &[("entities", "500000"), ("publish", "no")];
 
-/// Goals for both geometries at one number of entities: handovers reach the whole offered load.
+/// Goals for the two geometries `described` and `program` with one number of entities: the handovers must reach the
+/// offered load.
 macro_rules! offered {
     ($count:literal) => {
         [

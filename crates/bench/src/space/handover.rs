@@ -1,4 +1,4 @@
-//! Handovers between processes: at the rate that follows from a geometry, or as fast as possible.
+//! Measures handovers between processes: at the rate that follows from a geometry, or as fast as possible.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{Bench, RunSample};
 
-/// Ticks before the measurement.
+/// The number of ticks before the measurement.
 const WARM_TICKS: u64 = 25;
 
-/// Measures at the ticks' own rate for the time of a run, and compares all entities afterwards.
+/// Measures ticks at their normal rate for the time of a run, and compares all entities afterwards.
 pub fn paced(bench: &Bench, setting: WorldSetting, rtt: Duration, at_least: Duration) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, rtt)?;
     let time = bench.options.time.max(if bench.options.quick { Duration::ZERO } else { at_least });
@@ -32,7 +32,7 @@ pub fn paced(bench: &Bench, setting: WorldSetting, rtt: Duration, at_least: Dura
     Ok(sample.with("lost", 0.0))
 }
 
-/// Runs ticks back to back in lock-step: every entity crosses in every tick.
+/// Runs ticks without pauses, in lock-step. Every entity crosses the border in every tick.
 pub fn saturating(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let probe = workers.run(0, if bench.options.quick { 2 } else { 20 })?;
@@ -54,14 +54,14 @@ pub fn ended(workers: &mut WorldProcesses) -> Result<()> {
     audit::check(workers)
 }
 
-/// Time from the first tick of any worker to the last tick of all.
+/// Returns the time from the first tick of any worker to the last tick of all workers.
 pub fn elapsed_ns(seen: &[WorldReport]) -> u64 {
     let start_ns = seen.iter().map(|seen| seen.start_ns).min().unwrap_or(0);
     let end_ns = seen.iter().map(|seen| seen.end_ns).max().unwrap_or(0);
     end_ns.saturating_sub(start_ns).max(1)
 }
 
-/// Results of all workers, in the Luciferase document's columns.
+/// Returns the results of all workers, with the Luciferase document's columns.
 pub fn sample(seen: &[WorldReport]) -> RunSample {
     let elapsed_ns = elapsed_ns(seen) as f64;
     let sum = |of: fn(&WorldReport) -> u64| seen.iter().map(of).sum::<u64>() as f64;
@@ -79,16 +79,16 @@ pub fn sample(seen: &[WorldReport]) -> RunSample {
         .with_time("max_ns", longest(seen, |seen| seen.handover_ns[2]))
 }
 
-/// Longest time of any worker; `None` if no worker has a time.
+/// Returns the longest of the workers' times; `None` if no worker has one.
 pub fn longest(seen: &[WorldReport], of: impl Fn(&WorldReport) -> Option<u64>) -> Option<u64> {
     seen.iter().filter_map(of).max()
 }
 
-/// Share of the offered load that counts as reaching a row of the Luciferase document. Handovers at both ends of a
-/// window may fall on either side.
+/// The share of the offered load from which a row of the Luciferase document counts as reached. It is below 1, because
+/// handovers at the start and end of the measurement may fall outside it.
 pub const OFFERED_SHARE_MIN: f64 = 0.98;
 
-/// Fails if workers dropped messages, because lost messages delay handovers.
+/// Fails if a worker dropped messages, because a lost message delays handovers.
 pub fn nothing_dropped(seen: &[WorldReport]) -> Result<()> {
     let dropped: u64 = seen.iter().map(|seen| seen.dropped).sum();
     ensure!(dropped == 0, "{dropped} messages were dropped from full buffers");

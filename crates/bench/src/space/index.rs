@@ -1,6 +1,6 @@
-//! Spatial indexes: 100,000 moving points, and the ten nearest of each, every tick.
+//! Measures spatial indexes: at every tick 100,000 points move, and the ten nearest of each are searched.
 //!
-//! Results of some points are compared with a scan.
+//! The results of some points are compared with those of a scan over all points.
 
 use anyhow::{Result, ensure};
 use dunlin::space::{Grid, LinearScan, NearItem, Octree, SpatialIndex, Tetree, WorldBox};
@@ -11,9 +11,9 @@ use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::point::{Bench, RunSample};
 
-/// Number of nearest points.
+/// How many nearest points are searched.
 const NEAREST: usize = 10;
-/// Points whose results are compared with a scan.
+/// The number of points whose results are compared with a scan.
 const COMPARED: usize = 50;
 
 /// Measures one of Dunlin's indexes.
@@ -56,7 +56,7 @@ fn told(counted_ns: u64, ticks: u32, entities: u64, recall: f64) -> RunSample {
         .with("recall", recall)
 }
 
-/// Initial coordinates.
+/// Returns the initial coordinates: one list for each axis.
 fn columns(setting: &WorldSetting) -> [Vec<f32>; 3] {
     let mut columns: [Vec<f32>; 3] = Default::default();
     for nth in 0..setting.entities {
@@ -66,7 +66,7 @@ fn columns(setting: &WorldSetting) -> [Vec<f32>; 3] {
     columns
 }
 
-/// Moves all points a little, equally for every index. Points turn back at the walls.
+/// Moves all points a little, in the same way for every index. At a wall, points change direction.
 fn advance(points: &mut [Vec<f32>; 3], world: &WorldBox<3>, tick: u32) {
     for (axis, column) in points.iter_mut().enumerate() {
         let edge = world.max()[axis];
@@ -78,7 +78,7 @@ fn advance(points: &mut [Vec<f32>; 3], world: &WorldBox<3>, tick: u32) {
     }
 }
 
-/// Share of the nearest points that were found, for some points.
+/// Returns the share of the true nearest points that the index found, for some of the points.
 fn compare(points: &[Vec<f32>; 3], found: &[NearItem]) -> f64 {
     let mut scan = LinearScan::<3>::new();
     scan.rebuild(std::array::from_fn(|axis| &points[axis][..]));
@@ -96,7 +96,7 @@ fn compare(points: &[Vec<f32>; 3], found: &[NearItem]) -> f64 {
     right as f64 / (asked.len() * NEAREST) as f64
 }
 
-/// Result of the peer program.
+/// The result of the peer's program.
 #[derive(Serialize, Deserialize)]
 struct Rival {
     counted_ns: u64,
@@ -114,7 +114,7 @@ pub fn rival(bench: &Bench, name: &'static str, setting: WorldSetting) -> Result
         bench.options.time.as_millis().to_string(),
     ];
     let mut child = bench.child.start_program(&program, &args)?;
-    // The points are passed in a file of three coordinates each.
+    // The points are passed in a file with three coordinates for each point.
     let points = columns(&setting);
     let rows: Vec<[f32; 3]> =
         (0..points[0].len()).map(|row| std::array::from_fn(|axis| points[axis][row])).collect();

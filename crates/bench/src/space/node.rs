@@ -1,4 +1,5 @@
-//! A worker: a process that runs one region, obeys the parent, and prints the markers of the Luciferase document.
+//! A worker: a process that runs one region, carries out commands of the parent, and prints its results in the
+//! Luciferase document's format.
 //!
 //! ```text
 //!  READY                     it listens; then a line {"port":…}
@@ -29,40 +30,40 @@ use crate::role::{RoleArgs, hear, say};
 /// The line with which a world's process reports the port on which it listens.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerPort {
-    /// Port for other workers.
+    /// The port at which the process accepts connections of other workers.
     pub port: u16,
 }
 
 /// A command from the parent to a process of the measured world.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WorldCommand {
-    /// Insert the entities of this region; the response is their number.
+    /// Insert the entities of this region. The response is their number.
     Spawn,
-    /// Follow the next process' region as its standby, and wait for this region's standby.
+    /// Become the standby of the next process's region, and wait until this region has a standby.
     StandBy,
-    /// Run ticks of `every_ns` each (0: back to back), and report.
+    /// Run ticks at intervals of `every_ns` (0: without pauses), then report.
     Run {
-        /// Time from tick to tick.
+        /// The time from one tick to the next, in ns; 0 for no pauses.
         every_ns: u64,
         /// Number of ticks.
         ticks: u64,
     },
-    /// Run no tick, and wait until no handover is in progress; the response is the number of entities.
+    /// Run no ticks, and wait until no handover is in progress. The response is the number of entities.
     Hold,
     /// Write all entities into a file.
     Ledger(PathBuf),
-    /// Return the load.
+    /// Return the load of the region.
     RegionLoad,
-    /// Cut the curve again at these keys: the first keys of all regions, in order.
+    /// Divide the curve again. The keys are the first keys of all regions, in order.
     Cut(Vec<(u64, u32)>),
 }
 
 /// The counts and durations that a process of the measured world reports after a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WorldReport {
-    /// Start, on the machine's monotonic clock.
+    /// The start of the run on the machine's monotonic clock, in ns.
     pub start_ns: u64,
-    /// End, on the same clock.
+    /// The end of the run on the same clock, in ns.
     pub end_ns: u64,
     /// Number of entities that the worker handed over to others.
     pub departed: u64,
@@ -70,42 +71,42 @@ pub struct WorldReport {
     pub admitted: u64,
     /// Number of ticks in which entities moved.
     pub ticks: u64,
-    /// Due ticks in which the worker waited for its standby instead.
+    /// The number of due ticks that the worker did not run, because it waited for its standby.
     pub behind: u64,
-    /// Duration of these ticks, ns: median, 95th and 99th percentile, longest.
+    /// The durations of these ticks in ns: median, 95th and 99th percentile, longest.
     pub tick_ns: [Option<u64>; 4],
-    /// Longest delay of a tick's start.
+    /// The longest time by which a tick started late, in ns.
     pub late_ns: u64,
-    /// Skipped ticks.
+    /// The number of skipped ticks.
     pub left_out: u64,
     /// Number of completed handovers.
     pub handovers: u64,
-    /// Time from a handover's message Prepare to its message Taken, ns: median, 99th percentile, longest.
+    /// The time from a handover's message `Prepare` to its message `Taken`, in ns: median, 99th percentile, longest.
     pub handover_ns: [Option<u64>; 3],
     /// Number of received ghosts.
     pub ghosts: u64,
-    /// Delay of ghosts after their tick, ns: 99th percentile.
+    /// The 99th percentile of the time from a tick until its ghosts arrived, in ns.
     pub ghosts_late_ns: Option<u64>,
-    /// Bytes sent to other workers.
+    /// The number of bytes sent to other workers.
     pub sent_bytes: u64,
-    /// Dropped messages.
+    /// The number of dropped messages.
     pub dropped: u64,
-    /// Processor time.
+    /// The processor time that the process used, in ns.
     pub cpu_ns: u64,
-    /// Resident memory of the process.
+    /// The resident memory of the process, in bytes.
     pub resident_bytes: u64,
-    /// Memory of the entities, as the worker counts it.
+    /// The memory of the entities as the worker counts it, in bytes.
     pub store_bytes: u64,
     /// Number of entities.
     pub entities: u64,
-    /// Number of the tick after which the last entity was admitted. The run's first tick is 1; 0 means that
-    /// none was admitted.
+    /// The number of the tick after which the last entity was taken over. The first tick of the run has number 1; 0
+    /// means that no entity was taken over.
     pub last_admitted: u64,
 }
 
 type Worker = Space<3, MovementPattern>;
 
-/// Main function of the worker.
+/// The main function of the worker.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let setting: WorldSetting = serde_json::from_str(args.text("setting")?)?;
     let ports: Vec<u16> = serde_json::from_str(args.text("ports")?)?;
@@ -236,7 +237,7 @@ fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Re
             if tick < first + ticks {
                 return true;
             }
-            // The parent may be gone.
+            // Sending fails if the receiver is gone, which is no error.
             let _ = sender.send((monotonic_ns(), last_admitted));
             false
         });
@@ -304,9 +305,9 @@ fn wait(
 pub struct RegionWeight {
     /// The region.
     pub region: u32,
-    /// Number of entities.
+    /// The number of entities, as the load of the region.
     pub amount: f64,
-    /// Keys that divide the entities evenly, as in `space::RegionLoad`.
+    /// The keys of the curve that divide the entities into equal parts, as in `space::RegionLoad`.
     pub quantiles: Vec<u64>,
 }
 
@@ -316,7 +317,7 @@ impl From<RegionWeight> for RegionLoad {
     }
 }
 
-/// Quantiles of a load.
+/// The number of parts into which the quantiles divide a load.
 const PARTS: usize = 64;
 
 fn load(space: &Worker, region: RegionId) -> Result<RegionWeight> {

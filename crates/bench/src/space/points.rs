@@ -9,23 +9,26 @@ use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{Bench, MeasuringPoint, PointGroup, RunSample, target};
 
-/// The Luciferase document's geometry: walls at 0 and 100, 0.25 crossings a second for each entity.
+/// The geometry that the Luciferase document describes: walls at 0 and 100, so that each entity crosses the border 0.25
+/// times a second.
 pub const DESCRIBED: &str = "described";
-/// The geometry of the Luciferase document's program. One side reflects at once, which equals walls at 26 and 74 and
-/// gives 0.52 crossings a second. The document's table counts these.
+/// The geometry of the Luciferase document's program. Its entities turn back earlier, as with walls at 26 and 74, so
+/// that each crosses the border 0.52 times a second. The document's table counts these crossings.
 pub const PROGRAM: &str = "program";
-/// Walls close to the border: more than four crossings a second.
+/// The geometry with walls close to the border: each entity crosses it more than four times a second.
 pub const CLOSE: &str = "close";
 
-/// Standbys of each region; users' worlds have 1 by default. Cases without this parameter have none, because
-/// they are compared with a single region or with systems without standbys.
+/// The parameter with the number of standbys of each region, which is 1 by default in users' worlds. Cases without this
+/// parameter run without standbys, because they are compared with a single region or with systems that have no
+/// standbys.
 pub const STANDBYS: &str = "standbys";
 
-/// The Luciferase document's counts, and one more.
+/// The Luciferase document's numbers of entities, and one more.
 const SCALING: [u64; 11] = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 200_000];
-/// The Luciferase document's capacities, up to a million.
+/// The Luciferase document's numbers of entities per region, and higher ones up to a million.
 const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
-/// A path of the Luciferase document's geometry takes 8 s.
+/// The shortest measuring time for the Luciferase document's geometry, in which an entity's path back and forth takes 8
+/// s.
 const LONG: Duration = Duration::from_secs(8);
 const SHORT: Duration = Duration::from_secs(2);
 const NO_DELAY: Duration = Duration::ZERO;
@@ -78,8 +81,8 @@ fn scaling(options: &BenchOptions) -> PointGroup {
         .collect()
 }
 
-/// Every entity crosses the border in every tick: it moves one unit a tick, between two positions that are
-/// one unit apart.
+/// The points in which every entity crosses the border in every tick. It moves one unit per tick, between two positions
+/// that are one unit apart.
 fn saturating(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[400] } else { &[2_000, 10_000, 50_000] };
     let of = |entities: u64| {
@@ -106,7 +109,7 @@ fn at_once(options: &BenchOptions) -> PointGroup {
     counts.iter().map(|entities| of(*entities)).collect()
 }
 
-/// One handover in a world of many entities, without lock-step, as in users' worlds.
+/// The points that measure one handover in a world of many entities, without lock-step, as in users' worlds.
 fn latency(options: &BenchOptions) -> PointGroup {
     let entities = options.count(20_000, 200);
     let of = |rtt_ms: u64, standby: bool| {
@@ -124,7 +127,7 @@ fn latency(options: &BenchOptions) -> PointGroup {
     rtts.iter().map(|rtt_ms| of(*rtt_ms, false)).chain([of(0, true)]).collect()
 }
 
-/// Two processes with `per_region` entities each, in their own halves; all changes are published.
+/// Settings of two processes with `per_region` entities each, which stay in their own half. All changes are published.
 fn halves(per_region: u64, tick_ns: u64) -> WorldSetting {
     let of = WorldSetting::of(
         MovementPattern::Halves { middle: 50.0 },
@@ -138,7 +141,7 @@ fn capacities(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &CAPACITIES[..1] } else { &CAPACITIES };
     let of = |entities: u64, standby: bool| {
         let tick_ns = if entities >= 500_000 { 50_000_000 } else { 20_000_000 };
-        // Positions are random: about half of the entities are in each half.
+        // Positions are random, so about half of the entities are in each half of the world.
         let setting = WorldSetting { standby, ..halves(entities, tick_ns) };
         let params = Params::new()
             .with("entities", entities)
@@ -155,7 +158,7 @@ fn capacities(options: &BenchOptions) -> PointGroup {
     points
 }
 
-/// A million entities over two processes, without publication.
+/// The point with a million entities in two processes, without publication.
 fn million() -> MeasuringPoint {
     let setting = WorldSetting { publish: false, ..halves(500_000, 50_000_000) };
     let params = Params::new()
@@ -167,7 +170,7 @@ fn million() -> MeasuringPoint {
     point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 
-/// Processor use of one process; the other process has as much work.
+/// The points that measure the processor use of one process. The other process has as much work.
 fn cpu(options: &BenchOptions) -> PointGroup {
     let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
     let of = |entities: u64, standby: bool| {
@@ -182,7 +185,8 @@ fn cpu(options: &BenchOptions) -> PointGroup {
     counts.iter().flat_map(|entities| [of(*entities, false), of(*entities, true)]).collect()
 }
 
-/// A bucket of the Luciferase document is 100 ms: a tick with movement, handovers, publication and ghosts.
+/// The points of the Luciferase document's buckets of 100 ms. A bucket is a tick with movement, handovers, publication
+/// and ghosts.
 fn buckets(options: &BenchOptions) -> PointGroup {
     [false, true].map(|standby| bucket(options, standby)).into()
 }
@@ -211,20 +215,20 @@ fn ghost_points(options: &BenchOptions) -> PointGroup {
         let spread = InitialPositions::Between(46.0, 54.0);
         let setting = WorldSetting { strip: 6.0, speed: 0.0, ..WorldSetting::of(walls, spread, entities) };
         let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rtt_ms", rtt_ms);
-        // With a long delay, lock-step would wait in every tick.
+        // With lock-step, a long delay would make every tick wait.
         let setting = WorldSetting { lockstep: rtt_ms == 0, ..setting };
         point("ghosts", params, move |bench| ghosts::measure(bench, setting, Duration::from_millis(rtt_ms)))
     };
     if options.quick {
         return vec![of(200, 0), of(200, 50)];
     }
-    // At 50 ticks a second: first the Luciferase document's rate of updates, then the numbers of entities for
-    // our goals of 500, 200 and 50 MB/s.
+    // The numbers of entities at 50 ticks a second: first for the Luciferase document's rate of updates, then for our
+    // goals of 500, 200 and 50 MB/s.
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
 
-/// Flocks in which each member has 30 neighbours on average at first: in two lock-step processes, and in a
-/// plane in one process on one core, compared with krABMaga.
+/// The points with flocks in which each member has 30 neighbours on average at the start: in two lock-step processes,
+/// and in a plane in one process on one core, compared with krABMaga.
 fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
@@ -237,7 +241,7 @@ fn flocks(options: &BenchOptions, with_peers: bool) -> PointGroup {
     };
     let (space, plane) = (of(InitialPositions::Anywhere, ball), of(InitialPositions::Plane, circle));
     let params = |geometry: &str| Params::new().with("entities", entities).with("geometry", geometry);
-    // One process runs the same flock without distribution.
+    // The same flock also runs in a single process, for comparison.
     let mut points: PointGroup = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
         .into_iter()
         .map(|(geometry, setting, processes)| {

@@ -1,4 +1,4 @@
-//! Settings of a measurement: the world, its entities, partition and ticks.
+//! The settings of a measurement: the world, its entities, its regions and its ticks.
 
 use dunlin::space::{
     Entity, EntityId, HandoverLimits, Partition, RegionId, RegionLimits, RegionSetup, StandbyMode,
@@ -8,54 +8,54 @@ use serde::{Deserialize, Serialize};
 
 use super::conduct::{ACROSS, MovementPattern};
 
-/// Where entities are at the start, along the axis that crosses the border.
+/// The initial positions of entities, along the axis that crosses the border.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InitialPositions {
-    /// Anywhere between two positions, in both directions: all phases of a path between walls.
+    /// Random positions between two walls, with both directions, so that entities are at all points of their paths.
     Between(f32, f32),
-    /// All at one position.
+    /// All entities at one position.
     At(f32),
-    /// Anywhere, in all directions.
+    /// Random positions, with random directions.
     Anywhere,
-    /// Anywhere in a plane through the middle that crosses the border.
+    /// Random positions in a plane through the middle of the world that crosses the border.
     Plane,
 }
 
 /// The settings of a measured world, which all of its processes receive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorldSetting {
-    /// Number of processes, with a region each.
+    /// The number of processes. Each runs one region.
     pub processes: u32,
     /// How entities move.
     pub conduct: MovementPattern,
     /// Initial positions.
     pub spread: InitialPositions,
-    /// Speed, units a second.
+    /// The speed of entities, in units per second.
     pub speed: f32,
     /// Number of entities in all.
     pub entities: u64,
-    /// Edge of the world; the border between two regions is at its middle.
+    /// The length of the world's edges. The border between two regions is in the middle.
     pub edge: f32,
-    /// Sight of neighbours beyond a border.
+    /// The distance beyond its border up to which a region receives ghosts.
     pub strip: f32,
     /// Length of a tick in the world, ns.
     pub tick_ns: u64,
-    /// Ticks between two ghost batches.
+    /// The number of ticks between two batches of ghosts.
     pub ghosts_every: u32,
-    /// Whether ticks are in lock-step.
+    /// Whether all processes run their ticks in lock-step.
     pub lockstep: bool,
     /// Whether changes are published to a state topic of a node in the worker.
     pub publish: bool,
-    /// Whether each region has a standby in another process, as users' worlds have by default. A tick waits
-    /// until the standby knows the tick before.
+    /// Whether each region has a standby in another process, as users' worlds have by default. A tick waits until the
+    /// standby has the previous tick.
     pub standby: bool,
 }
 
-/// Seed of random numbers.
+/// The seed of the random numbers.
 pub const SEED: u64 = 7;
 
 impl WorldSetting {
-    /// Two processes, with the Luciferase document's world and ticks.
+    /// Returns settings with two processes, and with the Luciferase document's world and ticks.
     pub fn of(conduct: MovementPattern, spread: InitialPositions, entities: u64) -> Self {
         Self {
             processes: 2,
@@ -73,40 +73,42 @@ impl WorldSetting {
         }
     }
 
-    /// Settings in which entities move to and fro between two walls, and start anywhere between them.
+    /// Returns settings in which entities move back and forth between two walls, and start at random positions between
+    /// them.
     pub fn between(low: f32, high: f32, entities: u64) -> Self {
         Self::of(MovementPattern::Oscillate { low, high }, InitialPositions::Between(low, high), entities)
     }
 
-    /// The world.
+    /// Returns the world's extent.
     pub fn world(&self) -> WorldBox<3> {
         WorldBox::cube(self.edge).expect("the world's edge length is a number above 0")
     }
 
-    /// The setup of a region.
+    /// Returns the setup of a region.
     pub fn setup(&self, region: RegionId) -> RegionSetup<3> {
         let mut setup = RegionSetup::new(region, self.world(), self.strip);
         (setup.tick_ns, setup.ghosts_every, setup.seed) = (self.tick_ns, self.ghosts_every, SEED);
         let handover = HandoverLimits { batch_max: 1 << 15, ..HandoverLimits::default() };
         setup.standby = if self.standby { StandbyMode::Required } else { StandbyMode::None };
         setup.limits = RegionLimits { handover, ..RegionLimits::default() };
-        // Long times, so that a busy machine aborts no handover.
+        // The times are long, so that handovers are not aborted on a busy machine.
         setup.timing.prepare_ns = 20_000_000_000;
         setup.timing.resend_ns = 5_000_000_000;
         setup
     }
 
-    /// Standbys of each region.
+    /// Returns the number of standbys of each region.
     pub fn standbys(&self) -> u64 {
         self.standby.into()
     }
 
-    /// The regions, numbered from 1, and their stretches: halves if there are two.
+    /// Returns the regions, numbered from 1, each with an equal stretch of the space-filling curve. Two regions are the
+    /// halves of the world.
     pub fn partition(&self) -> Partition {
         Partition::even(3, &(1..=self.processes).map(RegionId).collect::<Vec<_>>())
     }
 
-    /// The nth entity.
+    /// Returns the nth entity.
     pub fn entity(&self, nth: u64) -> Entity<'static, 3> {
         let moment = TickContext { tick: 0, seconds: 0.0, world: self.world(), seed: SEED };
         let unit = |which: u64| (moment.swing(EntityId(nth), which) + 1.0) / 2.0;
@@ -128,7 +130,7 @@ impl WorldSetting {
         Entity { kind: u32::from(!nth.is_multiple_of(5)), velocity, ..Entity::at(nth, place) }
     }
 
-    /// Crossings of the border a second, for entities that move to and fro.
+    /// Returns how often per second entities cross the border, if they move back and forth.
     pub fn offered_per_s(&self) -> f64 {
         match self.conduct {
             MovementPattern::Oscillate { low, high } => {

@@ -1,4 +1,4 @@
-//! Entities that all cross the border in one tick.
+//! Measures handovers of entities that all cross the border in the same tick.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{Bench, RunSample};
 
-/// Ticks within which all handovers must end.
+/// The number of ticks within which all handovers must be complete.
 const TICKS: u64 = 20;
 
-/// All entities cross in the third tick; measures the time until the last is taken.
+/// Lets all entities cross the border in the third tick. Measures the time until the last is taken over.
 pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let seen = workers.run(setting.tick_ns, TICKS)?;
@@ -24,10 +24,11 @@ pub fn measure(bench: &Bench, setting: WorldSetting) -> Result<RunSample> {
     Ok(sample(&seen).with("ticks_taken", taken.saturating_sub(CROSSING_TICK) as f64).with("lost", 0.0))
 }
 
-/// Tick of the crossing, from 1: entities start two and a half ticks before the border.
+/// The number of the tick in which entities cross, from 1. They start at a distance of two and a half ticks from the
+/// border.
 const CROSSING_TICK: u64 = 3;
 
-/// Initial position.
+/// Returns the initial position of the entities.
 pub fn start(speed: f32, tick_ns: u64, border: f32) -> f32 {
     border - speed * (tick_ns as f32 / 1e9) * 2.5
 }

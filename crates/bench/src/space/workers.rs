@@ -1,4 +1,4 @@
-//! The workers of a measurement, as seen by the parent.
+//! The worker processes of a measurement, as the parent process controls them.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ pub struct WorldProcesses {
     pub setting: WorldSetting,
     children: Vec<Child>,
     _delays: Vec<DelayRelay>,
-    /// Number of ticks that all have made.
+    /// The number of ticks that all workers have run.
     pub ticks: u64,
 }
 
 impl WorldProcesses {
-    /// Starts workers and inserts all entities; each connection has this round-trip time.
+    /// Starts the workers and inserts all entities. Each connection between workers has the round-trip time `rtt`.
     pub fn start(bench: &Bench, setting: WorldSetting, rtt: Duration) -> Result<Self> {
         let (mut children, mut delays, mut ports) = (Vec::new(), Vec::new(), Vec::new());
         for number in 1..=setting.processes {
@@ -54,7 +54,7 @@ impl WorldProcesses {
         Ok(workers)
     }
 
-    /// Sends an order to all workers, then reads all responses.
+    /// Sends a command to all workers, then reads all their responses.
     pub fn all<T: DeserializeOwned>(&mut self, order: &WorldCommand) -> Result<Vec<T>> {
         self.tell(order)?;
         self.children.iter_mut().map(|child| child.line(PATIENCE * 10)).collect()
@@ -64,14 +64,14 @@ impl WorldProcesses {
         self.children.iter_mut().try_for_each(|child| child.tell(order))
     }
 
-    /// Runs ticks in all workers, `every_ns` apart (0: back to back).
+    /// Runs ticks in all workers at intervals of `every_ns` (0: without pauses).
     pub fn run(&mut self, every_ns: u64, ticks: u64) -> Result<Vec<WorldReport>> {
         self.tell(&WorldCommand::Run { every_ns, ticks })?;
         self.ticks += ticks;
         self.children.iter_mut().map(seen).collect()
     }
 
-    /// Sends an order to one worker, and reads its response.
+    /// Sends a command to one worker, and reads its response.
     pub fn one<T: DeserializeOwned>(&mut self, worker: usize, order: &WorldCommand) -> Result<T> {
         let child = self.children.get_mut(worker).with_context(|| format!("there is no worker {worker}"))?;
         child.tell(order)?;
@@ -79,7 +79,7 @@ impl WorldProcesses {
     }
 }
 
-/// Reads a run's markers and report, which must agree.
+/// Reads the result lines and the report of a run. Fails if they do not agree.
 fn seen(child: &mut Child) -> Result<WorldReport> {
     let patience = PATIENCE * 10;
     let mut marker = |name: &str| -> Result<f64> {

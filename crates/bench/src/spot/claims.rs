@@ -1,8 +1,8 @@
 //! Figures of ServerLink's SPOT benchmark document about its own system.
 //!
-//! Its "MB/s" is 2²⁰ bytes (464,411 messages of 64 B a second are 28.37 in its table), which is also the
-//! stricter reading of its round figures. Its local throughput is one thread that first publishes all, then
-//! reads all; Dunlin's measurement uses two threads at the same time.
+//! Its "MB" is 2²⁰ bytes: 464,411 messages of 64 B per second are 28.37 MB/s in its table. Its rounded figures are read
+//! in the same unit, which makes them harder to reach. For its local throughput, one thread first publishes all
+//! messages and then reads them; Dunlin's measurement uses two threads at the same time.
 
 use crate::goal::ClaimedFigure;
 use crate::row::RowPattern;

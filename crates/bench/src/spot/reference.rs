@@ -1,9 +1,9 @@
-//! Figures that peers are known to reach, measured on a machine like ours, with its floors.
+//! Figures that peers reached on a similar machine, with the floors of that machine.
 //!
-//! The throughput floor is the raw TCP stream in 64 KiB writes (6.03 GB/s in that measurement), in process
-//! the `rtrb` ring record by record (100.6 M/s). The floor of round trips is the raw one with both sides
-//! parked on separate cores (51 µs). Without pinning it would be either 12 or 50 µs. In-process figures of 8
-//! KiB and more are left out: their receiver did not read the payload.
+//! The throughput floor is the raw TCP stream in 64 KiB writes (6.03 GB/s in that measurement). The floor in process is
+//! the `rtrb` ring with single records (100.6 M/s). The floor of round trips is a bare socket whose two sides park on
+//! separate cores (51 µs); without pinning, the figure varies between 12 and 50 µs. In-process figures for 8 KiB and
+//! more are missing, because their receiver did not read the payload.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;

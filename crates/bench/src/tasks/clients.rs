@@ -1,4 +1,4 @@
-//! Our submitters and workers in a process of their own: the counterpart of the rivals' `peers/tasks`.
+//! The process with our submitters and workers. For rivals, `peers/tasks` does the same work.
 
 use std::thread::{ScopedJoinHandle, scope};
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use super::workers;
 use crate::child::PATIENCE;
 use crate::role::{RoleArgs, say};
 
-/// Time between checks whether all workers are attached, or all tasks done.
+/// The time between two checks whether all workers are attached, or all tasks are done.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Main function of the clients' process.
+/// The main function of the clients' process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     let work: TaskWork = serde_json::from_str(args.text("work")?)
         .context("cannot parse the workload from the parent process")?;
@@ -97,7 +97,7 @@ fn until_done(
             return Ok(());
         }
         if working.iter().any(ScopedJoinHandle::is_finished) {
-            // The error of the thread appears when the thread is joined.
+            // A thread has failed. Its error is reported when the thread is joined.
             return Ok(());
         }
         if Instant::now() > deadline {

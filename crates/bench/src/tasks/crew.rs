@@ -1,4 +1,4 @@
-//! Worker processes that can be killed. Each reports a task before it starts it.
+//! Worker processes that can be killed. A worker reports each task before it starts the task.
 
 use std::thread;
 use std::time::Duration;
@@ -13,26 +13,27 @@ use crate::clock::monotonic_ns;
 use crate::point::Bench;
 use crate::role::{RoleArgs, say};
 
-/// Kind of all tasks.
+/// The kind of all tasks.
 pub const KIND: &str = "failover";
 const WORKERS: usize = 6;
 const SLOTS: u32 = 4;
-/// Time that a worker sleeps for each set of tasks.
+/// How long a worker sleeps for each batch of tasks.
 const TASK: Duration = Duration::from_millis(20);
-/// Lease of a worker. It is so long that the tasks of a killed worker must start again before the lease ends.
+/// The time to live of a worker's lease. It is long, so that a killed worker's tasks start again because its connection
+/// broke, and not because its lease ended.
 const TTL: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A worker's report that it starts a task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct StartedTask {
-    /// Id of the task.
+    /// The id of the task.
     pub task: u64,
-    /// Token of the start.
+    /// The token of this start of the task.
     pub token: u64,
-    /// Time at which the task was due to be submitted.
+    /// When the task was due to be submitted, in ns.
     pub due_ns: u64,
-    /// Start of the task.
+    /// When the task started, in ns.
     pub began_ns: u64,
 }
 
@@ -40,7 +41,7 @@ pub struct StartedTask {
 #[derive(Debug)]
 pub struct Crew {
     url: String,
-    /// Workers by number; `None` for killed ones.
+    /// The workers by number; `None` for a killed one.
     workers: Vec<Option<Child>>,
     next: usize,
 }
@@ -53,14 +54,14 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Starts another worker.
+    /// Starts another worker in place of a killed one.
     pub fn replace(&mut self, bench: &Bench) -> Result<()> {
         let args = [("url", self.url.clone())];
         self.workers.push(Some(bench.child.start("tasks-crew", &args)?));
         Ok(())
     }
 
-    /// Records the workers' reports.
+    /// Adds the workers' new reports to the ledger.
     pub fn hear(&mut self, ledger: &mut TaskLedger) -> Result<()> {
         for (number, worker) in self.workers.iter_mut().enumerate() {
             let Some(child) = worker else { continue };
@@ -72,14 +73,14 @@ impl Crew {
         Ok(())
     }
 
-    /// Kills the oldest worker, and records its last reports; returns its number.
+    /// Kills the oldest worker and adds its last reports to the ledger. Returns its number.
     pub fn kill_next(&mut self, ledger: &mut TaskLedger) -> Result<usize> {
         let number = self.next;
         self.next += 1;
         let mut child = self.workers[number].take().context("the worker to kill has been killed already")?;
         child.kill()?;
         for line in child.rest() {
-            // The last line may be cut off. The task of that line was not started.
+            // The kill may have cut off the last line. The task in that line had not started.
             if let Ok(begun) = serde_json::from_str(&line) {
                 ledger.begins(number, begun)?;
             }
@@ -88,7 +89,7 @@ impl Crew {
     }
 }
 
-/// Main function of a worker; it works until it is killed.
+/// The main function of a worker. It works until it is killed.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     let client = Client::connect(args.text("url")?, ClientOptions::default())?;
     let options =

@@ -1,12 +1,12 @@
 //! Case `failover`: the node that leads the tasks, or a worker, is killed under load, repeatedly.
 //!
-//! Three nodes, worker processes ([`crew`](super::crew)), and a submitter that continues in any case. The
-//! submitter repeats tasks with an unknown result, under the same idempotency key. The measured time is
-//! - for a leader, from its death until a task starts that was due after it;
+//! There are three nodes, worker processes ([`crew`](super::crew)), and a submitter that is never killed. The submitter
+//! repeats tasks with an unknown result, under the same idempotency key. The measured time is
+//! - for a leader, from its death until the start of a task that was due after that death;
 //! - for a worker, from its death until all tasks that it had started and not ended have started with others.
 //!
-//! A result is reported only if each acknowledged task is done exactly once at the end, and no token was
-//! given twice ([`TaskLedger`](super::ledger::TaskLedger)).
+//! A result is reported only if each acknowledged task is done exactly once at the end, and no two starts had the same
+//! token ([`TaskLedger`](super::ledger::TaskLedger)).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,11 +31,11 @@ pub enum Victim {
 }
 
 const NODES: usize = 3;
-/// Tasks that must start between two kills, so that work has resumed.
+/// The number of tasks that must start between two kills, which shows that work has resumed.
 const CALM_TASKS: usize = 200;
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Kills `kills` processes, one after another.
+/// Kills `kills` processes of the given kind, one after another, and measures the recoveries.
 pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<RunSample> {
     let mut stage = FailoverSetup::start(bench)?;
     let mut latencies = Latencies::default();
@@ -43,7 +43,7 @@ pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<RunSample> {
         stage.calm_down()?;
         match victim {
             Victim::Leader => latencies.record(stage.kill_leader()?),
-            // A worker that has just ended all its tasks loses no task, and is not counted.
+            // A killed worker without unfinished tasks is not counted.
             Victim::Worker => stage.kill_worker()?.into_iter().for_each(|ns| latencies.record(ns)),
         }
     }
@@ -73,7 +73,7 @@ impl<'b> FailoverSetup<'b> {
         Ok(Self { bench, nodes, crew, ledger: TaskLedger::default(), submitting })
     }
 
-    /// Records started and ended tasks until a condition holds.
+    /// Adds reports of started and ended tasks to the ledger until a condition holds.
     fn until(&mut self, what: &str, is_so: impl Fn(&TaskLedger) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -116,7 +116,7 @@ impl<'b> FailoverSetup<'b> {
         Ok(again.max().map(|began_ns| began_ns.saturating_sub(killed_ns)))
     }
 
-    /// Waits until all submitted tasks are done, and checks that each was done once.
+    /// Waits until all submitted tasks are done, and checks that each was done exactly once.
     fn end(mut self) -> Result<(usize, usize)> {
         self.submitting.stop()?;
         self.until("the end of all submitted tasks", TaskLedger::is_all_done)?;

@@ -1,10 +1,10 @@
-//! Reactive, predictive and oracle scaling on the same arrivals: a day in an hour, with the delays of the Grey
-//! document.
+//! Compares reactive, predictive and oracle scaling on the same arrivals: an hour of simulated time contains a day's
+//! load, and delays are those of the Grey document.
 //!
-//! The target of processor use determines the reserve for load that arrives while workers start. With the
-//! document's delays this takes two minutes, a thirtieth of such a day, in which a wave grows by less than a
-//! tenth of its peak. At the document's own target of 70 % no scaler has violations, so its "four fifths
-//! fewer violations" means nothing. Higher targets leave less reserve, so several targets are measured.
+//! The lower the target of processor use, the more reserve there is for load that arrives while workers start. With the
+//! document's delays, workers start within two minutes, a thirtieth of such a day. In this time, a wave grows by less
+//! than a tenth of its peak. At the document's target of 70 %, no scaler has violations, so its claim of "four fifths
+//! fewer violations" cannot be checked. Higher targets leave less reserve, so several targets are measured.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use dunlin_scale::{Policy, ScaleThresholds};
 
 use crate::point::{RunSample, Unavailable};
 
-/// Simulated duration of each value of the series, which stands for 30 minutes, ms.
+/// The simulated duration of one value of the series, in ms. In the original series a value covers 30 minutes.
 const VALUE_MS: u64 = 75_000;
 const DAY_VALUES: usize = 48;
 const DAY_MS: u64 = VALUE_MS * DAY_VALUES as u64;
-/// Time of a task, µs.
+/// The duration of a task, in µs.
 const TASK_US: f64 = 500_000.0;
 
 /// How the arrival rate of tasks changes over a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalPattern {
-    /// A wave from a seventh of the peak to the peak; days differ by 5 %.
+    /// A daily wave between a seventh of the peak and the peak. Days differ by 5 %.
     Diurnal,
-    /// Four times the load for a quarter of the day, without warning.
+    /// Four times the load for a quarter of the day. The rise cannot be forecast.
     Crowd,
-    /// Electricity of England and Wales: a day of the ninth week for each run.
+    /// The electricity demand of England and Wales. Each run takes a day of the ninth week.
     Series,
 }
 
 impl ArrivalPattern {
-    /// All kinds.
+    /// All patterns.
     pub const ALL: [Self; 3] = [Self::Diurnal, Self::Crowd, Self::Series];
 
     /// Display name.
@@ -70,7 +70,7 @@ impl ArrivalPattern {
     }
 }
 
-/// Measures one seed; `peak` workers carry the highest load at the target.
+/// Measures one seed. `peak` workers suffice for the highest load at the target.
 pub fn measure(seed: u64, arrivals: ArrivalPattern, cpu_target: u64, peak: u32) -> Result<RunSample> {
     let cpu_target = cpu_target as f64 / 100.0;
     let high_per_s = f64::from(peak) * 1e6 / TASK_US * cpu_target;
@@ -103,7 +103,7 @@ fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> R
     if let Some(error) = predictive.forecast_error {
         sample = sample.with("forecast_error_share", error);
     }
-    // A forecast can prevent violations only if there are some.
+    // A share of prevented violations exists only if reactive scaling has violations.
     if reactive.violated_minutes > 0 {
         sample = sample.with("spared_share", 1.0 - minutes(predictive) / minutes(reactive));
     }

@@ -1,5 +1,5 @@
-//! Goals for tasks, and the Grey document's figures. Simulated figures have `simulated` in their description.
-//! Their throughput follows from the assumed times of a task and of a node.
+//! Goals for tasks, and the Grey document's figures. The descriptions of simulated figures contain `simulated`.
+//! Simulated throughput follows from the assumed durations of a task and of a node's work.
 
 use crate::goal::{ClaimedFigure, Goal, Threshold};
 use crate::row::RowPattern;

@@ -1,7 +1,7 @@
-//! Records which tasks were submitted, started and ended while nodes and workers are killed, and checks them
-//! against the promises.
+//! Records which tasks were submitted, started and ended while nodes and workers are killed, and checks that each task
+//! ran as the cluster promises.
 //!
-//! A subscriber that outlives nodes reads the ends from the topic of events.
+//! A subscriber reads from the topic of events which tasks ended, and continues when nodes are killed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -22,15 +22,15 @@ use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 
 const TENANT: &str = "failover";
-/// Tasks of a request, and time between requests: 400 tasks a second. The workers could do a thousand a
-/// second.
+/// The number of tasks in a request. Together with the time between requests it gives 400 tasks a second; the workers
+/// could do 1,000 a second.
 const BATCH: usize = 4;
 const EVERY: Duration = Duration::from_millis(10);
-/// Delay before a failed request is repeated.
+/// The pause before a failed request is repeated.
 const AGAIN: Duration = Duration::from_millis(5);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A start of a task.
+/// One start of a task by a worker.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     worker: usize,
@@ -47,19 +47,18 @@ pub struct TaskLedger {
     tokens: HashSet<u64>,
     begun: usize,
     done: HashSet<u64>,
-    /// The latest starts.
+    /// The latest starts, over all tasks.
     latest: Vec<Run>,
 }
 
 impl TaskLedger {
-    /// Records that a worker starts a task.
+    /// Adds the report that a worker starts a task. Fails if the start breaks a promise.
     pub fn begins(&mut self, worker: usize, begun: StartedTask) -> Result<()> {
         let StartedTask { task, token, due_ns, began_ns } = begun;
         ensure!(self.tokens.insert(token), "two tasks received token {token}; the second is task {task:x}");
         let runs = self.runs.entry(task).or_default();
         let is_later = runs.iter().all(|run| run.token < token);
-        // Workers are read one after another, so an older start may be recorded later. This also applies to a
-        // killed worker.
+        // The workers' reports are read one worker after another, so an older start may be added after a newer one.
         let run = Run { worker, token, due_ns, began_ns };
         if is_later {
             runs.push(run)
@@ -84,12 +83,12 @@ impl TaskLedger {
         self.begun
     }
 
-    /// First start of a task that was due after a time.
+    /// Returns the time of the first start of a task that was due after `due_ns`.
     pub fn first_after(&self, due_ns: u64) -> Option<u64> {
         self.latest.iter().filter(|run| run.due_ns > due_ns).map(|run| run.began_ns).min()
     }
 
-    /// Tasks that a worker has started and that have not ended.
+    /// Returns the tasks that a worker has started and that have not ended.
     pub fn held_by(&self, worker: usize) -> Vec<u64> {
         let of = |(task, runs): (&u64, &Vec<Run>)| {
             let is_its = runs.last().is_some_and(|run| run.worker == worker);
@@ -98,7 +97,7 @@ impl TaskLedger {
         self.runs.iter().filter_map(of).collect()
     }
 
-    /// Time at which another worker started a task, after this worker had.
+    /// Returns the time at which another worker started a task after this worker had started it.
     pub fn begun_by_others(&self, task: u64, worker: usize) -> Option<u64> {
         let last = self.runs.get(&task)?.last()?;
         (last.worker != worker).then_some(last.began_ns)
@@ -114,12 +113,12 @@ impl TaskLedger {
         self.acknowledged.is_subset(&self.done)
     }
 
-    /// Number of acknowledged tasks.
+    /// Returns the number of acknowledged tasks.
     pub fn submitted(&self) -> usize {
         self.acknowledged.len()
     }
 
-    /// Number of repeated starts.
+    /// Returns the number of starts of tasks that had already started before.
     pub fn begun_again(&self) -> usize {
         self.begun - self.runs.len()
     }
@@ -141,7 +140,8 @@ pub struct SubmitterThreads {
     ended: Receiver<u64>,
     submitter: Option<JoinHandle<Result<()>>>,
     watcher: Option<JoinHandle<Result<()>>>,
-    /// Keeps the reading thread alive, because workers may still be busy after the last submission.
+    /// Whether the reading thread may end. The submitter has a separate flag, because workers may still be busy after
+    /// the last submission.
     watched: Arc<AtomicBool>,
 }
 
@@ -161,11 +161,11 @@ impl SubmitterThreads {
         Ok(Self { tasks, over, acknowledged, ended, submitter, watcher, watched })
     }
 
-    /// Records acknowledged and ended tasks.
+    /// Adds acknowledged and ended tasks to the ledger.
     pub fn hear(&mut self, ledger: &mut TaskLedger) -> Result<()> {
         ledger.acknowledged.extend(self.acknowledged.try_iter());
         self.ended.try_iter().try_for_each(|task| ledger.ends(task))?;
-        // The threads end early only after an error.
+        // A thread that ends before it is stopped has failed.
         for (thread, may_end) in [(&mut self.submitter, &self.over), (&mut self.watcher, &self.watched)] {
             if !may_end.load(Ordering::Acquire)
                 && let Some(ended) = thread.take_if(|thread| thread.is_finished())
@@ -177,13 +177,13 @@ impl SubmitterThreads {
         Ok(())
     }
 
-    /// Stops submitting.
+    /// Stops the submitting thread.
     pub fn stop(&mut self) -> Result<()> {
         self.over.store(true, Ordering::Release);
         self.submitter.take().map_or(Ok(()), joined)
     }
 
-    /// Checks with the cluster's own counts that exactly the acknowledged tasks are done.
+    /// Compares the ledger with the cluster's own counts: exactly the acknowledged tasks must be done.
     pub fn check(mut self, ledger: &TaskLedger) -> Result<()> {
         self.watched.store(true, Ordering::Release);
         self.watcher.take().map_or(Ok(()), joined)?;
@@ -202,7 +202,7 @@ fn joined(thread: JoinHandle<Result<()>>) -> Result<()> {
     thread.join().map_err(|_| anyhow!("a client thread panicked"))?
 }
 
-/// Submits until stopped; repeats requests with unknown results under the same keys.
+/// Submits tasks until stopped. A request with an unknown result is repeated under the same idempotency key.
 fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Result<()> {
     let (mut number, mut next) = (0_u64, Instant::now());
     while !over.load(Ordering::Acquire) {
@@ -227,7 +227,7 @@ fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Resul
         for taken in taken {
             acknowledged.send(taken.task).context("the thread that reads the ledger has ended")?;
         }
-        // Requests that were missed are not repeated.
+        // After a delay, the requests that were due meanwhile are skipped.
         next = (next + EVERY).max(Instant::now());
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
@@ -240,14 +240,13 @@ struct LedgerEvent {
     event: String,
 }
 
-/// Reads ended tasks until stopped.
+/// Reads which tasks have ended, until stopped.
 fn watch(client: &Client, watched: &AtomicBool, ended: &Sender<u64>) -> Result<()> {
     let mut after = None;
     while !watched.load(Ordering::Acquire) {
         let start = after.map_or(Start::Earliest, Start::After);
         let options = SubscribeOptions { start, ..SubscribeOptions::default() };
-        // A node that has just started may lag behind the node that was read before; the thread then repeats
-        // the request.
+        // A restarted node may not have reached this position yet; the thread then tries again.
         if let Ok(mut events) = client.subscribe("$tasks.>", options) {
             while !watched.load(Ordering::Acquire)
                 && let Ok(next) = events.next_timeout(LOOK)
@@ -260,7 +259,7 @@ fn watch(client: &Client, watched: &AtomicBool, ended: &Sender<u64>) -> Result<(
     Ok(())
 }
 
-/// Records an event; returns its position.
+/// Reports the task whose end the event contains. Returns the event's position.
 fn heard(event: &Event<'_>, ended: &Sender<u64>) -> Result<Option<Position>> {
     match event {
         Event::Record(record) => {

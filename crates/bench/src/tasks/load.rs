@@ -1,4 +1,5 @@
-//! Tasks through nodes: cycles of empty tasks, sleeping workers, tenants, a noisy tenant.
+//! Measures tasks through nodes: cycles of empty tasks, workers that sleep for each task, several tenants, and a tenant
+//! that submits too much.
 
 use anyhow::Result;
 use dunlin_tasks::jain;
@@ -8,10 +9,10 @@ use super::rival;
 use super::work::{TaskReport, TaskWork, TenantWork};
 use crate::point::{Bench, RunSample, target};
 
-/// Share of the workers' capacity at which waits are measured.
+/// The share of the workers' capacity at which waiting times are measured.
 pub const PACED_SHARE: f64 = 0.9;
 
-/// Measures as many cycles of tasks as possible: each is submitted, given to a worker and done.
+/// Measures the highest rate of cycles. In a cycle, a task is submitted, assigned to a worker, and completed.
 pub fn cycles(bench: &Bench, whose: &'static str, size: ClusterSize, work: &TaskWork) -> Result<RunSample> {
     if whose != target::DUNLIN {
         return Ok(rival::measure(bench, whose, work)?.sample());
@@ -21,8 +22,8 @@ pub fn cycles(bench: &Bench, whose: &'static str, size: ClusterSize, work: &Task
     Ok(report.sample().and(used))
 }
 
-/// Measures sleeping workers: without a node, with tasks that always wait, and with submissions at nine
-/// tenths of the workers' capacity.
+/// Measures workers that sleep for each task, in three ways: without a node, with tasks always waiting, and with
+/// submissions at nine tenths of the workers' capacity.
 pub fn scaled(bench: &Bench, shards: u8, work: &TaskWork) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize { nodes: 1, shards })?;
     let mut bare = work.clone();
@@ -43,7 +44,8 @@ pub fn scaled(bench: &Bench, shards: u8, work: &TaskWork) -> Result<RunSample> {
         .and(used))
 }
 
-/// Throughput of tenants with always busy workers, compared with their shares by weight.
+/// Measures the throughput of each tenant while the workers are always busy, compared with the tenants' shares by
+/// weight.
 pub fn shared(bench: &Bench, work: &TaskWork) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let (report, used) = observed(bench, &nodes, work)?;
@@ -61,7 +63,7 @@ pub fn shared(bench: &Bench, work: &TaskWork) -> Result<RunSample> {
         .and(used))
 }
 
-/// Throughput that the others keep while the first tenant submits `times` as much.
+/// Measures the throughput of the other tenants while the first tenant submits `times` as much as usual.
 pub fn disturbed(bench: &Bench, work: &TaskWork, times: f64) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let before = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
@@ -89,7 +91,7 @@ fn load_of(work: &TaskWork) -> f64 {
     per_s * work.task_ns as f64 / 1e9 / work.workers as f64
 }
 
-/// Runs the work; returns the report and the nodes' resource use.
+/// Runs the work. Returns its report, and the processor time and memory that the nodes used.
 fn observed(bench: &Bench, nodes: &TaskNodes, work: &TaskWork) -> Result<(TaskReport, RunSample)> {
     let cpu_ns = nodes.cpu_ns()?;
     let report = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;

@@ -1,16 +1,16 @@
-//! Case `phases`, `via=local`: a real node with real tasks, whose provider starts and ends worker processes
-//! by `Policy::local`.
+//! Case `phases`, `via=local`: measures scaling on a real node, which starts and ends worker processes as
+//! `Policy::local` says.
 //!
-//! Each trigger is measured alone, with the other thresholds out of reach. `total_ns` counts from the arrival
-//! of the load to the last worker of the first decision; for scaling in, from the time at which fewer workers
-//! sufficed to the end of a process. A task sleeps [`TASK`], so more workers do more on any number of
+//! Each trigger is measured alone, with the other thresholds out of reach. `total_ns` counts from the arrival of the
+//! load until the last worker of the first decision is ready. For scaling in, it counts from the time at which fewer
+//! workers suffice until a process has ended. A task sleeps [`TASK`], so more workers do more on any number of
 //! processors.
 //!
 //! *predictive*: the load comes in waves, and no threshold applies. `ahead_s` is how early the workers of the
 //! first decision were ready before the next wave.
 //!
-//! *cold*, *warm*: like *latency*, with workers that need [`LOADING`] to start, without a warm pool and with
-//! one of [`POOL`].
+//! *cold*, *warm*: like *latency*, with workers that need [`LOADING`] to start. *cold* has no warm pool; *warm* has one
+//! of [`POOL`] workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,26 +27,26 @@ use dunlin_server::{Server, ServerConfig};
 
 use crate::point::{Bench, RunSample};
 
-/// The measured phases: a trigger, or scaling in.
+/// The values of case `phases`: a trigger of scaling out, or scaling in.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "cold", "warm", "in", "predictive"];
 
-/// Time of a task; a worker does one at a time.
+/// The duration of a task. A worker does one task at a time.
 const TASK: Duration = Duration::from_millis(20);
 const WORKERS_MAX: u32 = 8;
-/// Start-up time of a slow program.
+/// The start-up time of a worker in the phases *cold* and *warm*.
 const LOADING: Duration = Duration::from_secs(2);
-/// Workers of the warm pool.
+/// The number of workers in the warm pool.
 const POOL: u32 = 4;
-/// Variable with the start-up time of a worker, ms.
+/// The environment variable with the start-up time of a worker, in ms.
 const LOADING_VARIABLE: &str = "DUNLIN_BENCH_LOADING_MS";
-/// Longest wait.
+/// The longest wait for any decision or worker.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(2);
 const TENANT: &str = "bench";
 const KIND: &str = "nap";
 const MS: f64 = 1e6;
 
-/// Period of the forecast's load: half low, half high.
+/// The period of the load in phase *predictive*: low in its first half, high in its second half.
 const WAVE: Duration = Duration::from_secs(10);
 const BUCKET_MS: u64 = 500;
 const LOW_PER_S: f64 = 10.0;
@@ -74,7 +74,7 @@ pub fn measure(bench: &Bench, phase: &str) -> Result<RunSample> {
     Ok(sample)
 }
 
-/// `Policy::local` with only the measured trigger.
+/// Returns `Policy::local` with only the trigger of this phase enabled.
 fn policy(phase: &str) -> Policy {
     let mut policy = Policy::local(1, WORKERS_MAX);
     let triggers = &mut policy.triggers;
@@ -105,16 +105,16 @@ fn policy(phase: &str) -> Policy {
 }
 
 fn is_ready(decided: &ScalingDecisions) -> Option<&ScaleOut> {
-    // The first worker starts because of the pool's bounds, so it is skipped.
+    // The first decision starts the smallest allowed number of workers; it is no reaction to load and is skipped.
     decided.out.iter().find(|out| out.trigger != Trigger::Bounds && out.missing == 0 && out.ready_ms > 0)
 }
 
-/// A node with one worker, which waits for tasks.
+/// A node with one worker that waits for tasks.
 struct LocalSetup {
     node: Node,
     server: Server,
     workers: Workers,
-    /// Origin of the autoscaler's clock, to about a millisecond.
+    /// The zero of the autoscaler's clock, accurate to about a millisecond.
     began: Instant,
     tasks: Tasks,
     submitted: u64,
@@ -167,7 +167,7 @@ impl LocalSetup {
         Ok(())
     }
 
-    /// Submits at this rate until a decision is sufficient.
+    /// Submits tasks at this rate until `is_enough` returns `true` for the decisions so far.
     fn pace(&mut self, per_s: f64, is_enough: impl Fn(&ScalingDecisions) -> bool) -> Result<()> {
         let began = Instant::now();
         let mut submitted = 0;
@@ -187,7 +187,7 @@ impl LocalSetup {
         Ok(())
     }
 
-    /// Submits `count` tasks at once.
+    /// Submits `count` tasks together and measures the decision that follows.
     fn burst(&mut self, count: u64, trigger: Trigger) -> Result<RunSample> {
         let load_at = Instant::now();
         self.submit(count)?;
@@ -195,7 +195,7 @@ impl LocalSetup {
         self.came_out(trigger, load_at)
     }
 
-    /// Phases of the first completed decision to scale out.
+    /// Returns the phases of the first completed decision to scale out.
     fn came_out(&self, trigger: Trigger, load_at: Instant) -> Result<RunSample> {
         let decided = self.workers.decided();
         let out = is_ready(&decided).context("the autoscaler made no decision")?;
@@ -210,7 +210,7 @@ impl LocalSetup {
             .with("workers_more", f64::from(out.workers)))
     }
 
-    /// Phases of the first process that is ended.
+    /// Returns the phases of the first process that was ended.
     fn went_in(&self) -> Result<RunSample> {
         let is_gone = |decided: &ScalingDecisions| decided.inward.iter().any(|inward| inward.gone_ms > 0);
         let decided = self.until("fewer workers", is_gone)?;
@@ -225,9 +225,8 @@ impl LocalSetup {
             .with("total_ns", (gone_ms - low_ms) as f64 * MS))
     }
 
-    /// Submits waves of load until workers are started before a wave begins. A forecast needs two whole
-    /// waves. The first low half has only half of its length, so the second whole wave ends in the middle of
-    /// a low half.
+    /// Submits waves of load until workers start before a wave's high half. A forecast needs two whole waves. The first
+    /// low half is shortened to half of its length, so the two waves end in the middle of a low half.
     fn foresaw(&mut self) -> Result<RunSample> {
         let (began, half) = (Instant::now(), WAVE / 2);
         let mut until = began + half / 2;
@@ -246,14 +245,14 @@ impl LocalSetup {
         self.began + Duration::from_millis(ms)
     }
 
-    /// Decision of a forecast in the time before a rise.
+    /// Returns the decision of a forecast that was made at most `within` before the load rises.
     fn launched_within(&self, rise: Instant, within: Duration) -> Option<ScaleOut> {
         let foreseen = |out: &&ScaleOut| out.trigger == Trigger::Predictive;
         let decided = self.workers.decided();
         decided.out.iter().filter(foreseen).find(|out| self.at(out.decided_ms) + within > rise).copied()
     }
 
-    /// Time between the readiness of this decision's workers and the rise.
+    /// Measures how long before the rise the workers of this decision were ready.
     fn foreseen(&self, decision: &ScaleOut, rise: Instant) -> Result<RunSample> {
         let is_it =
             |out: &&ScaleOut| out.decided_ms == decision.decided_ms && out.trigger == decision.trigger;
@@ -297,7 +296,7 @@ impl LocalSetup {
     }
 }
 
-/// Main function of a worker that the provider starts.
+/// The main function of a worker process that the node starts.
 pub(crate) fn work() -> Result<()> {
     let url = std::env::var("DUNLIN_URL").context("DUNLIN_URL")?;
     let started = WorkerLaunch::from_env();

@@ -1,5 +1,5 @@
-//! Our nodes, started as in suite `control`: each a process on a real disk. The module waits until the nodes
-//! agree on the tasks' leader.
+//! Starts our nodes as suite `control` does: each is a process with a directory on a real disk. Then waits until they
+//! agree on the leader of the tasks.
 
 use std::time::{Duration, Instant};
 
@@ -12,20 +12,20 @@ use crate::control::cluster::MeasuredCluster;
 use crate::control::ours::OwnCluster;
 use crate::point::Bench;
 
-/// Time between checks whether the nodes agree.
+/// The time between two checks whether the nodes agree.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The number of nodes in a cluster, and of shards of its tasks (`tasks.shards`).
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterSize {
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Shards.
+    /// The number of shards.
     pub shards: u8,
 }
 
 impl ClusterSize {
-    /// A cluster of `nodes` nodes with a single shard.
+    /// Returns the size of a cluster of `nodes` nodes with a single shard.
     pub const fn of(nodes: usize) -> Self {
         Self { nodes, shards: 1 }
     }
@@ -46,12 +46,13 @@ impl TaskNodes {
         Ok(Self { nodes, url })
     }
 
-    /// The leading node (of the first shard), once all nodes agree and each has a vote.
+    /// Waits until all nodes are voters and agree on the leader. Returns the index of the node that leads the first
+    /// shard.
     pub fn leader(&self) -> Result<usize> {
         agreed_on(&self.nodes).map(|(leader, _)| leader)
     }
 
-    /// Listeners of all nodes, as one address.
+    /// Returns the addresses of all nodes' listeners, in the form of one URL.
     pub fn listeners(&self) -> Result<String> {
         let listeners = on_a_runtime(async {
             let mut listeners = Vec::new();
@@ -73,19 +74,19 @@ impl TaskNodes {
         self.nodes.restart(bench, nth)
     }
 
-    /// Starts submitters and workers in a process, connected to the leading node.
+    /// Starts a process with submitters and workers, which connect to the leading node.
     pub fn clients(&self, bench: &Bench, work: &TaskWork) -> Result<Child> {
         let mut work = work.clone();
         work.ours.url.clone_from(&self.url);
         bench.child.start("tasks-clients", &[("work", serde_json::to_string(&work)?)])
     }
 
-    /// Processor time of all nodes.
+    /// Returns the processor time that all nodes have used, in ns.
     pub fn cpu_ns(&self) -> Result<u64> {
         self.nodes.processes().iter().map(|process| cpu_ns_of(*process)).sum()
     }
 
-    /// Memory of all nodes.
+    /// Returns the memory of all nodes, in bytes.
     pub fn memory_bytes(&self) -> Result<u64> {
         self.nodes.processes().iter().map(|process| memory_bytes_of(*process)).sum()
     }
@@ -100,8 +101,8 @@ fn agreed_on(nodes: &OwnCluster) -> Result<(usize, String)> {
     on_a_runtime(leader(&nodes.endpoints()))?
 }
 
-/// Leader of the first shard, and its listener. Waits until all nodes agree on all shards, and each node has a
-/// vote in each shard.
+/// Waits until all nodes agree on the leaders of all shards, and each node is a voter in each shard. Returns the index
+/// and the listener of the node that leads the first shard.
 async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
     let nodes: Vec<_> = endpoints.iter().map(|endpoint| StoreConnection::to(endpoint)).collect();
     let deadline = Instant::now() + PATIENCE;
@@ -136,14 +137,14 @@ async fn agreed(nodes: &[StoreConnection]) -> Result<(usize, String)> {
     Ok((leader, format!("dunlin://{}", node.seen().await?.listener)))
 }
 
-/// Resolution of the kernel's clock for process times.
+/// The unit in which the kernel counts the processor time of processes, in ns.
 const TICK_NS: u64 = 10_000_000;
 
 fn cpu_ns_of(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    // The process name may contain any characters. The 14th and 15th field are the 12th and 13th after the
-    // name.
+    // The process name may contain spaces, so fields are counted after its closing parenthesis. The 14th and 15th field
+    // are the 12th and 13th from there.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let ticks = ticks(11).zip(ticks(12)).with_context(|| format!("{path} has an unknown format"))?;

@@ -9,9 +9,9 @@ use crate::point::{MeasuringPoint, PointGroup, target};
 use super::forecast::{self, ArrivalPattern};
 use super::{local, scheduler, simulated, through};
 
-/// The Grey document's counts, then higher ones.
+/// The Grey document's numbers of workers, then higher ones.
 const WORKERS: [u32; 10] = [10, 25, 50, 75, 100, 150, 200, 1_000, 10_000, 100_000];
-/// Tenants and waiting tasks of each point of the scheduler alone.
+/// For each point of the scheduler alone: the number of tenants, and of waiting tasks.
 const BACKLOGS: [(usize, usize); 7] = [
     (1, 1_000),
     (1, 100_000),
@@ -21,7 +21,7 @@ const BACKLOGS: [(usize, usize); 7] = [
     (1_000, 10_000),
     (10_000, 10_000),
 ];
-/// Processor use in percent; the Grey document's value first.
+/// The targets of processor use in percent, the Grey document's value first.
 const TARGETS: [u64; 4] = [70, 80, 85, 90];
 
 /// The groups of points of suite `tasks`.
@@ -54,7 +54,7 @@ fn scaling(options: &BenchOptions) -> PointGroup {
     let tasks = options.count(200_000, 5_000);
     let workers = WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 50);
     let of = |workers: u32| {
-        // With more workers than in the Grey document, there are enough tasks for each worker.
+        // With more workers than in the Grey document, the number of tasks is raised, so that each worker gets enough.
         let tasks = tasks.max(if options.quick { 0 } else { u64::from(workers) * 20 });
         let params = of_simulator().with("workers", u64::from(workers));
         point("scaling", params, move |seed| simulated::scaling(seed, workers, tasks))
@@ -69,7 +69,7 @@ fn phases() -> PointGroup {
     simulated::PHASES.map(of).into()
 }
 
-/// Phases with real processes; learning a forecast takes half a minute.
+/// The points of case `phases` with real processes. Learning a forecast takes half a minute.
 fn local_phases(options: &BenchOptions) -> PointGroup {
     let phases = local::PHASES.iter().filter(|phase| !options.quick || **phase != "predictive");
     let of = |phase: &'static str| {

@@ -1,6 +1,7 @@
-//! Queues of the rivals: asynq and Celery on Redis, and HyperQueue, each started as its users do.
+//! Measures the task queues of the rivals: asynq and Celery on Redis, and HyperQueue, each started as its documentation
+//! says.
 //!
-//! Redis syncs its log before it answers (`appendfsync always`), as our nodes do; HyperQueue's queue is not
+//! Redis syncs its log before it responds (`appendfsync always`), as our nodes do. HyperQueue does not store its queue
 //! on disk.
 
 use std::net::TcpStream;
@@ -16,7 +17,7 @@ use crate::control::rival::reserve_ports;
 use crate::point::{Bench, target};
 use crate::scratch_disk::ScratchDisk;
 
-/// Measures a rival; the caller chooses the number of processes or threads that suits it.
+/// Measures a rival. The caller chooses the number of processes or threads with which the rival performs well.
 pub fn measure(bench: &Bench, whose: &str, work: &TaskWork) -> Result<TaskReport> {
     let (program, mut args): (PathBuf, Vec<String>) = match whose {
         target::ASYNQ => (bench.peers.program("asynq_load")?, Vec::new()),
@@ -37,7 +38,7 @@ fn python(bench: &Bench, name: &str) -> Result<(PathBuf, Vec<String>)> {
     Ok((bench.peers.program("tasks_python/bin/python")?, vec![script.display().to_string()]))
 }
 
-/// A server with a directory on a real disk; dropping it ends the server.
+/// A Redis server with a directory on a real disk. Dropping it ends the server.
 struct Redis {
     endpoint: String,
     _child: Child,

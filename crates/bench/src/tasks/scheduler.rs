@@ -1,9 +1,9 @@
-//! Cost of the scheduler's state alone: bytes of a waiting task, processor time of a submission and of a
-//! dispatch.
+//! Measures the scheduler's state without nodes: the bytes of a waiting task, and the processor time of a submission
+//! and of a dispatch.
 //!
-//! A dispatch gives a task to a worker, completes it, and submits another one in its place, so the number of
-//! waiting tasks stays the same. Each point has its own process, because freed memory would count for the
-//! next point.
+//! A dispatch gives a task to a worker, completes it, and submits another one in its place, so the number of waiting
+//! tasks stays the same. Each point runs in its own process, because memory that one point has freed would distort the
+//! figure of the next.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crate::point::{Bench, RunSample};
 use crate::role::{RoleArgs, say};
 
 const WORKERS: usize = 200;
-/// Maximum time to submit ten million tasks one by one.
+/// The longest time to submit ten million tasks one by one.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Tasks of one command.
+/// The number of tasks in one command.
 const BATCH: usize = 100;
-/// Dispatches in a millisecond of the state's time.
+/// The number of dispatches for each millisecond of the state's virtual time.
 const PER_MS: usize = 100;
 
 #[derive(Serialize, Deserialize)]
@@ -57,7 +57,7 @@ struct Scheduler {
     submitted: usize,
 }
 
-/// Main function of the process that is measured.
+/// The main function of the measured process.
 pub(crate) fn work(args: &RoleArgs) -> Result<()> {
     let (tenants, queued): (usize, usize) = (args.get("tenants")?, args.get("queued")?);
     let dispatches: usize = args.get("dispatches")?;
@@ -96,7 +96,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Submits `count` commands, each for another tenant.
+    /// Submits `count` commands, each for the next tenant.
     fn submit(&mut self, count: usize) -> Result<()> {
         let tenant = self.names[self.submitted / count.max(1) % self.names.len()].as_bytes();
         let tasks = vec![NewTask::new(b"work", b""); count];

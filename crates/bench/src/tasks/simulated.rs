@@ -1,4 +1,4 @@
-//! The Grey document's tables with the cluster simulator.
+//! The Grey document's tables, computed with the cluster simulator.
 
 use std::cell::RefCell;
 
@@ -9,14 +9,14 @@ use dunlin_scale::{Policy, Prices, WorkerNeed};
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::point::RunSample;
 
-/// Values of case `phases`.
+/// The values of case `phases`: a trigger of scaling out, or scaling in.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "predictive", "in", "cold", "warm"];
-/// Share of the workers that the usual work uses, before one tenant submits ten times as much.
+/// The values of case `noisy`: how busy the workers are before one tenant submits ten times as much.
 pub const LOADS: [&str; 2] = ["light", "saturated"];
-/// Values of case `cost`, in the Grey document's order, then all strategies together.
+/// The values of case `cost`: the strategies in the Grey document's order, then all of them together.
 pub const STRATEGIES: [&str; 5] = ["spot", "predictive", "right_sizing", "night", "all"];
 
-/// Starts of the warm pool in which failures are counted.
+/// The number of starts from the warm pool, of which the failed ones are counted.
 const STARTS: u64 = 20_000;
 const MS: f64 = 1e6;
 const US: f64 = 1e3;
@@ -27,7 +27,8 @@ fn row_of(seed: u64, workers: u32, tasks: u64) -> Result<ThroughputRow> {
     Ok(row)
 }
 
-/// Measures throughput with tasks that always wait, then delays at nine tenths of that throughput.
+/// Simulates tasks that always wait and measures the throughput. Then measures delays at nine tenths of that
+/// throughput.
 pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let row = row_of(seed, workers, tasks)?;
     Ok(RunSample::new()
@@ -43,7 +44,7 @@ pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
         .with("memory_share", row.used.memory))
 }
 
-/// Time that the simulator takes for `tasks` tasks and `workers` workers.
+/// Measures how long the simulator takes for `tasks` tasks and `workers` workers.
 pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let (start_ns, start_cpu_ns) = (monotonic_ns(), processor_ns());
     let row = row_of(seed, workers, tasks)?;
@@ -55,7 +56,7 @@ pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
         .with("task_cpu_ns", cpu_ns as f64 / row.tasks as f64))
 }
 
-/// Times from a threshold to more workers, or to fewer.
+/// Simulates a phase: measures the time from crossing a threshold until there are more, or fewer, workers.
 pub fn phase(seed: u64, phase: &str) -> Result<RunSample> {
     match phase {
         "in" => scale_in(seed),
@@ -96,7 +97,7 @@ fn warm_pool(seed: u64, is_warm: bool) -> Result<RunSample> {
         .with("warm_hours_per_hour", row.warm_hours_per_hour))
 }
 
-/// The Grey document's four tenants, each with more work than its quota.
+/// Simulates the Grey document's four tenants, each with more work than its quota.
 pub fn tenants(seed: u64) -> Result<RunSample> {
     let (rows, jain) = sim::tenants(seed);
     ensure!(rows.len() == 4, "unexpected number of tenants: {}", rows.len());
@@ -108,8 +109,8 @@ pub fn tenants(seed: u64) -> Result<RunSample> {
         .with("memory_quota_share", share(|row| row.memory as f64 / row.memory_quota as f64)))
 }
 
-/// Simulates a burst of one tenant. Measures the share of throughput that each other tenant keeps, and the lowest
-/// of these shares.
+/// Simulates a burst of one tenant. Measures each other tenant's throughput during the burst, as a share of its
+/// throughput before, and the lowest of these shares.
 pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
     let rows = sim::noisy_neighbour(seed);
     let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);
@@ -135,7 +136,7 @@ pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
 pub struct SimulatedCosts(RefCell<Option<(u64, Vec<CostRow>)>>);
 
 impl SimulatedCosts {
-    /// Cost of a month without and with a strategy, in the table's currency.
+    /// Returns the cost of a month without and with a strategy, in the currency of the table of prices.
     pub fn of(&self, seed: u64, strategy: &str) -> Result<RunSample> {
         let mut kept = self.0.borrow_mut();
         if kept.as_ref().is_none_or(|(of, _)| *of != seed) {
@@ -157,7 +158,7 @@ fn savings(seed: u64) -> Result<Vec<CostRow>> {
     let workload =
         Workload::Diurnal { low_per_s: high_per_s / 7.0, high_per_s, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::document(10, 250).with_forecast(75_000, vec![48]);
-    // The Grey document's workers: about 17 ms of processor a task at 85 in a second, 57 % of 8 GB.
+    // The Grey document's workers: about 17 ms of processor time per task at 85 tasks a second, and 57 % of 8 GB.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let rows = sim::savings(seed, &workload, &policy, mean_us, &Prices::default(), (need, "m6i.large"));
     let rows = rows.context("no machine in the table of prices is large enough for a worker")?;

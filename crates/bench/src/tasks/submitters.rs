@@ -1,4 +1,4 @@
-//! Submitters: they keep tasks waiting, or submit at a rate.
+//! The submitters of our clients: they keep tasks waiting, or submit tasks at a rate.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -14,19 +14,19 @@ use super::workers::KIND;
 use crate::clock::monotonic_ns;
 use crate::names::RandomNumbers;
 
-/// Requests in flight on a connection.
+/// The number of requests in flight on a connection.
 const IN_FLIGHT: usize = 4;
-/// Maximum number of unanswered requests in paced mode.
+/// The most requests in flight when tasks are submitted at a rate.
 const IN_FLIGHT_PACED_MAX: usize = 4_096;
-/// Pause of a submitter whose tenants have enough waiting tasks.
+/// How long a submitter pauses when its tenants have enough waiting tasks.
 const REST: Duration = Duration::from_micros(200);
 
-/// Name of a tenant.
+/// Returns the name of the nth tenant.
 pub fn tenant_of(nth: usize) -> String {
     format!("tenant-{nth}")
 }
 
-/// Keeps tasks of its tenants waiting until the time is up. Tenants are divided among the submitters.
+/// Keeps tasks of its tenants waiting until the measuring time is over. The tenants are divided among the submitters.
 pub fn keep_waiting(tasks: &Tasks, work: &TaskWork, tally: &ClientTally, nth: usize) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     // All submitters share a single tenant.
@@ -56,7 +56,7 @@ pub fn keep_waiting(tasks: &Tasks, work: &TaskWork, tally: &ClientTally, nth: us
     on_the_way.into_iter().try_for_each(taken)
 }
 
-/// Submits each task when it is due, regardless of the number that wait. Tasks due at the same time form one
+/// Submits each task when it is due, even if many tasks wait already. Tasks that are due at the same time form one
 /// request.
 pub fn pace(tasks: &Tasks, work: &TaskWork, tally: &ClientTally) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
@@ -111,7 +111,7 @@ fn taken(asking: PendingTaskCommands) -> Result<()> {
     Ok(())
 }
 
-/// Due times of tasks.
+/// The due times of the tasks.
 struct Arrivals {
     mean_ns: f64,
     draws: Option<RandomNumbers>,
@@ -119,17 +119,17 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    /// Random times of a Poisson process.
+    /// Returns random times of a Poisson process with this rate.
     fn poisson(per_s: f64, draws: RandomNumbers) -> Self {
         Self { mean_ns: 1e9 / per_s, draws: Some(draws), next_ns: monotonic_ns() }
     }
 
-    /// Equal times.
+    /// Returns times at equal intervals with this rate.
     fn steady(per_s: f64) -> Self {
         Self { mean_ns: 1e9 / per_s, draws: None, next_ns: monotonic_ns() }
     }
 
-    /// Due time of the next task, if it has come.
+    /// Returns the due time of the next task, if it is not after `now_ns`.
     fn due(&mut self, now_ns: u64) -> Option<u64> {
         let due_ns = self.next_ns;
         (due_ns <= now_ns).then(|| {
@@ -141,7 +141,7 @@ impl Arrivals {
     fn gap_ns(&mut self) -> u64 {
         const PARTS: usize = 1 << 40;
         let times = self.draws.as_mut().map_or(1.0, |draws| {
-            // Excludes 0 and includes 1.
+            // A uniform number above 0 and up to 1, because the logarithm of 0 is infinite.
             let uniform = (draws.below(PARTS) + 1) as f64 / PARTS as f64;
             -uniform.ln()
         });

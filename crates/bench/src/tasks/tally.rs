@@ -1,7 +1,7 @@
-//! Counts submitted and done tasks over all threads of our clients, each task once.
+//! Counts submitted and completed tasks over all threads of our clients, and detects tasks that are completed twice.
 //!
-//! A payload begins with `number u64, due time in ns u64`; the upper sixteen bits of the number are the
-//! tenant's.
+//! A payload begins with the task's number and its due time in ns, both as `u64`. The upper sixteen bits of the number
+//! contain the number of the tenant.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,10 +11,10 @@ use super::work::{TaskReport, TaskWork};
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::stats::Latencies;
 
-/// Smallest payload, bytes.
+/// The smallest size of a payload, in bytes.
 pub const HEAD_BYTES: usize = 16;
 const TENANT_SHIFT: u32 = 48;
-/// Maximum number of tasks that the numbers can distinguish.
+/// The most tasks that can be counted.
 const TASKS_MAX: u64 = 1 << 27;
 
 /// The counts of submitted and completed tasks over all client threads of a benchmark.
@@ -22,12 +22,12 @@ const TASKS_MAX: u64 = 1 << 27;
 pub struct ClientTally {
     begin_ns: u64,
     end_ns: u64,
-    /// A bit for each task that was done.
+    /// One bit for each task, which is set when the task is completed.
     seen: Vec<AtomicU64>,
     submitted: AtomicU64,
     done: AtomicU64,
     twice: AtomicU64,
-    /// Unfinished tasks of each tenant.
+    /// The number of unfinished tasks of each tenant.
     waiting: Vec<AtomicU64>,
     is_over: AtomicBool,
     before_cpu_ns: u64,
@@ -42,7 +42,7 @@ pub struct WorkerTotals {
 }
 
 impl ClientTally {
-    /// Starts counting after the warm-up.
+    /// Creates the counters. Counting starts after the warm-up.
     pub fn begin(work: &TaskWork) -> Self {
         let begin_ns = monotonic_ns() + work.warmup_ns;
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
@@ -59,27 +59,27 @@ impl ClientTally {
         }
     }
 
-    /// Whether submission ends.
+    /// Whether the time for submitting tasks is over.
     pub fn is_time_up(&self) -> bool {
         monotonic_ns() >= self.end_ns
     }
 
-    /// Whether workers end, because all tasks are done or the wait was given up.
+    /// Whether workers must end, because all tasks are done or the wait was given up.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Ends the workers.
+    /// Makes the workers end.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// Number of a tenant's unfinished tasks.
+    /// Returns the number of a tenant's unfinished tasks.
     pub fn waiting(&self, tenant: usize) -> u64 {
         self.waiting[tenant].load(Ordering::Relaxed)
     }
 
-    /// Payload of a tenant's next task.
+    /// Returns the payload of a tenant's next task, and counts the task as submitted.
     pub fn next(&self, tenant: usize, due_ns: u64, bytes: usize) -> Vec<u8> {
         let number = self.submitted.fetch_add(1, Ordering::Relaxed) | (tenant as u64) << TENANT_SHIFT;
         self.waiting[tenant].fetch_add(1, Ordering::Relaxed);
@@ -89,14 +89,14 @@ impl ClientTally {
         payload
     }
 
-    /// Numbers of submitted and of done tasks.
+    /// Returns the numbers of submitted and of completed tasks.
     pub fn counts(&self) -> (u64, u64) {
-        // The number of submitted tasks is read last, because every done task was submitted before.
+        // The number of completed tasks is read first, so that it never exceeds the number of submitted ones.
         let done = self.done.load(Ordering::Acquire);
         (self.submitted.load(Ordering::Acquire), done)
     }
 
-    /// Records a done task.
+    /// Counts a completed task.
     pub fn note(
         &self,
         payload: &[u8],
@@ -122,7 +122,7 @@ impl ClientTally {
         Ok(())
     }
 
-    /// Records a task that was not submitted anywhere.
+    /// Counts a task that a worker ran without a node.
     pub fn count(
         &self,
         tenant: usize,
@@ -139,7 +139,7 @@ impl ClientTally {
         }
     }
 
-    /// Report over all workers.
+    /// Returns the report over all workers.
     pub fn report(&self, work: &TaskWork, all: &[WorkerTotals]) -> TaskReport {
         let mut tenants = vec![0; self.waiting.len()];
         let (mut starts, mut ends) = (Latencies::default(), Latencies::default());

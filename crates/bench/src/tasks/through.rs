@@ -1,4 +1,4 @@
-//! Points of suite `tasks` that go through nodes.
+//! The points of suite `tasks` that run through nodes.
 
 use super::failover::{self, Victim};
 use super::load;
@@ -8,27 +8,28 @@ use crate::options::BenchOptions;
 use crate::params::Params;
 use crate::point::{MeasuringPoint, PointGroup, target};
 
-/// Time of a task in the Grey document: 85 tasks a second of each worker.
+/// The duration of a task in the Grey document, in ns: each worker does 85 tasks a second.
 const TASK_NS: u64 = 11_760_000;
 /// The Grey document's numbers of workers.
 const WORKERS: [usize; 7] = [10, 25, 50, 75, 100, 150, 200];
-/// Payload of empty tasks, bytes.
+/// The payload size of empty tasks, in bytes.
 const BYTES: usize = 16;
-/// Workers and slots for empty tasks.
+/// The number of workers for empty tasks, and of slots of each worker.
 const NOOP_WORKERS: usize = 2;
 const NOOP_SLOTS: u32 = 1_000;
-/// Numbers of workers that suit asynq on two cores, and the defaults of Celery and HyperQueue: a process for
-/// each core.
+/// The number of asynq's workers that is fastest on two cores. Celery and HyperQueue run with their default of one
+/// process for each core.
 const ASYNQ_WORKERS: usize = 64;
 const CORES: usize = 2;
-/// The Grey document's tenants: tasks a second of each.
+/// The tasks per second that each of the Grey document's tenants usually submits.
 const USUAL_PER_S: [f64; 4] = [85.0, 120.0, 75.0, 45.0];
-/// Factor of the noisy tenant's submissions.
+/// By which factor the noisy tenant submits more than usual.
 const NOISY_TIMES: f64 = 10.0;
-/// Numbers of shards (`tasks.shards`), with enough tenants, since all tasks of one tenant are in one shard.
+/// The numbers of shards (`tasks.shards`). These points have many tenants, because all tasks of one tenant are in one
+/// shard.
 const SHARDS: [u8; 3] = [1, 2, 4];
 const TENANTS_SHARDED: usize = 16;
-/// Numbers of tenants that share the capacity.
+/// The numbers of tenants that share the workers' capacity.
 const TENANTS: [usize; 2] = [4, 1_000];
 
 /// The groups of points that go through nodes.
@@ -73,8 +74,8 @@ impl Spread {
         params.with("shards", u64::from(self.shards)).with("tenants", self.tenants)
     }
 
-    /// Divides the backlog among the tenants. A batch is at most half of a tenant's part, because a larger
-    /// batch might never fit.
+    /// Divides the backlog among the tenants. A batch is at most half of a tenant's part of the backlog, because a
+    /// larger batch might never fit into it.
     fn work(self, work: TaskWork, backlog: usize) -> TaskWork {
         let backlog = backlog / self.tenants;
         let tenants = match self.tenants {
@@ -86,8 +87,8 @@ impl Spread {
     }
 }
 
-/// Warm-up and measured time: long enough for a cluster to settle, and for the noise of other programs to
-/// average out.
+/// Returns the warm-up and the measuring time: long enough for a cluster to settle, and for the noise of other programs
+/// to average out.
 fn times(options: &BenchOptions) -> (u64, u64) {
     let time_ns = (options.time.as_nanos() as u64).max(options.count(3_000_000_000, 1_000_000_000));
     (time_ns / 3, time_ns)
@@ -129,7 +130,8 @@ fn noop(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptions) ->
     })
 }
 
-/// The Grey document's numbers of workers; the largest, or for a quick run the smallest, also over several shards.
+/// The points with the Grey document's numbers of workers. The largest number, in a quick run the smallest, is also
+/// measured with several shards.
 fn scalings(options: &BenchOptions) -> PointGroup {
     let workers: Vec<usize> =
         WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10).collect();
@@ -147,7 +149,7 @@ fn scaling_of(workers: usize, spread: Spread, options: &BenchOptions) -> Measuri
     })
 }
 
-/// Tenants of weights from one to four, each with more waiting tasks than it can get.
+/// The point with tenants of weights one to four, each with more waiting tasks than workers for it.
 fn tenants_of(tenants: usize, options: &BenchOptions) -> MeasuringPoint {
     let loads = (0..tenants).map(|nth| TenantWork { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
     let ours = NodeOptions {
@@ -167,7 +169,7 @@ fn noisy(load: &'static str, workers: usize, options: &BenchOptions) -> Measurin
     let loads = USUAL_PER_S.map(|per_s| TenantWork { weight: 1, per_s }).to_vec();
     let ours = NodeOptions { submitters: 1, batch: 100, slots: 1, tenants: loads, ..NodeOptions::default() };
     let mut work = TaskWork { ours, ..work(workers, TASK_NS, options) };
-    // One task is then less than a thousandth of the smallest tenant's tasks.
+    // The time is long, so that even the smallest tenant completes over a thousand tasks.
     work.time_ns = work.time_ns.max(options.count(20_000_000_000, 1_000_000_000));
     let params = params(1, workers).with("load", load);
     MeasuringPoint::new("noisy", target::DUNLIN, params, move |bench| {

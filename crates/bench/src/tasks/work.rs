@@ -1,6 +1,6 @@
-//! The work of submitters and workers, and their report: the same for Dunlin and for rivals.
-//! Dunlin's role is `tasks-clients` of this program, the rivals' program is `peers/tasks`. All read the work
-//! as JSON, and report only if each submitted task was done exactly once.
+//! The description of the work of submitters and workers, and of their report. Both are the same for Dunlin and for
+//! rivals. Dunlin's role is `tasks-clients` of this program, the rivals' program is `peers/tasks`. All read the work as
+//! JSON, and report only if each submitted task was done exactly once.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::point::RunSample;
 /// The load that the client process of a task benchmark must produce, as sent to that process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskWork {
-    /// Address of the rivals' store.
+    /// The address of the rivals' server, such as Redis.
     pub endpoint: String,
     /// Number of workers. Dunlin's workers have a connection and a lease each.
     pub workers: usize,
-    /// Sleep of a task, ns.
+    /// How long a worker sleeps for a task, in ns.
     pub task_ns: u64,
-    /// Maximum number of unfinished tasks of a tenant whose submission has no rate.
+    /// The most unfinished tasks of a tenant that submits without a rate.
     pub backlog: usize,
-    /// Tasks per second of all tenants that have no rate of their own, at random (Poisson) times; 0 for as many
-    /// as possible.
+    /// The tasks per second of all tenants together that have no own rate, at random (Poisson) times; 0 for as many as
+    /// possible.
     pub rate: f64,
-    /// Size of a payload, bytes.
+    /// The size of a payload in bytes.
     pub bytes: usize,
-    /// Uncounted time.
+    /// How long tasks run before they are counted, in ns.
     pub warmup_ns: u64,
-    /// Counted time.
+    /// How long tasks are counted, in ns.
     pub time_ns: u64,
     /// Options of our own submitters and workers.
     #[serde(default)]
@@ -40,74 +40,74 @@ pub struct TaskWork {
 pub struct NodeOptions {
     /// URL of a node.
     pub url: String,
-    /// Connections that submit.
+    /// The number of connections that submit tasks.
     pub submitters: usize,
-    /// Tasks of a request.
+    /// The number of tasks in one request.
     pub batch: usize,
-    /// Number of tasks that a worker receives at once. The worker does them one by one; it completes empty
-    /// tasks together.
+    /// Number of tasks that a worker receives at once. The worker does them one by one, but completes empty tasks
+    /// together.
     pub slots: u32,
-    /// Further tasks that the worker may hold ahead.
+    /// The number of further tasks that the worker may receive in advance.
     pub ahead: u32,
-    /// Weight and rate of each tenant. Empty for a single tenant with the rate above.
+    /// Weight and rate of each tenant. Empty for a single tenant with the rate of [`TaskWork::rate`].
     pub tenants: Vec<TenantWork>,
-    /// Whether workers run the same tasks in a loop, without a node.
+    /// Whether the workers do the same work in a loop, without a node.
     pub bare: bool,
 }
 
 /// A tenant of a task benchmark: its weight, and the rate at which it submits tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TenantWork {
-    /// Weight of the tenant's share.
+    /// The weight of the tenant, which determines its share.
     pub weight: u32,
-    /// Tasks a second at equal intervals; 0 for as many as possible.
+    /// The tasks that the tenant submits per second, at equal intervals; 0 for as many as possible.
     pub per_s: f64,
 }
 
 /// The number and latencies of tasks that a client process counted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskReport {
-    /// Tasks that ended within the counted time.
+    /// The number of tasks that ended within the counted time.
     pub ops: u64,
-    /// All submitted tasks.
+    /// The number of all submitted tasks.
     pub submitted: u64,
-    /// All completed tasks.
+    /// The number of all completed tasks.
     pub completed: u64,
-    /// Tasks that were completed twice.
+    /// The number of tasks that were completed twice.
     pub twice: u64,
-    /// Length of the counted time, ns.
+    /// How long tasks were counted, in ns.
     pub elapsed_ns: u64,
-    /// Time from due to start, median.
+    /// The median time from a task's due time to its start, in ns.
     #[serde(default)]
     pub start_p50_ns: Option<u64>,
-    /// Time from due to start, 99th percentile.
+    /// The 99th percentile of the time from a task's due time to its start, in ns.
     #[serde(default)]
     pub start_p99_ns: Option<u64>,
-    /// Time from due to end, median.
+    /// The median time from a task's due time to its end, in ns.
     #[serde(default)]
     pub end_p50_ns: Option<u64>,
-    /// Time from due to end, 99th percentile.
+    /// The 99th percentile of the time from a task's due time to its end, in ns.
     #[serde(default)]
     pub end_p99_ns: Option<u64>,
-    /// Workers in a process.
+    /// The number of workers in one process.
     pub workers_in_a_process: u64,
-    /// Tasks of each tenant that ended within the counted time.
+    /// The number of tasks of each tenant that ended within the counted time.
     #[serde(default)]
     pub tenants: Vec<u64>,
-    /// Processor time of the workers' process.
+    /// The processor time of the workers' process, in ns.
     #[serde(default)]
     pub cpu_ns: u64,
 }
 
 impl TaskWork {
-    /// Longest wait for the report, which comes after all submitted tasks have ended.
+    /// Returns the longest wait for the report, which is sent after all submitted tasks have ended.
     pub fn patience(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * PATIENCE
     }
 }
 
 impl TaskReport {
-    /// Waits for the report of a child.
+    /// Waits for the report of a clients' process.
     pub fn of(work: &TaskWork, child: &mut Child) -> Result<Self> {
         let report: Self = child.line(work.patience()).context("the workers did not finish")?;
         let Self { submitted, completed, twice, ops, .. } = report;
@@ -120,12 +120,12 @@ impl TaskReport {
         Ok(report)
     }
 
-    /// Tasks a second.
+    /// Returns the number of tasks per second.
     pub fn per_s(&self) -> f64 {
         self.ops as f64 * 1e9 / self.elapsed_ns as f64
     }
 
-    /// The report as figures, with measured latencies.
+    /// Returns the report as a sample, with the measured latencies.
     pub fn sample(&self) -> RunSample {
         RunSample::new()
             .with("ops_per_s", self.per_s())
@@ -133,7 +133,7 @@ impl TaskReport {
             .and(self.latencies())
     }
 
-    /// Only the measured latencies.
+    /// Returns a sample with only the measured latencies.
     pub fn latencies(&self) -> RunSample {
         RunSample::new()
             .with_time("p50_ns", self.start_p50_ns)

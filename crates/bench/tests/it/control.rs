@@ -30,8 +30,8 @@ mod long {
     #[test]
     fn control_benchmark_measures_writes_and_reads() {
         let rows = rows(&["put", "get", "cas", "batch", "range"], &[]);
-        // A single node is measured at the peak, through the leader and through all nodes, and at half of the
-        // peak. Other cases are measured at the peak and at half.
+        // Puts are measured at the highest rate, through the leader and through all nodes, and at half of that rate.
+        // The other cases are measured at the highest rate and at half of it.
         for (case, points) in [("put", 4), ("get", 2), ("cas", 2), ("batch", 2), ("range", 2)] {
             assert_eq!(count(&rows, case, "ops_per_s"), points, "{case}: {rows:?}");
         }

@@ -18,8 +18,8 @@ fn over(transport: &str, case: &str, more: &[&str]) -> Vec<FigureRow> {
     rows_of(folder.path(), &[&["feed", &case, "--time=200ms", &transport], more].concat())
 }
 
-/// Checks that every due update arrived, alone or merged with others, or is counted as lost. After a stall of
-/// the machine a state replaces updates.
+/// Checks that every due update arrived, alone or merged with others, or is counted as lost. If the machine stalls, a
+/// subscriber may receive a state in place of updates.
 fn assert_accounted(rows: &[FigureRow], due: f64) {
     let delivered = figure(rows, "deliveries");
     assert!(delivered > 0.0, "{rows:?}");
@@ -44,7 +44,7 @@ fn withheld_records_are_repaired_over_tcp() {
 
 fn assert_healed(rows: &[FigureRow]) {
     assert_accounted(rows, 10.0 * 200.0);
-    // A subscriber that recovered through a state has not seen records that were withheld before.
+    // A subscriber that recovered with a state may not have noticed records that were withheld before it.
     assert!(figure(rows, "holes") >= 40.0 || figure(rows, "drops") > 0.0, "{rows:?}");
     assert!(figure(rows, "holes") <= figure(rows, "healed"), "{rows:?}");
 }

@@ -1,4 +1,4 @@
-//! Tests of the bench with real processes: tiny runs of everything that needs no installed peer.
+//! Tests of the benchmarks with real processes: tiny runs of all measurements that need no installed peer.
 
 mod broker;
 mod children;

@@ -1,4 +1,4 @@
-//! Whole quick runs: what they print, store and refuse.
+//! Tests of whole quick runs: their output, their stored files, and the options that they refuse.
 
 use std::path::Path;
 

@@ -27,7 +27,8 @@ fn handovers_between_processes_lose_no_entity() {
     let slow = rows.iter().find(|row| {
         row.case == "latency" && row.params.contain(&[("rtt_ms", "50")]) && row.metric == "p50_ns"
     });
-    // On any machine, a handover crosses the link four times, 25 ms each.
+    // A handover sends four messages over the link, each with a delay of 25 ms, so it takes 100 ms or more on any
+    // machine.
     assert!(slow.is_none_or(|slow| slow.median >= 100e6), "{slow:?}");
     assert!(rows.iter().filter(|row| row.metric == "lost").all(|row| row.median == 0.0 && row.checked));
 }
@@ -47,7 +48,7 @@ fn every_space_benchmark_is_measured_and_checked() {
         assert_eq!(some(&rows, case, metric), count, "{case} {metric}: {rows:?}");
     }
     for case in ["capacity", "cpu", "bucket"] {
-        // 0 standbys for comparisons, 1 standby as in users' worlds.
+        // Without standbys for comparisons, and with one standby as in users' worlds.
         for standbys in ["0", "1"] {
             let is_of = |row: &&FigureRow| row.case == case && row.params.contain(&[("standbys", standbys)]);
             assert!(rows.iter().any(|row| is_of(&row) && row.metric == "ticks_per_s"), "{case} {standbys}");

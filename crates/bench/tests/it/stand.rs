@@ -1,4 +1,4 @@
-//! Runs benches for tests, with `bench-alone` as the program and a separate folder for runs.
+//! Runs benchmarks for tests, with the program `alone` and a separate folder for stored runs.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use dunlin_bench::child::ChildProgram;
 use dunlin_chaos::process::bind_to_this_thread;
 
-/// The bench without the `dunlin` binary.
+/// Returns the path of the program `alone`.
 pub fn alone() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_bench-alone"))
 }
@@ -15,7 +15,7 @@ pub fn child_program() -> ChildProgram {
     ChildProgram::at(alone())
 }
 
-/// Runs `alone` to its end; runs are stored in `folder`.
+/// Runs the program `alone` to its end. The runs are stored in `folder`.
 pub fn run(folder: &std::path::Path, args: &[&str]) -> Output {
     let mut command = Command::new(alone());
     bind_to_this_thread(&mut command).args(args).env("BENCH_RUNS", folder).env_remove("CI").output().unwrap()

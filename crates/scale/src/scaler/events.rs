@@ -32,7 +32,7 @@ impl Scaler {
                 self.fleet.remove(instance);
                 self.has_gone(now_ms, instance);
                 match member.phase {
-                    // The scaler had not removed the instance on purpose.
+                    // The instance disappeared without a request of the scaler, so it is replaced.
                     Phase::Ready => self.replace(now_ms, None, actions),
                     Phase::Starting | Phase::Waking | Phase::Preparing | Phase::Warm => {
                         self.has_failed(now_ms, instance, member, actions);
@@ -55,7 +55,8 @@ impl Scaler {
         }
     }
 
-    /// Launches a replacement; after several consecutive failures only after a pause.
+    /// Launches a replacement for a failed instance. After several consecutive failures, the launch waits until the end
+    /// of a pause.
     fn has_failed(
         &mut self,
         now_ms: u64,
@@ -88,7 +89,7 @@ impl Scaler {
         }
     }
 
-    /// Drains an interrupted instance for the length of its notice, and launches a replacement at once.
+    /// Drains an interrupted instance for the length of its notice, and launches a replacement immediately.
     fn is_interrupted(
         &mut self,
         now_ms: u64,

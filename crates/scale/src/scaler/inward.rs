@@ -1,4 +1,4 @@
-//! Scaling in.
+//! Removes workers when fewer suffice.
 
 use std::collections::VecDeque;
 
@@ -10,8 +10,8 @@ use crate::sample::SchedulerSample;
 use super::Scaler;
 use super::want::WantedWorkers;
 
-/// The maximum within a time window. The list has the values that may still become the maximum, in falling
-/// order.
+/// The maximum of a value within a time window. The list contains the values that may still become the maximum, in
+/// falling order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WindowMax(VecDeque<(u64, u32)>);
 
@@ -72,7 +72,7 @@ impl Scaler {
         }
     }
 
-    /// The workers that were idle longest; never a worker that holds a task.
+    /// Returns the instances to remove: the longest idle ones, never one whose worker holds a task.
     fn victims(&self, sample: &SchedulerSample, count: u32) -> Vec<Instance> {
         let idle = sample.idle.iter().map(|(instance, _)| *instance);
         let idle = idle

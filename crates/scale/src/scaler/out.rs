@@ -1,4 +1,4 @@
-//! Scaling out.
+//! Adds workers when a threshold is exceeded.
 
 use crate::decision::ScaleOut;
 use crate::fleet::{FleetMember, Phase};
@@ -69,13 +69,13 @@ impl Scaler {
             let times = (passed_ms, passed_ms + detect_ms, now_ms);
             self.launch_for(trigger, times, more, warm, actions);
         } else if warm > 0 && now_ms >= passed_ms + warm_detect_ms + decide_ms {
-            // A needless wake-up costs little, so the pool reacts sooner.
+            // Taking a worker from the pool needlessly costs little, so the pool is used after a shorter time.
             let times = (passed_ms, passed_ms + warm_detect_ms, now_ms);
             self.launch_for(trigger, times, more.min(warm), warm, actions);
         }
     }
 
-    /// The number of workers that this step may still add.
+    /// Returns how many workers may still be added within the present `step_ms`.
     fn step_left(&mut self, now_ms: u64) -> u32 {
         let out = self.policy.out;
         while self.added.front().is_some_and(|(at_ms, _)| at_ms + out.step_ms <= now_ms) {
@@ -116,7 +116,7 @@ impl Scaler {
         let number = self.decisions.push_out(decision, self.limits.decisions_max);
         self.wake(decided_ms, woken, number, actions);
         self.launch(decided_ms, workers - woken, Some(number), actions);
-        // A growing fleet does not need fewer workers.
+        // Workers are added, so the cooldown for removing workers starts anew.
         self.fewer.clear();
     }
 
@@ -131,7 +131,7 @@ impl Scaler {
         }
     }
 
-    /// Launches `count` instances that work.
+    /// Launches `count` instances that will run tasks.
     pub(super) fn launch(
         &mut self,
         now_ms: u64,
@@ -181,7 +181,7 @@ impl Scaler {
         }
     }
 
-    /// Launches the replacements that a pause postponed.
+    /// Launches the replacements that were postponed by a pause.
     pub(super) fn launch_postponed(&mut self, now_ms: u64, actions: &mut Vec<ProviderAction>) {
         if now_ms < self.paused_until_ms {
             return;

@@ -5,28 +5,28 @@ use crate::sample::SchedulerSample;
 
 use super::Scaler;
 
-/// Scheduled workers start this long before their window, ms.
+/// How long before its window the workers of a schedule start, in ms.
 const WINDOW_LEAD_MS: u64 = 120_000;
-/// Above this load, processors do not show how much more work there is.
+/// The load above which processor use does not show how many more workers are needed.
 const SATURATED: f64 = 0.97;
 
-/// The number of workers by reason, within the bounds.
+/// The number of workers that each reason requires, within the policy's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct WantedWorkers {
-    /// Workers wanted for the target load of processors.
+    /// Workers required for the target load of processors.
     pub(super) cpu: u32,
-    /// Workers wanted for the backlog.
+    /// Workers required to complete the waiting tasks in time.
     pub(super) backlog: u32,
-    /// Workers wanted for the forecast; 0 without a forecast.
+    /// Workers required by the forecast; 0 without a forecast.
     pub(super) forecast: u32,
-    /// Workers wanted for the policy's bounds and the schedule.
+    /// Workers required by the policy's minimum and the schedule.
     pub(super) floor: u32,
-    /// Workers wanted for the schedule alone.
+    /// Workers required by the schedule alone.
     pub(super) scheduled: u32,
 }
 
 impl WantedWorkers {
-    /// The largest of these numbers.
+    /// Returns the largest of these numbers.
     pub(super) fn most(&self) -> u32 {
         self.cpu.max(self.backlog).max(self.forecast).max(self.floor)
     }
@@ -49,13 +49,13 @@ impl Scaler {
             cpu: if sample.cpu >= SATURATED { cpu.max(backlog) } else { cpu },
             backlog: if sample.startable > 0 { backlog } else { 0 },
             forecast: ahead.map_or(0, |ahead| self.for_rate(ahead.upper)),
-            // With a minimum of 0, a waiting task needs one worker at once.
+            // Even if the minimum is 0, a startable task requires one worker immediately.
             floor: self.bounded(f64::from(scheduled)).max(u32::from(sample.startable > 0)),
             scheduled: scheduled.min(self.policy.workers_max),
         }
     }
 
-    /// The present forecast; `None` without forecasting.
+    /// Returns the present forecast; `None` if the policy uses no forecasts.
     pub fn outlook(&self, now_ms: u64) -> Option<ForecastStatus> {
         let (config, forecaster) = self.policy.predictive.as_ref().zip(self.forecaster.as_ref())?;
         let ahead = forecaster.expected(now_ms, now_ms + config.lead_ms);
@@ -69,12 +69,12 @@ impl Scaler {
         })
     }
 
-    /// Tasks per second needed to work off the backlog in time.
+    /// Returns how many tasks per second must be completed so that the waiting tasks are done in time.
     fn catch_up_per_s(&self, sample: &SchedulerSample) -> f64 {
         sample.startable as f64 * 1_000.0 / self.policy.triggers.catch_up_ms as f64
     }
 
-    /// The number of workers for this rate of tasks; 0 if a worker's rate is unknown.
+    /// Returns the number of workers for this rate of tasks; 0 if a worker's rate is unknown.
     fn for_rate(&self, per_s: f64) -> u32 {
         if self.rate > 0.0 { self.bounded(per_s / self.rate / self.policy.triggers.cpu_target) } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! The tables of Dunlin's requirements as scenarios.
+//! The tables of Dunlin's requirements, as simulated scenarios.
 
 mod compare;
 mod cost;

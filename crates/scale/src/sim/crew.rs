@@ -1,4 +1,4 @@
-//! Workers of the scheduler, and the instances behind them.
+//! The simulated workers of the scheduler, and the instances on which they run.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::simulated::{ProviderDelays, SimulatedProvider};
 
 use super::workload::Workload;
 
-/// A worker of the scheduler.
+/// A simulated worker as the scheduler knows it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SimulatedWorker {
     pub(super) id: u64,
@@ -33,14 +33,14 @@ pub(super) struct ScaledFleet {
     pub(super) next_ms: u64,
     /// Worker slots by instance.
     pub(super) workers: BTreeMap<Instance, u32>,
-    /// Paid instance time, ms: on demand, spot, warm.
+    /// The paid time of instances in ms: on-demand workers, spot workers, warm pool.
     pub(super) paid_ms: [u64; 3],
     pub(super) most: u32,
     actions: Vec<ProviderAction>,
     events: Vec<ProviderEvent>,
 }
 
-/// Requests of scaler and provider to the scheduler.
+/// A request of the scaler or the provider to the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchedulerRequest {
     Join(Instance),
@@ -96,7 +96,7 @@ impl ScaledFleet {
         assert!(is_set, "the policy that was there");
     }
 
-    /// Applies the instances' events up to now.
+    /// Applies the instances' events up to `now_ms`.
     pub(super) fn poll(&mut self, now_ms: u64, requests: &mut Vec<SchedulerRequest>) {
         while self.provider.next_due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
             let mut events = std::mem::take(&mut self.events);
@@ -122,7 +122,7 @@ impl ScaledFleet {
         for action in std::mem::take(&mut self.actions) {
             match action {
                 ProviderAction::Drain { instance, .. } => requests.push(SchedulerRequest::Drain(instance)),
-                // Other workers receive the tasks of this worker.
+                // The worker leaves, and the scheduler gives its tasks to other workers.
                 ProviderAction::Terminate { instance } | ProviderAction::Park { instance } => {
                     requests.push(SchedulerRequest::Leave(instance))
                 }
@@ -142,8 +142,8 @@ impl ScaledFleet {
         self.act(now_ms, requests);
     }
 
-    /// Gives the oracle the load until an ordered worker would be ready, with square-root staffing as headroom
-    /// (Halfin and Whitt 1981).
+    /// Returns a sample for the oracle: the highest load until a worker that is launched now would be ready. Its
+    /// headroom is square-root staffing (Halfin and Whitt 1981).
     pub(super) fn sample_for_oracle(
         &self,
         now_ms: u64,
@@ -175,7 +175,7 @@ impl ScaledFleet {
     }
 }
 
-/// A policy that reacts at once, for the oracle.
+/// Returns the policy of the oracle, which reacts immediately.
 fn oracle(policy: &Policy) -> Policy {
     let document = Policy::document(policy.workers_min, policy.workers_max);
     Policy {
@@ -205,7 +205,7 @@ fn oracle(policy: &Policy) -> Policy {
     }
 }
 
-/// Counts changes of direction within ten minutes.
+/// Counts how often workers were added within ten minutes after removing some, or the reverse.
 pub(super) fn thrash(decisions: &Decisions) -> u64 {
     const WITHIN_MS: u64 = 600_000;
     let out = decisions.out().map(|decision| (decision.decided_ms, true));

@@ -32,14 +32,14 @@ impl TimeHistogram {
     }
 }
 
-/// Number of minutes, and of those with too long waits.
+/// The number of minutes, and of minutes in which tasks waited too long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Minutes {
     pub(super) all: u64,
     pub(super) violated: u64,
 }
 
-/// FNV-1a over all starts: equal runs have equal digests.
+/// A hash (FNV-1a) over all task starts. Equal runs have equal hashes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StartsDigest(pub(super) u64);
 

@@ -1,12 +1,11 @@
-//! Capacity of the scheduling node, and the used share of it.
-//! Each task costs processor time, log and network bytes, and memory while the node knows it. Processor, log
-//! and network have a budget per step, and work beyond the budget waits. The bottleneck is the resource with
-//! the highest use.
+//! The capacity of the simulated scheduling node, and the used share of it. Each task costs processor time, log bytes
+//! and network bytes, and takes memory until it is completed. Processor, log and network have a budget in each step,
+//! and work beyond the budget waits. The bottleneck is the resource with the highest use.
 
 /// The costs of a simulated scheduling node for each task: processor, log and network.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SimulatedNode {
-    /// Groups over which tenants are sharded, each with its own processor.
+    /// The number of shards over which tenants are distributed. Each shard has its own processor.
     pub shards: u32,
     /// Processor time to accept a task, µs.
     pub submit_us: f64,
@@ -29,7 +28,7 @@ pub struct SimulatedNode {
 }
 
 impl Default for SimulatedNode {
-    /// Estimated costs; disk and network are those of the requirements' machines.
+    /// Estimated costs; disk and network are those of the machines in Dunlin's requirements.
     fn default() -> SimulatedNode {
         SimulatedNode {
             shards: 1,
@@ -55,14 +54,14 @@ pub struct Utilization {
     pub log: f64,
     /// The network.
     pub network: f64,
-    /// Memory, at its peak.
+    /// The memory, at the time of its highest use.
     pub memory: f64,
     /// The workers' time.
     pub workers: f64,
 }
 
 impl Utilization {
-    /// The resource with the highest use, if that is 0.8 or more.
+    /// Returns the name of the resource with the highest use, if its use is 0.8 or more.
     pub fn bottleneck(&self) -> &'static str {
         let all = [
             ("coordinator CPU", self.processor),

@@ -7,7 +7,7 @@ use super::node::Utilization;
 /// The result of a simulation: its tasks, waiting times, throughput and workers.
 #[derive(Debug, Clone, Default)]
 pub struct SimulationOutcome {
-    /// Virtual duration without the warm-up, ms.
+    /// The virtual duration of the run without the warm-up, in ms.
     pub ran_ms: u64,
     /// Submitted tasks.
     pub submitted: u64,
@@ -21,15 +21,15 @@ pub struct SimulationOutcome {
     pub done: WaitTimes,
     /// Completed tasks per second.
     pub per_s: f64,
-    /// Throughput relative to the same workers looping without a scheduler.
+    /// The throughput as a share of what the same workers reach without a scheduler.
     pub efficiency: f64,
-    /// Throughput relative to 85 tasks per second for each worker.
+    /// The throughput as a share of 85 tasks per second for each worker.
     pub efficiency_nominal: f64,
     /// Use of the resources.
     pub used: Utilization,
     /// Number of minutes.
     pub minutes: u64,
-    /// Minutes with too long waits (P99).
+    /// The number of minutes in which the P99 of the waiting time was too long.
     pub violated_minutes: u64,
     /// Hours of on-demand workers, from launch to end.
     pub on_demand_hours: f64,
@@ -39,23 +39,23 @@ pub struct SimulationOutcome {
     pub warm_hours: f64,
     /// Peak number of ready workers.
     pub workers_most: u32,
-    /// The tenants, as in the scenario.
+    /// The result of each tenant, in the order of the scenario.
     pub tenants: Vec<TenantOutcome>,
-    /// Jain's fairness index over each tenant's received ÷ due share.
+    /// Jain's fairness index over all tenants: each counts with its received share divided by its due share.
     pub jain: f64,
     /// The scaler's decisions.
     pub decisions: Decisions,
-    /// Changes of direction within ten minutes.
+    /// How often the scaler added workers within ten minutes after removing some, or the reverse.
     pub thrash: u64,
     /// Mean error of forecasts, a share, if there were any.
     pub forecast_error: Option<f64>,
-    /// Cold starts and wake-ups.
+    /// The number of cold starts, and of starts from the warm pool.
     pub launches: (u64, u64),
-    /// Failed cold starts and failed wake-ups.
+    /// The number of failed cold starts, and of failed starts from the warm pool.
     pub failures: (u64, u64),
     /// Interrupted spot instances.
     pub interruptions: u64,
-    /// Digest of all starts; equal for equal runs.
+    /// The digest of all task starts, which is equal for equal runs.
     pub digest: u64,
 }
 
@@ -83,14 +83,14 @@ pub struct TenantOutcome {
     pub completed: u64,
     /// Workers' busy time for the tenant, µs.
     pub busy_us: u64,
-    /// Peak milli-processors and bytes of memory held by the tenant's tasks.
+    /// The highest milli-processors and bytes of memory that the tenant's tasks held.
     pub held_most: [u64; 2],
-    /// Mean milli-processors and bytes of memory.
+    /// The mean milli-processors and bytes of memory that the tenant's tasks held.
     pub held_mean: [f64; 2],
 }
 
 impl SimulationOutcome {
-    /// Hours of all workers, without the warm pool.
+    /// Returns the hours of all workers, without the warm pool.
     pub fn worker_hours(&self) -> f64 {
         self.on_demand_hours + self.spot_hours
     }

@@ -15,32 +15,32 @@ pub struct SimulationScenario {
     pub seed: u64,
     /// The longest duration, ms.
     pub duration_ms: u64,
-    /// Number of completed tasks that ends the run earlier.
+    /// The number of completed tasks after which the run ends early.
     pub tasks_max: u64,
-    /// Length of a step, over which commands are batched, ms.
+    /// The length of a step in ms. Commands that arrive within a step are processed together.
     pub step_ms: u64,
     /// The tenants and their loads.
     pub tenants: Vec<TenantLoad>,
     /// Run times of tasks.
     pub service: Service,
-    /// Tasks given to a worker at once; it runs one at a time.
+    /// The number of tasks that the scheduler assigns to a worker at a time. The worker runs them one by one.
     pub credit: u32,
     /// The scheduling node.
     pub node: SimulatedNode,
     /// The workers.
     pub crew: WorkerSupply,
-    /// The highest P99 wait of a minute that does not count as a violation, ms.
+    /// The P99 of the waiting time, in ms, above which a minute counts as a violation.
     pub latency_ms_max: u64,
-    /// Length of the uncounted warm-up, ms.
+    /// The length of the warm-up, which is not counted, in ms.
     pub warm_up_ms: u64,
 }
 
-/// The service time of simulated tasks: how long each runs, evenly distributed around a mean.
+/// The service time of simulated tasks: how long each runs, uniformly distributed around a mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Service {
     /// The mean, µs.
     pub mean_us: f64,
-    /// The largest deviation, a share.
+    /// The largest deviation from the mean, as a share of the mean.
     pub spread: f64,
 }
 
@@ -61,7 +61,7 @@ pub struct TenantLoad {
     pub load: SubmissionLoad,
 }
 
-/// When a simulated tenant submits tasks: at random with a mean rate, or whenever too few of its tasks wait.
+/// When a simulated tenant submits tasks: at random with a mean rate, or so that a constant number of its tasks wait.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SubmissionLoad {
     /// Random arrivals with a mean rate.
@@ -87,19 +87,19 @@ pub enum WorkerSupply {
         policy: Box<Policy>,
         /// The provider's delays.
         delays: ProviderDelays,
-        /// Sampling interval, ms.
+        /// The interval between two samples of the scaler, in ms.
         sample_ms: u64,
         /// Initial workers.
         workers: u32,
-        /// The time of day at time 0, ms since 1970, for schedules.
+        /// The time of day at the start of the run, in ms since 1970, for schedules.
         unix_ms: u64,
-        /// Whether an oracle that knows the future load decides.
+        /// Whether an oracle, which knows the future load, decides in place of the scaler.
         is_oracle: bool,
     },
 }
 
 impl TenantLoad {
-    /// A tenant of weight 1 without quotas.
+    /// Creates a tenant of weight 1 without quotas.
     pub fn new(name: &str, load: SubmissionLoad) -> TenantLoad {
         TenantLoad {
             name: name.to_owned(),
@@ -113,7 +113,8 @@ impl TenantLoad {
 }
 
 impl SimulationScenario {
-    /// A scenario with the requirements' task time of 11.76 ms: 85 tasks per second and worker.
+    /// Creates a scenario in which a task takes 11.76 ms on average, so that a worker does 85 tasks per second, as in
+    /// Dunlin's requirements.
     pub fn new(seed: u64, tenants: Vec<TenantLoad>, crew: WorkerSupply) -> SimulationScenario {
         SimulationScenario {
             seed,

@@ -65,7 +65,7 @@ impl Series {
         Series::new(values.collect::<Result<_, _>>()?)
     }
 
-    /// The linearly interpolated value at a position; the series repeats.
+    /// Returns the linearly interpolated value at a position. After its end the series repeats.
     pub fn at(&self, place: f64) -> f64 {
         let count = self.values.len();
         let low = place.floor();

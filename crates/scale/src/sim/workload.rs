@@ -21,10 +21,10 @@ pub enum Workload {
         high_per_s: f64,
         /// Length of a day, ms.
         day_ms: u64,
-        /// Maximum difference between days, a share.
+        /// The largest difference of a day from the others, as a share.
         differ: f64,
     },
-    /// A burst.
+    /// A burst between two periods of constant rate.
     Crowd {
         /// Rate before and after the burst.
         base_per_s: f64,
@@ -49,7 +49,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// The rate at a time; negative times are before the run.
+    /// Returns the rate at a time. Negative times are before the start of the run.
     pub fn per_s(&self, at_ms: i64) -> f64 {
         match *self {
             Workload::Constant { per_s } => per_s,
@@ -73,7 +73,7 @@ impl Workload {
         }
     }
 
-    /// Means over buckets before time 0, the oldest first.
+    /// Returns the mean rates of the buckets before time 0, the oldest first.
     pub fn before(&self, bucket_ms: u64, buckets: usize) -> Vec<f64> {
         let mean = |first_ms: i64| {
             let at = |part: i64| self.per_s(first_ms + part * bucket_ms as i64 / 8);
@@ -90,7 +90,7 @@ impl Workload {
     }
 }
 
-/// A factor from -1 to 1 for each day.
+/// Returns the pseudo-random factor of a day, from -1 to 1.
 fn day_factor(day: i64) -> f64 {
     let mut random = crate::random::Random::new(day as u64 ^ 0xD0A7);
     2.0 * random.unit() - 1.0

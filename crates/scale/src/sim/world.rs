@@ -1,5 +1,5 @@
-//! A run in steps of virtual time. In each step the node processes what arrived, then the scheduler and the scaler
-//! act.
+//! Runs a simulation in steps of virtual time. In each step the node processes what arrived, then the scheduler and the
+//! scaler act.
 //!
 //! ```text
 //!  tenants ──arrivals──►┐                                   ┌──starts──► workers ──┐
@@ -27,9 +27,9 @@ use super::workload::Workload;
 
 const TTL_MS: u64 = 600_000;
 const BEAT_MS: u64 = 200_000;
-/// Results and arrivals are processed alternately in chunks of this size.
+/// Results and arrivals are processed alternately, this many at a time.
 const CHUNK: usize = 64;
-/// Interval of observing tenants' use, ms.
+/// The interval at which the use of resources by tenants is recorded, in ms.
 const LOOK_MS: u64 = 1_000;
 
 /// A completed task whose result is on its way to the node.
@@ -47,27 +47,27 @@ pub(super) struct SimulatedWorld<'s> {
     workers: Vec<SimulatedWorker>,
     scaled: Option<ScaledFleet>,
     requests: Vec<SchedulerRequest>,
-    /// Results by their step of arrival.
+    /// The results on their way to the node, by the step in which they arrive.
     coming: BTreeMap<u64, Vec<Done>>,
     answers: VecDeque<Done>,
     arrivals: VecDeque<(u32, u64)>,
-    /// For each tenant: the rest of the interval to its next arrival, and its waiting tasks.
+    /// For each tenant: the rest of the time until its next arrival (`left`), and the number of its waiting tasks.
     left: Vec<f64>,
     waiting: Vec<u64>,
-    /// For each task slot: its submission time and tenant.
+    /// For each slot of the scheduler's task table: when the task was submitted, and its tenant.
     submitted: Vec<(u64, u32)>,
-    /// The node's remaining budget in this step: processor µs, log bytes, network bytes.
+    /// The node's remaining budget in this step: processor time in µs, log bytes, network bytes.
     budget: [f64; 3],
     spent_us: f64,
     waits: TimeHistogram,
     done: TimeHistogram,
-    /// Waiting times since the last sample, and in this minute.
+    /// The waiting times since the last sample (`lately`), and those of the present minute.
     lately: TimeHistogram,
     minute: TimeHistogram,
     minutes: Minutes,
     counted: SimulationOutcome,
     since_sample: (u64, u64, u64),
-    /// Time of ready workers since the last sample, ms.
+    /// The time that workers were ready since the last sample, summed over all workers, in ms.
     ready_ms: u64,
     digest: StartsDigest,
     paid_ms: u64,
@@ -201,14 +201,14 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Creates the arrivals of this step, in order of time within each tenant.
+    /// Creates the arrivals of this step. Each tenant's arrivals are in order of time.
     fn arrive(&mut self, now_ms: u64, step_ms: u64) {
         let scenario = self.scenario;
         let from_ms = now_ms - step_ms;
         for (at, tenant) in scenario.tenants.iter().enumerate() {
             match &tenant.load {
                 SubmissionLoad::Saturated { waiting } => {
-                    // Tops up to the constant number of waiting tasks.
+                    // Submits as many tasks as are missing from the constant number of waiting tasks.
                     let more = waiting.saturating_sub(self.waiting[at]);
                     self.waiting[at] += more;
                     self.arrivals.extend((0..more).map(|_| (at as u32, now_ms * 1_000)));
@@ -250,8 +250,8 @@ impl<'s> SimulatedWorld<'s> {
         self.spent_us += before_us - self.budget[0];
     }
 
-    /// Charges the budget for tasks that are submitted, or dispatched and completed; each is half of a task's log and
-    /// network bytes.
+    /// Subtracts the costs of tasks from the budget. Submitting a task costs half of its log and network bytes;
+    /// dispatching and completing it costs the other half.
     fn spend(&mut self, us: f64, tasks: usize) {
         let node = self.scenario.node;
         let halves = tasks as f64 / 2.0;
@@ -324,7 +324,7 @@ impl<'s> SimulatedWorld<'s> {
         TenantNeeds { name: tenant.name.as_bytes(), cpu_milli: tenant.needs.0, memory_bytes: tenant.needs.1 }
     }
 
-    /// Carries out the scheduler's orders.
+    /// Carries out the scheduler's commands to workers.
     fn follow(&mut self, now_ms: u64) {
         let mut orders = std::mem::take(&mut self.effects.orders);
         for order in orders.drain(..) {
@@ -389,7 +389,7 @@ impl<'s> SimulatedWorld<'s> {
         self.follow(now_ms);
     }
 
-    /// Carries out the requests of scaler and provider.
+    /// Carries out the requests of the scaler and the provider to the scheduler.
     fn grant(&mut self, now_ms: u64) {
         while !self.requests.is_empty() {
             for request in std::mem::take(&mut self.requests) {
@@ -405,7 +405,7 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Lets a worker drain or leave. Unknown instances are ignored.
+    /// Makes a worker drain, or leave if `is_to_go` is set. Unknown instances are ignored.
     fn tell(&mut self, instance: u64, now_ms: u64, is_to_go: bool) {
         let Some(scaled) = &mut self.scaled else { return };
         let slot = match is_to_go {
@@ -425,7 +425,7 @@ impl<'s> SimulatedWorld<'s> {
         self.follow(now_ms);
     }
 
-    /// Tasks of a lost worker wait again.
+    /// Counts each tenant's waiting tasks again, because the tasks of a lost worker wait again.
     fn recount_waiting(&mut self) {
         let lost = self.effects.events.iter().filter_map(|event| match event.what {
             dunlin_tasks::TaskEventKind::Lost { .. } => Some(event.tenant),
@@ -470,7 +470,7 @@ impl<'s> SimulatedWorld<'s> {
         if !now_ms.is_multiple_of(60_000) {
             return;
         }
-        // Tasks that were not started count as late too.
+        // If no task started in this minute, the wait of the oldest waiting task counts.
         let stuck_ms = if self.minute.p99_ms().is_none() { self.state.signals().oldest_ms } else { 0 };
         let worst_ms = self.minute.p99_ms().unwrap_or(0).max(stuck_ms);
         self.minutes.all += 1;
@@ -489,7 +489,7 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Records the cost of instances and the use of tenants.
+    /// Records the cost of instances and the tenants' use of resources.
     fn look(&mut self, now_ms: u64, step_ms: u64) {
         if now_ms % LOOK_MS >= step_ms {
             return;
@@ -584,14 +584,14 @@ impl<'s> SimulatedWorld<'s> {
     }
 }
 
-/// The needs of a tenant's tasks.
+/// The processors and memory that a tenant's tasks need.
 struct TenantNeeds<'s> {
     name: &'s [u8],
     cpu_milli: u32,
     memory_bytes: u64,
 }
 
-/// Applies a command; a refusal is a bug of the simulator.
+/// Applies a command to the scheduler. Panics if the scheduler refuses it, which is a bug of the simulator.
 fn apply(state: &mut SchedulerState, effects: &mut TaskEffects, command: &TaskCommand<'_>) -> CommandReply {
     state.apply(command, effects).unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"))
 }

@@ -1,4 +1,4 @@
-//! For any measurements, the scaler is deterministic and stays within its bounds.
+//! Tests that the scaler is deterministic and stays within its bounds, for any measurements.
 
 use dunlin_scale::{Phase, Policy, PolicyError, ProviderDelays, SchedulerSample, Spot, Warm, WeeklyWindow};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn samples() -> impl Strategy<Value = Vec<SchedulerSample>> {
         idle: (1..=idle as u64).map(|instance| (instance, 0)).collect(),
         ..SchedulerSample::default()
     });
-    // Each phase lasts some minutes.
+    // Each sample is repeated for some minutes.
     prop::collection::vec(sample, 1..40)
 }
 
@@ -46,7 +46,7 @@ proptest! {
             }
         }
         prop_assert_eq!(&plays[0].told, &plays[1].told, "the same, and not the same");
-        // A calm phase without interruptions, by whose end the scaler has launched all replacements.
+        // A phase without interruptions follows. At its end, the scaler must have launched all replacements.
         let least = 4;
         plays[0].run(600, |_| super::play::calm());
         let fleet = plays[0].scaler.fleet();

@@ -17,10 +17,11 @@ fn autoscaler(workers_min: u32, workers_max: u32) -> Autoscaler<SimulatedProvide
     Autoscaler::new(policy, ScalerLimits::default(), SimulatedProvider::new(delays(), 1), 500).unwrap()
 }
 
-/// Workers with one slot each, all busy with `waiting` waiting tasks, or all idle.
+/// Returns signals of workers with one slot each: all busy with `waiting` waiting tasks, or all idle since
+/// `idle_since_ms`.
 fn looked(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> SchedulerSnapshot {
     let ready = u64::from(ready);
-    // Missing workers are not chosen.
+    // The list contains more workers than exist; the scaler must ignore the missing ones.
     let idle = idle_since_ms.map(|since_ms| (1..=64).map(|worker| (worker, since_ms)).collect());
     let signals = Signals {
         startable: waiting,

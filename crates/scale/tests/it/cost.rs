@@ -1,4 +1,4 @@
-//! Costs, and the cheapest machines.
+//! Tests of costs, and of the choice of the cheapest machine.
 
 use dunlin_scale::sim::{Workload, savings};
 use dunlin_scale::{PRICES_TOML, Policy, Prices, WorkerNeed};

@@ -1,4 +1,4 @@
-//! Cluster documents: parsed, planned, recommended.
+//! Tests of cluster documents: parsing, planning and recommending.
 
 use dunlin_scale::sim::SimulatedNode;
 use dunlin_scale::{Demand, Document, Prices, WeeklyWindow, WorkerNeed, plan, recommend};

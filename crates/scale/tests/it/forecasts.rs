@@ -1,4 +1,4 @@
-//! Forecasts: their accuracy, the conditions for their use, and their limits.
+//! Tests of forecasts: their accuracy, the conditions for their use, and their limits.
 
 use std::f64::consts::TAU;
 
@@ -74,7 +74,7 @@ fn wrong_forecasts_are_ignored_until_they_are_right() {
         forecaster.ahead(now_ms, now_ms + 75_000)
     };
     assert!(run(&mut forecaster, 20, &|ms| wave(ms as f64 / 75_000.0)).is_some());
-    // Arrivals vary in a new way.
+    // Arrivals follow another pattern than in the history.
     let wild = |ms: u64| if (ms / 75_000).is_multiple_of(2) { 20.0 } else { 900.0 };
     assert!(run(&mut forecaster, 30, &wild).is_none());
     assert!(!forecaster.is_trusted());
@@ -106,7 +106,7 @@ fn forecast_starts_workers_before_the_load_rises() {
 
 #[test]
 fn forecast_never_removes_a_worker() {
-    // The forecast predicts almost nothing; measurements require all workers.
+    // The forecast predicts almost no tasks, but the measurements require all workers.
     let policy = Policy { workers_min: 3, ..Policy::document(20, 100).with_forecast(75_000, vec![DAY]) };
     let mut play = Play::settled(Policy { workers_min: 20, ..policy.clone() });
     play.scaler.set_policy(policy).unwrap();
@@ -165,6 +165,6 @@ fn outlook_shows_the_forecast_and_its_worker_count() {
     let wave = (0..48).map(|bucket| if bucket % 24 < 4 { 40.0 } else { 2.0 });
     scaler.learn(120_000, wave);
     let outlook = scaler.outlook(120_000).unwrap();
-    // 40 tasks a second for workers that do 10 each and are to be busy for seven tenths of the time.
+    // 40 tasks a second for workers that do 10 each and are to be busy for 70 % of the time.
     assert!(outlook.is_trusted && (6..=8).contains(&outlook.workers), "{outlook:?}");
 }

@@ -1,10 +1,10 @@
-//! Scaling in: when it happens, which workers end, and how much time they get.
+//! Tests of removing workers: when it happens, which workers end, and how much time they get.
 
 use dunlin_scale::{Instance, Phase, Policy, SchedulerSample, Warm};
 
 use super::play::{Play, calm, work};
 
-/// A run with 20 workers, of which 12 would suffice.
+/// Returns a run with 20 workers, of which 12 would suffice.
 fn too_many(policy: Policy) -> Play {
     let first = Policy { workers_min: 20, ..policy.clone() };
     let mut play = Play::settled(first);
@@ -14,8 +14,7 @@ fn too_many(policy: Policy) -> Play {
 
 fn quiet(play: &Play) -> SchedulerSample {
     let ready = play.instances(Phase::Ready);
-    // The later half of the workers is idle. The youngest comes first, so it counts as idle for the longest
-    // time.
+    // The later half of the workers is idle. The youngest worker is first in the list, as the longest idle one.
     let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
     SchedulerSample { idle, ..work(80.0, ready.len() as u32) }
 }
@@ -47,7 +46,7 @@ fn scale_in_waits_for_the_required_cool_down() {
 fn scale_in_ends_with_the_workers_the_load_needs() {
     let mut play = too_many(Policy::document(10, 50));
     run_quiet(&mut play, 1_800);
-    // 80 tasks a second at 10 for each worker, used to 70 %.
+    // 80 tasks a second, with workers that do 10 each and are to be busy for 70 % of the time.
     assert_eq!(play.ready(), 12);
 }
 
@@ -104,7 +103,7 @@ fn cpu_use_between_the_thresholds_keeps_the_worker_count() {
 fn drained_workers_fill_the_warm_pool() {
     let warm = Warm { size: 3, detect_ms: 15_000, takes_drained: true };
     let mut play = too_many(Policy::document(10, 50));
-    // The pool has room only after it has shrunk.
+    // A drained worker can return to the pool only after the pool has a free place.
     run_quiet(&mut play, 358);
     let policy = Policy { warm, ..play.scaler.policy().clone() };
     run_quiet(&mut play, 3);

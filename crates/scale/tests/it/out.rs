@@ -1,4 +1,4 @@
-//! Scaling out: when it happens, for which reason, and with how many workers.
+//! Tests of adding workers: when it happens, for which reason, and how many.
 
 use dunlin_scale::{Phase, Policy, ProviderAction, SchedulerSample, Trigger, Warm, WeeklyWindow};
 
@@ -70,7 +70,7 @@ fn intermittently_passed_threshold_starts_no_worker() {
 fn scale_out_returns_cpu_use_to_its_target() {
     let mut play = Play::settled(Policy::document(10, 50));
     play.run(600, |ready| work(130.0, ready));
-    // 130 tasks a second at 10 for each worker, used to 70 %, need 19 workers.
+    // 130 tasks a second need 19 workers that do 10 each and are to be busy for 70 % of the time.
     assert_eq!(play.ready(), 19);
 }
 

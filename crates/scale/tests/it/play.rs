@@ -1,4 +1,4 @@
-//! A scaler and a simulated provider, second by second.
+//! Runs a scaler and a simulated provider, second by second.
 
 use dunlin_scale::{
     Instance, Phase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Scaler, ScalerLimits,
@@ -9,12 +9,12 @@ pub struct Play {
     pub scaler: Scaler,
     pub provider: SimulatedProvider,
     pub now_ms: u64,
-    /// All actions and events with their times.
+    /// All actions of the scaler and all events of the provider, with their times.
     pub told: Vec<(u64, ProviderAction)>,
     pub said: Vec<(u64, ProviderEvent)>,
 }
 
-/// A provider without failures.
+/// Returns delays of a provider without failures.
 pub fn sound() -> ProviderDelays {
     ProviderDelays { cold_failures_permille: 0.0, warm_failures_permille: 0.0, ..ProviderDelays::document() }
 }
@@ -31,7 +31,7 @@ impl Play {
         }
     }
 
-    /// Starts with the minimum of workers ready.
+    /// Creates a run in which the minimum of workers is ready.
     pub fn settled(policy: Policy) -> Play {
         let mut play = Play::new(policy, sound(), 1);
         play.run(60, |_| calm());
@@ -91,7 +91,7 @@ impl Play {
     }
 }
 
-/// A sample without reason to scale.
+/// Returns a sample that gives no reason to scale.
 pub fn calm() -> SchedulerSample {
     SchedulerSample {
         cpu: 0.65,
@@ -102,7 +102,7 @@ pub fn calm() -> SchedulerSample {
     }
 }
 
-/// A sample of this load for workers with 10 tasks per second each.
+/// Returns a sample with this load, for workers that do 10 tasks per second each.
 pub fn work(per_s: f64, ready: u32) -> SchedulerSample {
     let can = f64::from(ready) * 10.0;
     let cpu = (per_s / can.max(1e-9)).min(1.0);

@@ -1,4 +1,5 @@
-//! The cluster simulator: it is deterministic, loses no task, and produces the requirements' tables.
+//! Tests of the cluster simulator: it is deterministic, loses no task, and produces the tables of Dunlin's
+//! requirements.
 
 use std::sync::Arc;
 
@@ -70,7 +71,7 @@ fn slow_node_is_named_as_the_bottleneck() {
     assert_eq!(row.used.bottleneck(), "coordinator CPU");
     let sharded = throughput(1, 50, 5_000, SimulatedNode { shards: 4, ..slow });
     assert!(sharded.per_s > row.per_s * 3.0, "{sharded:?}");
-    // At 250 bytes a task, the log takes 2,000 tasks a second, of the 4,250 that the workers could do.
+    // At 250 bytes a task, the log can store 2,000 tasks a second, although the workers could do 4,250.
     let log =
         throughput(1, 50, 10_000, SimulatedNode { log_bytes_per_s: 500_000.0, ..SimulatedNode::default() });
     assert_eq!(log.used.bottleneck(), "log");

@@ -1,4 +1,4 @@
-//! Spot instances: their number, interruptions, and the fallback.
+//! Tests of spot instances: their number, their interruptions, and the fallback to on-demand instances.
 
 use dunlin_scale::{
     InstanceMarket, Phase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Spot,

@@ -1,4 +1,4 @@
-//! Compares what subscribers received with what publishers know.
+//! Compares the events that subscribers received with the publishers' ledgers.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use dunlin_client::topic::Position;
 use super::publisher::Ledger;
 use super::reader::{ReaderEvent, Trace};
 
-/// The counts of a successful run.
+/// How many events the subscribers of a successful run received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadCounts {
     /// Records received.
@@ -19,11 +19,11 @@ pub struct ReadCounts {
     pub epochs: u64,
 }
 
-/// Epoch changes, as one subscriber received them.
+/// The epochs that ended according to one subscriber. The key is the epoch.
 type EndedEpochs = BTreeMap<u32, EpochEnd>;
 
-/// The end of an epoch: the last record received, where the next epoch begins, and whether no record is
-/// missing in between.
+/// The end of an epoch, as reported to one subscriber: the last record received, the position at which the next epoch
+/// begins, and whether no record is missing in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct EpochEnd {
     last: u64,
@@ -62,7 +62,7 @@ fn at_seq(epoch: u32, seq: u64) -> Position {
 
 type ReaderHistory = (BTreeMap<Position, u64>, EndedEpochs, Vec<(u32, u64, u64)>);
 
-/// Checks that every record follows the last, or that the missing ones were reported.
+/// Checks that every record follows the previous one, or that the missing records were reported.
 fn follow(trace: &Trace) -> Result<ReaderHistory> {
     let (mut records, mut ended, mut gaps) = (BTreeMap::new(), EndedEpochs::new(), vec![]);
     let mut at: Option<Position> = None;
@@ -128,7 +128,7 @@ fn acknowledged(
                 };
                 let is_after = |end: &EpochEnd| position.seq > end.last && !end.is_whole;
                 let after_end = ended.get(&position.epoch).is_some_and(is_after);
-                // An epoch without any received record, between two others.
+                // Whether the epoch lies between two others and the subscriber received no record of it.
                 let is_between = |(old, end): (&u32, &EpochEnd)| {
                     (old + 1..end.next.epoch).contains(&position.epoch) && !end.is_whole
                 };

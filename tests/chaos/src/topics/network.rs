@@ -1,4 +1,4 @@
-//! The network: a namespace for each node, with one link to the other nodes and one to clients.
+//! The network: each node has a network namespace with two links, one to the other nodes and one to clients.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use dunlin_replica::seed::Seed;
 
-/// The network of a run, which is removed when the value is dropped.
+/// The network namespaces and links of a run. Dropping the value removes them.
 #[derive(Debug)]
 pub struct Network {
-    /// The prefix of all names.
+    /// The prefix of the names of all namespaces and links.
     name: String,
     subnet: u8,
     nodes: usize,
@@ -49,7 +49,7 @@ impl Network {
         Ok(())
     }
 
-    /// A node's address for clients; nodes are counted from 0.
+    /// Returns a node's address for clients. Nodes are counted from 0.
     pub fn for_clients(&self, node: usize) -> Ipv4Addr {
         self.address(Side::Clients, node + 1)
     }
@@ -59,12 +59,12 @@ impl Network {
         self.address(Side::Nodes, node + 1)
     }
 
-    /// The command prefix that runs a program in a node's namespace.
+    /// Returns the command words that run a program in a node's namespace.
     pub fn inside(&self, node: usize) -> Vec<String> {
         ["ip", "netns", "exec", &self.space(node + 1)].map(str::to_owned).to_vec()
     }
 
-    /// Isolates a node from the others, or ends that.
+    /// Cuts a node off from the other nodes, or reconnects it if `cut` is `false`.
     pub fn cut(&self, node: usize, cut: bool) -> Result<()> {
         ip(&["link", "set", &self.way(Side::Nodes, node + 1), if cut { "down" } else { "up" }])
     }
@@ -89,7 +89,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // Parts that do not exist need no removal.
+        // Removing a part fails if it does not exist, which is no error.
         for node in 1..=self.nodes {
             let _ = ip(&["netns", "del", &self.space(node)]);
         }

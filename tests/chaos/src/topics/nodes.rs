@@ -11,7 +11,7 @@ use super::network::Network;
 use super::plan::Fault;
 use crate::process::{PATIENCE, Process};
 
-/// The default port, because each node has its own namespace.
+/// The default port. All nodes can use it, because each has its own namespace.
 const CLIENTS_PORT: u16 = 4220;
 const NODES_PORT: u16 = 6222;
 const LOOK: Duration = Duration::from_millis(50);
@@ -21,12 +21,12 @@ pub struct Nodes {
     program: String,
     dir: PathBuf,
     running: Vec<Option<Process>>,
-    /// This field is dropped after the nodes.
+    /// The network. It is the last field, so that it is dropped after the nodes.
     network: Network,
 }
 
 impl Nodes {
-    /// Starts the nodes, and waits until all are voters.
+    /// Starts the nodes, and waits until all of them are voters.
     pub fn start(program: &str, dir: &Path) -> Result<Nodes> {
         let (network, running) = (Network::make(NODES)?, (0..NODES).map(|_| None).collect());
         let mut nodes = Nodes { program: program.to_owned(), dir: dir.to_owned(), running, network };
@@ -72,7 +72,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Carries out a fault. Returns the node that the fault hit.
+    /// Injects a fault. Returns the name of the affected node.
     pub fn strike(&mut self, fault: Fault) -> Result<String> {
         Ok(match fault {
             Fault::Kill(node) => self.kill(node)?,
@@ -128,11 +128,11 @@ impl Nodes {
     fn leader(&self) -> Option<usize> {
         let heard = self.heard();
         let leads = heard.iter().filter(|status| status.leader == Some(status.node));
-        // Nodes are numbered in the order of joining.
+        // Node ids count from 1 in the order in which the nodes joined.
         leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
-    /// Waits until all nodes are up, are voters, and are complete.
+    /// Waits until all nodes respond, are voters, and are ready.
     pub fn wait_whole(&self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -7,11 +7,11 @@ use super::NODES;
 /// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// SIGKILL to a node.
+    /// A node is killed with SIGKILL.
     Kill(usize),
-    /// SIGKILL to all.
+    /// All nodes are killed with SIGKILL.
     KillAll,
-    /// SIGKILL to the leader.
+    /// The leader is killed with SIGKILL.
     KillLeader,
     /// A node is stopped (SIGSTOP).
     Stop(usize),
@@ -26,12 +26,12 @@ pub struct Step {
     pub fault: Fault,
     /// The duration of the fault in ms.
     pub hold_ms: u64,
-    /// The pause in ms.
+    /// The pause after the fault, in ms.
     pub rest_ms: u64,
 }
 
-/// Makes a plan. In at least one step a node is gone for longer than its lease, so that volatile topics
-/// change their owner.
+/// Makes a plan. In at least one step a node is down for longer than its lease, so that its volatile topics get another
+/// owner.
 pub fn plan(seed: u64, steps: u64) -> Vec<Step> {
     let mut seed = Seed::new(seed);
     let at_least = seed.between(0, steps.max(1) - 1);

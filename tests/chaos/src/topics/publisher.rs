@@ -1,7 +1,7 @@
-//! Publishers: one for each topic, each through one node. Records contain their numbers.
-//! The publisher of a durable topic repeats a record under its own number until the node acknowledges the
-//! record, so the topic appends it once. The publisher of a volatile topic counts a lost response as unknown,
-//! because a new owner does not know earlier publishers.
+//! Publishers: one for each topic, each through one node. Records contain their numbers. The publisher of a durable
+//! topic repeats a record under its own number until the node acknowledges the record, so the topic appends it once.
+//! The publisher of a volatile topic does not repeat a record whose response was lost, because a new owner does not
+//! recognize repeated records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::nemesis::PATIENCE;
 /// The pause before a refused record is published again.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Records published together.
+/// A batch of records that was published with one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
     /// The number of the first record.
@@ -27,16 +27,16 @@ pub struct Published {
     pub last: u64,
     /// The time of the call, in ns.
     pub call: u64,
-    /// The time of the response in ns, and the last record's position; `None` if unknown.
+    /// The time of the response in ns, and the position of the last record; `None` if the result is unknown.
     pub answered: Option<(u64, Position)>,
 }
 
-/// The records of a publisher.
+/// All batches that one publisher published.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     /// The batches, in order.
     pub published: Vec<Published>,
-    /// The number of refusals.
+    /// The number of refused batches.
     pub refused: u64,
 }
 
@@ -52,13 +52,13 @@ pub struct Writer {
     acknowledged: Arc<AtomicU64>,
 }
 
-/// The payload of a record.
+/// Returns the payload of a record.
 pub fn content(topic: &str, number: u64) -> Vec<u8> {
     let more = Seed::new(number).draw() % 300;
     format!("{topic} {number} {}", "-".repeat(more as usize)).into_bytes()
 }
 
-/// The number of a record, if it belongs to the topic.
+/// Returns the number in a record's payload; `None` if it is not a record of the topic.
 pub fn number(topic: &str, payload: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(payload).ok()?.strip_prefix(topic)?.strip_prefix(' ')?;
     let number = text.split(' ').next()?.parse().ok()?;
@@ -66,7 +66,7 @@ pub fn number(topic: &str, payload: &[u8]) -> Option<u64> {
 }
 
 impl Writer {
-    /// Creates the topic.
+    /// Connects to a node and creates the topic.
     pub fn open(
         topic: &'static str,
         is_durable: bool,
@@ -99,7 +99,7 @@ impl Writer {
         })
     }
 
-    /// Publishes until stopped, and then until a record was acknowledged.
+    /// Publishes until stopped, and then until a last record is acknowledged.
     pub fn run(mut self, stop: &AtomicBool) -> Result<Ledger> {
         let mut deadline = None;
         loop {
@@ -155,7 +155,7 @@ impl Writer {
         }
     }
 
-    /// Waits until all records are answered, so that numbers stay in order.
+    /// Waits until all records are acknowledged or refused, so that numbers stay in order.
     fn settle(&mut self) -> Option<Receipt> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

@@ -17,21 +17,21 @@ use crate::nemesis::PATIENCE;
 const EVENTS_MAX: usize = 1_000;
 const IDLE: Duration = Duration::from_millis(50);
 
-/// An event of a subscriber.
+/// An event that a subscriber received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReaderEvent {
-    /// A record, and its number.
+    /// A record: its position, and its number.
     Record(Position, u64),
-    /// Missing records of an epoch.
+    /// A gap: the epoch, and the first and last missing sequence number.
     Gap(u32, u64, u64),
     /// The end of an epoch: its number, the last record received, the last record known, and where the next
     /// epoch begins.
     Epoch(u32, u64, Option<u64>, Position),
-    /// An error that the promise excludes.
+    /// An error that must never happen.
     Wrong(String),
 }
 
-/// The trace of a subscriber.
+/// All events that one subscriber received.
 #[derive(Debug, Clone)]
 pub struct Trace {
     /// The topic.
@@ -45,7 +45,7 @@ pub struct Trace {
 /// The position at which each topic ended, once all records are published.
 pub type TopicEnds = OnceLock<BTreeMap<&'static str, Position>>;
 
-/// Reads up to the topic's end, or until the run is over.
+/// Reads up to the topic's end, or until the run ends.
 pub fn read(
     topic: &'static str,
     node: usize,
@@ -116,7 +116,7 @@ fn note(topic: &str, event: &Event<'_>, told: &mut Vec<ReaderEvent>, at: &mut Po
             ReaderEvent::Epoch(change.old, change.last_seen, change.known_through, change.new_first)
         }
         Event::Notice(Notice::Lagging(_)) => return,
-        // The subscriber had requested all records.
+        // The subscriber requested all records, so none may be skipped.
         Event::Notice(Notice::Advance { through, .. }) if *through > *at => {
             ReaderEvent::Wrong(format!("nothing of interest is said to lie between {at} and {through}"))
         }

@@ -20,7 +20,7 @@ use super::{NODES, TOPICS};
 use crate::history::Clock;
 use crate::nemesis::PATIENCE;
 
-/// Batches that must be acknowledged before the first fault, and after the last.
+/// The number of batches that must be acknowledged before the first fault, and after the last.
 const PROGRESS: u64 = 40;
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -35,7 +35,7 @@ pub struct TopicsStage {
     pub steps: u64,
 }
 
-/// The counts of a successful run.
+/// How many batches and events there were in a successful run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Report {
     steps: usize,
@@ -68,7 +68,7 @@ struct Clients {
     readers: Vec<JoinHandle<Result<Trace>>>,
 }
 
-/// Runs the test of a seed.
+/// Runs one seed: starts the nodes and clients, injects the faults, and checks the histories.
 pub fn run(stage: &TopicsStage, seed: u64) -> Result<Report> {
     let dir = stage.dir.join(format!("topics-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);
@@ -126,7 +126,7 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Waits until batches are acknowledged.
+    /// Waits until enough batches are acknowledged.
     fn progress(&self, when: &str) -> Result<()> {
         let (before, deadline) = (self.acknowledged.load(Ordering::Relaxed), Instant::now() + PATIENCE);
         while self.acknowledged.load(Ordering::Relaxed) < before + PROGRESS {
@@ -167,7 +167,7 @@ impl Clients {
     }
 }
 
-/// The position of each topic's last acknowledged record.
+/// Returns the position of each topic's last acknowledged record.
 fn ends(ledgers: &[Ledger]) -> BTreeMap<&'static str, Position> {
     let last =
         |ledger: &Ledger| ledger.published.iter().filter_map(|batch| batch.answered).map(|(_, at)| at).max();

@@ -65,7 +65,7 @@ fn order(trial: &mut Trial<'_>) -> Result<()> {
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 101..=20_000)?;
     reader.numbers(1..=20_000)?;
-    // An extra record proves that no record was repeated and that none is left.
+    // One more record shows that no record before it was repeated or left unread.
     publish_numbers(&mut publisher, 20_001..=20_001)?;
     reader.numbers(20_001..=20_001)
 }
@@ -131,9 +131,8 @@ fn wildcards(trial: &mut Trial<'_>) -> Result<()> {
 /// Payloads so large that few records fill both sockets' buffers.
 const LARGE_BYTES: usize = 1_000;
 
-/// Publishes far more than the retention and the sockets hold, and then reads everything. The listener must
-/// report each missing number exactly. Otherwise it must close the connection with a reason before any later
-/// record.
+/// Publishes far more than the retention and the sockets hold, and then reads everything. The listener must report
+/// exactly the missing records, or close the connection with a reason before it delivers a later record.
 fn gap(trial: &mut Trial<'_>) -> Result<()> {
     const RECORDS: u64 = 30_000;
     trial.create_short("t")?;
@@ -182,8 +181,8 @@ fn lagging(trial: &mut Trial<'_>) -> Result<()> {
 
 fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
     const HISTORY_BYTES: u64 = 4 << 20;
-    /// Number of records: five times the history, sent in parts of at most an eighth of it. A subscriber lags
-    /// once half of the history is unread.
+    /// The number of records: five times as many as the topic retains. They are sent in parts of at most an eighth of
+    /// the retention; a subscriber lags once half of the retention is unread.
     const RECORDS: u64 = 21_000;
     const AT_ONCE: u64 = 500;
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
@@ -197,8 +196,8 @@ fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
         reader.numbers(first..=first + AT_ONCE - 1)?;
     }
     let grew = trial.node.node.budget().used().saturating_sub(before);
-    // For readers that cannot receive gaps, up to 16 MiB are retained. A session may hold far less than the
-    // unread records.
+    // For readers that cannot receive gaps, up to 16 MiB are retained. The session itself may hold only far fewer bytes
+    // than that.
     ensure!(grew < (16 << 20) + (9 << 20), "the node grew by {grew} bytes for readers that do not read");
     drop(idle);
     Ok(())
@@ -264,7 +263,8 @@ fn left_alone(trial: &mut Trial<'_>) -> Result<()> {
     // The delay that clients wait before they reconnect.
     std::thread::sleep(Duration::from_millis(200));
     publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
-    // A new epoch, a closed connection and a record of the new node are correct results; silence is an error.
+    // The client must receive a new epoch, a closed connection, or a record of the new node; no event at all is an
+    // error.
     for _ in 0..10 {
         match reader.next(PATIENCE) {
             Ok(Received::Nothing) => bail!("neither an event nor an error arrived"),

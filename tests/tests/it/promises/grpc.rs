@@ -124,7 +124,7 @@ impl ListenerClient for Caller {
         let request =
             v1::SubscribeRequest { subjects: vec![subject.to_owned()], ..v1::SubscribeRequest::default() };
         let mut asked = runtime.block_on(client.subscribe(request))?.into_inner();
-        // The subscription has begun when the first position arrives.
+        // The first message contains the position at which the subscription has begun.
         runtime.block_on(asked.message())?;
         // The task ends with the node, at the end of the test.
         thread::spawn(move || {
@@ -170,19 +170,19 @@ impl ListenerClient for Caller {
     }
 }
 
-/// A subscription that resumes after its connection was cut.
+/// A subscription that is opened again after its connection was cut.
 struct GrpcReader {
     connection: Connection,
     request: v1::SubscribeRequest,
     stream: Option<Streaming<v1::SubscribeResponse>>,
-    /// The last position of each log.
+    /// The last received position of each log.
     at: BTreeMap<(String, u32), v1::LogPosition>,
-    /// Received events that were not returned yet.
+    /// Events that were received and not returned yet.
     seen: VecDeque<Received>,
 }
 
 impl GrpcReader {
-    /// Opens the stream, up to the first positions.
+    /// Opens the stream and reads the first positions.
     fn begin(&mut self) -> Result<()> {
         if !self.at.is_empty() {
             let logs = self.at.values().cloned().collect();
@@ -277,7 +277,7 @@ impl Reader for GrpcReader {
     }
 }
 
-/// A member of a share group, which confirms its records.
+/// A member of a share group, which acknowledges its records.
 struct GrpcMember {
     connection: Connection,
     asked: mpsc::UnboundedSender<v1::JoinGroupRequest>,
@@ -312,7 +312,7 @@ impl Reader for GrpcMember {
     }
 }
 
-/// The next message; `None` if there is none within `patience`.
+/// Returns the next message; `None` if there is none within `patience`.
 fn waited<T>(
     runtime: &Runtime,
     patience: Duration,
@@ -321,7 +321,7 @@ fn waited<T>(
     runtime.block_on(async { tokio::time::timeout(patience, stream.message()).await.ok() })
 }
 
-/// Whether the stream ended because its connection or node ended. A refusal, in contrast, has details.
+/// Whether the stream ended because its connection or node ended. A refusal, in contrast, has error details.
 fn is_cut(status: &Status) -> bool {
     status.code() == Code::Unavailable || status.details().is_empty()
 }
@@ -340,7 +340,7 @@ fn taken(record: v1::Record) -> ReceivedRecord {
     }
 }
 
-/// The messages sent on a stream.
+/// The stream of messages that the client sends.
 struct ToSend<T>(mpsc::UnboundedReceiver<T>);
 
 impl<T> futures_util::Stream for ToSend<T> {

@@ -52,7 +52,7 @@ impl ListenerClient for Client {
             head.push_str(&format!("dunlin-header-{name}: {value}\r\n"));
         }
         let request = [head.as_bytes(), b"\r\n", message.payload].concat();
-        // The node may refuse before it has read the whole request.
+        // Sending may fail, because the node may refuse the request before it has read all of it.
         let sent = stream.write_all(&request);
         let mut answer = String::new();
         BufReader::new(stream).read_to_string(&mut answer)?;
@@ -82,19 +82,19 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A stream of events that resumes after a cut, as `EventSource` in browsers does.
+/// A stream of events that is opened again after a cut, as `EventSource` does in browsers.
 struct Events {
     address: SocketAddr,
     path: String,
     last_id: String,
     stream: Option<Stream>,
-    /// Received events that were not returned yet.
+    /// Events that were received and not returned yet.
     seen: VecDeque<Received>,
 }
 
 struct Stream {
     from: BufReader<TcpStream>,
-    /// The beginning of an incomplete event.
+    /// The beginning of an event that has not arrived completely.
     rest: Vec<u8>,
 }
 
@@ -115,7 +115,7 @@ impl Events {
         Ok(())
     }
 
-    /// Parses a block's id and event.
+    /// Parses one event of the stream: its id and its data.
     fn take(&mut self, block: &str) -> Result<()> {
         let (mut event, mut data) = ("message", String::new());
         for line in block.lines() {
@@ -175,7 +175,7 @@ impl Reader for Events {
 }
 
 impl Stream {
-    /// The text up to the next empty line; `None` if there is none within `patience`.
+    /// Returns the text up to the next empty line; `None` if there is none within `patience`.
     fn block(&mut self, patience: Duration) -> std::io::Result<Option<String>> {
         loop {
             if let Some(end) = self.rest.windows(2).position(|two| two == b"\n\n") {

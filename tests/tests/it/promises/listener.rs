@@ -12,7 +12,8 @@ pub trait Listener: Sync {
     /// The name in `docs/listeners.md`.
     fn name(&self) -> &'static str;
 
-    /// The address for clients; `None` in process. Connections that are to be cut use a proxy.
+    /// Returns the listener's address; `None` in process. Clients whose connections are cut connect through a proxy
+    /// instead.
     fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr>;
 
     /// The reason why a guarantee does not apply to this listener, for the table; `None` if it applies.
@@ -25,7 +26,7 @@ pub trait Listener: Sync {
         None
     }
 
-    /// Makes a client, at `address` if there is one.
+    /// Creates a client that connects to `address`, if there is one.
     fn enter(&self, node: &NodeUnderTest, address: Option<SocketAddr>) -> Result<Box<dyn ListenerClient>>;
 }
 
@@ -64,15 +65,15 @@ pub struct Message<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SubscribeWish<'a> {
     pub subject: &'a str,
-    /// From the oldest retained record, instead of from now on.
+    /// Whether to start at the oldest retained record instead of at the newest.
     pub from_earliest: bool,
-    /// The state of a state topic, then its changes.
+    /// Whether to receive the state of a state topic first, and then its changes.
     pub with_state: bool,
 }
 
 /// A subscriber, which reads from the connection only during a call.
 pub trait Reader {
-    /// The next event; [`Received::Nothing`] after `patience`. Errors are those of the listener.
+    /// The next event; [`Received::Nothing`] after `patience`. An error is one that the listener reported.
     fn next(&mut self, patience: Duration) -> Result<Received>;
 }
 
@@ -80,17 +81,17 @@ pub trait Reader {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Received {
     Record(ReceivedRecord),
-    /// Missing records, the first and the last.
+    /// A gap: the numbers of the first and the last missing record.
     Gap(u64, u64),
-    /// A warning that records will be missed.
+    /// The node warned that records may be missed.
     Lagging,
-    /// The topic is in a new epoch.
+    /// The topic has begun a new epoch.
     Anew,
-    /// A state, which replaces the records up to this one.
+    /// A state, which replaces all records up to this number.
     State(u64),
     /// The listener closes the connection for this reason.
     CutOff(String),
-    /// Nothing arrived.
+    /// No event arrived in time.
     Nothing,
 }
 

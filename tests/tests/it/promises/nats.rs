@@ -131,7 +131,7 @@ impl ListenerClient for Program {
     }
 }
 
-/// One connection.
+/// A connection of a NATS client.
 struct Link {
     stream: TcpStream,
     read: BufReader<TcpStream>,
@@ -266,7 +266,7 @@ impl Reader for Link {
             Ok(NodeMessage::Message(message)) => seen(message),
             Ok(NodeMessage::Error(why)) => Ok(Received::CutOff(why)),
             Ok(NodeMessage::Pong) => bail!("an unexpected PONG"),
-            // If a client reads nothing, the node may close its connection in the middle of a message.
+            // If a client has read nothing for long, the node may close its connection in the middle of a message.
             Err(error) => match error.downcast_ref::<std::io::Error>() {
                 Some(io) if io.kind() == ErrorKind::UnexpectedEof => {
                     Ok(Received::CutOff("the connection ended within a message".to_owned()))

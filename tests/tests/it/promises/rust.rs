@@ -126,7 +126,7 @@ impl ListenerClient for LocalClient {
     fn answer(&mut self, subject: &str) -> Result<()> {
         let responder = self.node.respond(subject, |mut request| {
             let answer = request.record().payload().to_ascii_uppercase();
-            // The requester may be gone.
+            // Replying fails if the requester is gone, which is no error.
             let _ = request.reply(&answer[..]);
         })?;
         self.answering.push(responder);
@@ -174,7 +174,7 @@ impl ListenerClient for RemoteClient {
                 let reply = request.frame.reply().map(str::to_owned);
                 let answer = request.payload().to_ascii_uppercase();
                 if let Some(reply) = reply {
-                    // The requester may be gone.
+                    // Replying fails if the requester is gone, which is no error.
                     let _ = responder.reply(&reply, &answer[..]);
                 }
             }
@@ -245,7 +245,7 @@ fn headers<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<(Strin
     headers.map(|(name, value)| (name.to_owned(), String::from_utf8_lossy(value).into_owned())).collect()
 }
 
-/// The events that matter for the checks.
+/// Converts a notice to an event; `None` for notices that the checks ignore.
 fn seen(notice: Notice) -> Option<Received> {
     match notice {
         Notice::Gap(gap) => Some(Received::Gap(gap.first, gap.last)),

@@ -17,14 +17,14 @@ use tempfile::TempDir;
 
 use super::listener::{Listener, ListenerClient, Reader, Received, ReceivedRecord, SubscribeWish};
 
-/// How long the suite waits for expected events.
+/// The longest wait for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The clients' token, and its entry in the users file. A node without users ignores the token.
 pub static TOKEN: LazyLock<(String, String)> =
     LazyLock::new(|| dunlin_server::access::new_token().expect("the system has random numbers"));
 
-/// A running node.
+/// A running node, with the addresses of its listeners.
 pub struct NodeUnderTest {
     pub node: Node,
     server: Option<Server>,
@@ -136,7 +136,7 @@ impl Trial<'_> {
         self.listener.enter(&self.node, self.listener.address(&self.node))
     }
 
-    /// A client whose connection the proxy can cut; `None` without a connection.
+    /// Returns a client whose connection the proxy can cut, and the proxy; `None` for clients without a connection.
     pub fn visitor_to_cut(&self) -> Result<Option<(Box<dyn ListenerClient>, Proxy)>> {
         let Some(address) = self.listener.address(&self.node) else { return Ok(None) };
         let proxy = Proxy::start(address);
@@ -147,7 +147,8 @@ impl Trial<'_> {
         self.visitor()?.subscribe(&SubscribeWish { subject, ..SubscribeWish::default() })
     }
 
-    /// The publisher in the node's process, whose ledger is the truth.
+    /// Returns a publisher in the node's process. The records that it published are compared with those that clients
+    /// receive.
     pub fn publisher(&self, subject: &str) -> Result<Publisher> {
         Ok(self.node.node.publisher(subject)?)
     }
@@ -181,7 +182,7 @@ pub fn number(taken: &ReceivedRecord) -> Result<u64> {
 }
 
 impl dyn Reader + '_ {
-    /// The next record; any other event is an error.
+    /// Returns the next record. Any other event is an error.
     pub fn record(&mut self) -> Result<ReceivedRecord> {
         match self.next(PATIENCE)? {
             Received::Record(taken) => Ok(taken),
@@ -189,7 +190,7 @@ impl dyn Reader + '_ {
         }
     }
 
-    /// Reads exactly these numbers in order.
+    /// Reads exactly the records with these numbers, in order.
     pub fn numbers(&mut self, numbers: std::ops::RangeInclusive<u64>) -> Result<()> {
         for expected in numbers {
             let taken = self.record()?;

@@ -1,5 +1,5 @@
-//! The listener `ws`. Binary messages come from Dunlin's own client through a bridge to WebSockets; JSON
-//! comes from a minimal client.
+//! The listener `ws`. The sub-protocol with binary messages is tested with Dunlin's own client, through a bridge from
+//! TCP to WebSockets. The one with JSON is tested with a minimal client.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -77,13 +77,13 @@ fn open(address: SocketAddr, protocol: &'static str) -> Result<(WebSocket<TcpStr
     Ok((talk, socket))
 }
 
-/// The address of a bridge: each TCP connection to it becomes a WebSocket to the node.
+/// Starts a bridge and returns its address. Each TCP connection to the bridge becomes a WebSocket to the node.
 fn bridge_to(node: SocketAddr) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // While the node is down, connections are closed, as the node itself would.
+            // While the node is down, the bridge closes new connections, as if there were no bridge.
             let Ok((_talk, node)) = open(node, "dunlin.v1") else { continue };
             let both = client.try_clone().and_then(|client| Ok((client, node.try_clone()?)));
             let Ok((client_to_write, node_to_read)) = both else { continue };
@@ -155,7 +155,7 @@ impl WsConnection {
         Ok(self.socket.send(Text::text(what.to_string()))?)
     }
 
-    /// The next message; `None` if there is none within `patience`.
+    /// Returns the next message; `None` if there is none within `patience`.
     fn hear(&mut self, patience: Duration) -> Result<Option<Value>> {
         let deadline = Instant::now() + patience;
         loop {
@@ -215,7 +215,7 @@ impl ListenerClient for Client {
     }
 }
 
-/// A subscription that resumes after a loss.
+/// A subscription that is opened again after its connection was lost.
 struct WsReader {
     address: SocketAddr,
     asked: Value,

@@ -45,8 +45,8 @@ export async function send(path: string, request: Request = {}): Promise<Respons
   if (!response) {
     // Queries may go to another node of the cluster. Requests with effects are not sent twice.
     const isQuestion = init.method === "GET";
-    // If another query has switched to a different node in the meantime, that node is used, and it is not
-    // away.
+    // If another query has switched to a different node in the meantime, that node is used, and it does not count as
+    // unreachable.
     const moved = () => connection().through !== from;
     if (moved() && isQuestion) return send(path, request);
     const other = isQuestion ? await elsewhere(from, path, init) : null;

@@ -1,5 +1,5 @@
-// The last five minutes of the node's reports, for charts: since this page was opened, or as far back as the
-// node remembers. A second without a report is a gap in the line.
+// The last five minutes of the node's reports, for charts: they begin when this page was opened, or earlier if the node
+// still has older reports. A second without a report is a gap in the line.
 
 import type { Stats } from "./told.ts";
 

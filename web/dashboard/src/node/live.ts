@@ -57,7 +57,7 @@ function open(session: string): void {
   close();
   through = session;
   const client = live();
-  // The connection is lost: its values are old from now on, and the next request uses HTTP.
+  // When the connection is lost, its values become outdated. They are removed, so that the next request uses HTTP.
   unhook = client.onState((state) => state !== "open" && latest.clear());
   replica = followLast(client, "$node.>", {
     conflate: true,

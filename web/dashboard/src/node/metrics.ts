@@ -1,4 +1,4 @@
-// Parses Prometheus' text format, as /metrics has it: names, labels, numbers. Skips invalid lines.
+// Parses Prometheus' text format, which /metrics returns: names, labels and numbers. Skips invalid lines.
 
 export interface Series {
   labels: Record<string, string>;

@@ -1,4 +1,5 @@
-// Selects the node for requests: the node that served this page or, while it is away, another of its cluster.
+// Selects the node for requests: the node that served this page or, while that node is unreachable, another of its
+// cluster.
 
 import { connection, goThrough } from "./connection.ts";
 import type { ClusterNode } from "./told.ts";

@@ -1,6 +1,6 @@
-// Draws a scene as pixels. An entity of kind 0 is a dot of DOT × DOT pixels, written into the canvas' bytes.
-// This takes some ns for each, with or without a graphics card; 50,000 take 2 to 3 ms. An entity of another
-// kind is a cross with a ring in its region's colour.
+// Draws a scene as pixels. An entity of kind 0 is a dot of DOT × DOT pixels, written into the canvas' bytes. A dot
+// takes some ns, with or without a graphics card; 50,000 dots take 2 to 3 ms. An entity of another kind is a cross with
+// a ring in its region's colour.
 
 import type { RegionScene, Scene } from "./scene.ts";
 import type { View } from "./view.ts";
@@ -25,7 +25,7 @@ export class Painter {
     }
     this.words.fill(ground);
     for (const [region, scenery] of scene.regions) this.draw(scenery, view, now, colours(region), null);
-    // Drawn above all dots.
+    // Crosses are drawn after the dots, so that they are above them.
     for (const [region, scenery] of scene.regions) if (scenery.picture.kinds) this.draw(scenery, view, now, colours(region), mark);
     this.context.putImageData(this.image, 0, 0);
     const [left, top] = view.toPixel(0, WORLD);

@@ -44,7 +44,8 @@ export function seen(along: Along): [number, number] {
  */
 export function decode(payload: Uint8Array, along: Along = "z"): Picture | null {
   if (payload.length < HEAD_BYTES) return null;
-  // Copies the bytes to an aligned address (a multiple of eight), which also outlives the socket's buffer.
+  // Copies the bytes to an aligned address (a multiple of eight), which also stays valid when the socket's buffer is
+  // reused.
   const bytes = payload.slice();
   const view = new DataView(bytes.buffer);
   const count = view.getUint32(24, true);

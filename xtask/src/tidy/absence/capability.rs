@@ -1,4 +1,5 @@
-//! The capabilities in the table of absence, as names of the standard library and of well-known crates.
+//! The capabilities of the table in ARCHITECTURE.md, recognized by names of the standard library and of well-known
+//! crates.
 
 /// A capability of a crate, recognized by the names that it needs.
 pub struct Capability {
@@ -102,7 +103,8 @@ impl Capability {
     }
 }
 
-/// `std::io::File::open` contains `File::open`; `File::opened` does not.
+/// Whether a path contains `part` as whole words: `std::io::File::open` contains `File::open`, but `File::opened` does
+/// not.
 fn has_part(path: &str, part: &str) -> bool {
     format!("::{path}::").contains(&format!("::{part}::"))
 }

@@ -25,32 +25,32 @@ const NODES: usize = 3;
 const WORKERS: &str = "1..2";
 /// The smallest and largest number of workers of all nodes together.
 const WORKERS_ALL: &str = "3..6";
-/// The duration of a round with `--once`, and the time between two kills.
+/// With `--once`: the duration of the round, and the time between two kills of nodes.
 const ONCE: (Duration, Duration) = (Duration::from_secs(100), Duration::from_secs(30));
 const ON: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(60));
 /// The interval at which a world checks whether to end.
 const STEP: Duration = Duration::from_millis(500);
-/// The time after which a process of the world is killed.
+/// The time after which the demo kills a process of the world.
 const CALM: Duration = Duration::from_secs(10);
 
 /// The options of `demo --together`, which runs markets, tasks and a world on one cluster.
 pub struct CombinedDemoOptions<'a> {
     pub source: &'a ReplaySource,
-    /// The directory of the recordings, for programs that read them.
+    /// The directory of the recordings, for the Python program that reads them.
     pub data: &'a Path,
     pub speed: Option<Speed>,
     pub kill_every: Option<Duration>,
     pub flock: u64,
-    /// Run without aircraft if their recording is missing.
+    /// Whether to run without aircraft if their recording is missing.
     pub without_aircraft: bool,
     /// The program that submits and runs tasks; `None` if it is not available.
     pub work: Option<&'a WorkProgram>,
-    /// Run one round and print the closing tables; otherwise run rounds until stopped.
+    /// Whether to run one round and then print the final tables. Otherwise rounds repeat until the demo is stopped.
     pub once: bool,
 }
 
 impl CombinedDemoOptions<'_> {
-    /// Runs all parts. Fails if a part fails.
+    /// Runs all parts of the demo at the same time. Returns an error if a part fails.
     pub fn run(&self, console: &Console, stop: &StopFlag) -> Result<()> {
         let voice = NarratorVoice::new(console);
         let workers = self.work.map(|work| Ok::<_, anyhow::Error>((work.workers()?, WORKERS.to_owned())));
@@ -68,7 +68,7 @@ impl CombinedDemoOptions<'_> {
             )?;
         }
         let (is_over, closing) = (AtomicBool::new(false), Mutex::new(ClosingReport::default()));
-        // A failing part ends the others.
+        // If one part fails, the other parts stop.
         let or_all = |outcome: Result<()>| {
             let is_told = stop.is_set();
             outcome.inspect_err(|_| stop.set()).or_else(|error| if is_told { Ok(()) } else { Err(error) })
@@ -80,7 +80,7 @@ impl CombinedDemoOptions<'_> {
                 .work
                 .map(|work| scope.spawn(move || or_all(self.tasks(work, urls, voice, closing, stop))));
             let markets = or_all(self.markets(&mut nodes, voice, closing, stop));
-            // In a single round, the tasks continue after the last kill of a node.
+            // With `--once`, the tasks continue for a while after the last kill of a node.
             let tasks = tasks.map(|tasks| {
                 tasks.join().unwrap_or_else(|_| Err(anyhow!("the thread that runs the tasks panicked")))
             });
@@ -103,7 +103,7 @@ impl CombinedDemoOptions<'_> {
         if closing.holds() { Ok(()) } else { bail!("some checks failed: see the tables above") }
     }
 
-    /// Plays lines and books, and kills nodes.
+    /// Replays the markets' lines and order books on the cluster, and kills its nodes.
     fn markets(
         &self,
         nodes: &mut DemoNodes,

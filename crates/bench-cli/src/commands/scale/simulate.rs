@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::{percent, prices, read, seconds};
 
-/// The duration of each value of the series, which stands for 30 minutes: a day is replayed in an hour.
+/// The simulated duration of one value of the series, in ms. In the original series a value covers 30 minutes, so the
+/// simulation plays a day in an hour.
 const VALUE_MS: u64 = 75_000;
 const DAY_VALUES: usize = 48;
 /// The number of simulated worker starts, of which the failed ones are counted.
@@ -245,7 +246,7 @@ fn noisy(seed: u64) -> PrintedTable {
     )
 }
 
-/// Workloads whose peak needs the given number of workers if each is busy for 70 % of the time.
+/// Returns workloads whose peak needs the given number of workers if each worker is busy for 70 % of the time.
 fn workloads(arguments: &SimulateArguments) -> Result<Vec<(&'static str, Workload)>> {
     let high_per_s = f64::from(arguments.peak) * 1_000.0 / arguments.task_ms * 0.7;
     let mut all = vec![

@@ -1,4 +1,4 @@
-//! The books by a simple, slow method: maps, fed by an independent parser of the recordings' lines.
+//! Computes the expected books independently of Dunlin: with maps, and with a separate parser of the recordings' lines.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,11 +15,12 @@ pub enum Oracle {
     Bitstamp(BitstampOrders),
 }
 
-/// Every open order of a Bitstamp recording by its number: side, price, size.
+/// All open orders of a Bitstamp recording. The key is the order's number; the value is its side, price and size.
 #[derive(Default)]
 pub struct BitstampOrders {
     orders: HashMap<String, (bool, i64, i64)>,
-    /// Rows that the recorder may have written when it stopped. Such rows are not changes of the market.
+    /// Rows that are held back, because the recorder may have written them while it stopped. Such rows are no changes
+    /// of the market.
     held: Vec<Vec<String>>,
 }
 
@@ -42,22 +43,22 @@ impl Oracle {
         }
     }
 
-    /// Removes an order that no longer exists according to the recording. The oracle relies on Dunlin's
-    /// reader to find such orders, and computes prices and sizes independently.
+    /// Removes an order that the recording shows to be gone. Dunlin's reader finds these orders; the oracle computes
+    /// only prices and sizes independently.
     pub fn phantom(&mut self, id: u64) {
         if let Oracle::Bitstamp(bitstamp) = self {
             bitstamp.orders.remove(&id.to_string());
         }
     }
 
-    /// Ends the recording: the rows that are still held back were closing rows.
+    /// Ends the recording. Rows that are still held back are dropped, because the recorder wrote them while it stopped.
     pub fn end(&mut self) {
         if let Oracle::Bitstamp(bitstamp) = self {
             bitstamp.held.clear();
         }
     }
 
-    /// The books by topic.
+    /// Returns each book's topic with its price levels.
     pub fn books(&self) -> Vec<(String, SizeByPrice)> {
         match self {
             Oracle::Betfair(books) => {
@@ -95,14 +96,15 @@ fn betfair(books: &mut BTreeMap<(String, u64), SizeByPrice>, line: &[u8]) -> Res
     Ok(())
 }
 
-/// Converts a decimal to its smallest units; exact, because the numbers have few digits.
+/// Converts a decimal number to a count of smallest units. The result is exact, because the numbers have few digits.
 fn units(value: &Value, per_one: f64) -> Result<i64> {
     Ok((value.as_f64().context("a price level of the recording is not two numbers")? * per_one).round()
         as i64)
 }
 
 impl BitstampOrders {
-    /// Columns: id, local time, exchange time, price, volume, action, direction.
+    /// Applies a row of a Bitstamp recording. Its columns are id, local time, exchange time, price, volume, action and
+    /// direction.
     fn row(&mut self, row: Vec<String>) {
         let [_, local, exchange, _, _, action, _] = row.as_slice() else { return };
         let closing = action == "deleted" && local == exchange;

@@ -1,4 +1,4 @@
-//! A replica of all books under given conditions.
+//! A replica of all books: reads from the node under configured conditions, such as pauses and lost connections.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
@@ -21,14 +21,14 @@ pub struct ReplicaPlan {
     pub name: &'static str,
     pub about: &'static str,
     tcp: bool,
-    /// The pause after each read while lines are played.
+    /// The pause after each read while lines are being played; `None` for a fast replica.
     sleep: Option<Duration>,
     conflate: bool,
     /// Whether the replica starts when half of the lines are played.
     late: bool,
-    /// The mean time between losses of the connection and of the books.
+    /// The mean time between two cuts. A cut drops the connection and all books.
     cut: Option<Duration>,
-    /// Every Nth record is withheld.
+    /// Withholds every Nth record from the replica, as a test; `None` withholds no record.
     test_loss_every: Option<NonZeroU32>,
 }
 
@@ -79,18 +79,18 @@ pub static PLANS: [ReplicaPlan; 7] = [
 /// The final order books of a replica, and its counters.
 #[derive(Debug, Default)]
 pub struct ReplicaResult {
-    /// Topic, levels and checksum of each book.
+    /// For each book: its topic, its price levels and its checksum.
     pub books: Vec<(String, SizeByPrice, u64)>,
     pub counts: ReplicaCounts,
-    /// The number of restarts.
+    /// How often the replica started again after a cut.
     pub restarts: u64,
 }
 
 const LOOK: Duration = Duration::from_millis(20);
-/// The credit of a slow reader in bytes.
+/// The most bytes that the node sends to a slow reader before the reader has read them.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
-/// Runs until everything is read or the demo ends.
+/// Follows the books until the replica has read everything or the demo ends.
 pub fn run(
     plan: &'static ReplicaPlan,
     node: &Node,
@@ -144,7 +144,7 @@ fn options(plan: &ReplicaPlan) -> SubscribeOptions {
     }
 }
 
-/// Returns `true` at the end, `false` after a cut.
+/// Follows the books. Returns `true` when the replica has read everything, `false` after a cut.
 fn follow<S: Subscribe>(
     plan: &ReplicaPlan,
     node: &Node,
@@ -195,7 +195,7 @@ fn is_through<S: Subscribe>(replica: &Replica<State, S>, stage: &PlayProgress) -
     replica.is_whole() && ends.iter().all(|(topic, last)| *last == 0 || through(topic, *last))
 }
 
-/// The price levels of a book.
+/// Returns the price levels of a book.
 pub fn levels(state: &State) -> SizeByPrice {
     let Some(book) = state.levels() else { return SizeByPrice::new() };
     let of = |side| book.levels(side).map(move |level| ((side == Side::Bid, level.price), level.size));

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::oracle::SizeByPrice;
 use super::reader::ReplicaResult;
 
-/// A table with one row for each replica: whether its order books equal the expected ones.
+/// The result table, with one row for each replica: whether its order books equal the expected ones.
 #[derive(Debug, Default)]
 pub struct ReplicaVerdicts {
     rows: Vec<Row>,
@@ -29,17 +29,17 @@ struct Row {
     lost: u64,
     healed: u64,
     restarts: u64,
-    /// The number of books that differ from the oracle's, and the name of the first.
+    /// For each replica with different books: its name, the number of those books, and the topic of the first.
     different: Vec<String>,
 }
 
 impl ReplicaVerdicts {
-    /// Compares one replica's books.
+    /// Compares one replica's books with the expected ones, and adds a row to the table.
     pub fn judge(&mut self, name: &str, told: &ReplicaResult, truth: &HashMap<String, SizeByPrice>) {
         let mut different: Vec<String> = Vec::new();
         for (topic, levels) in truth {
             let own = told.books.iter().find(|book| book.0 == *topic).map(|book| &book.1);
-            // A book without records need not exist.
+            // A replica has no book for a topic without records, which counts as an empty book.
             if own != Some(levels) && !(own.is_none() && levels.is_empty()) {
                 different.push(topic.clone());
             }
@@ -64,7 +64,7 @@ impl ReplicaVerdicts {
         });
     }
 
-    /// Replicas whose books differ from the oracle's.
+    /// Returns the number of replicas with a book that differs from the oracle's.
     pub fn different(&self) -> usize {
         self.rows.iter().filter(|row| !row.different.is_empty()).count()
     }

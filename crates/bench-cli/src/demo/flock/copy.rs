@@ -6,30 +6,30 @@ use dunlin_topic::{Event, Notice, Position};
 
 use crate::demo::account::ContentDigest;
 
-/// How far one reader has read a topic, and a hash of the lines that it received.
+/// The position up to which one reader has read a topic, and a hash of the lines that it received.
 #[derive(Debug, Default)]
 pub struct TopicCopy {
-    /// The position up to which the reader has everything.
+    /// The position up to which the reader has received every record.
     pub through: Position,
     /// A running hash of the lines.
     pub content: ContentDigest,
-    /// The number of new epochs.
+    /// The number of new epochs that the node reported.
     pub epochs: u64,
-    /// The first error, as text.
+    /// The text of the first error.
     pub fault: Option<String>,
 }
 
-/// The copies of one reader, by topic.
+/// The copies of one reader. The key is the topic.
 pub type TopicCopies = BTreeMap<String, TopicCopy>;
 
-/// Adds an event to its copy.
+/// Adds a record or notice to the copy of its topic.
 pub fn take(copies: &mut TopicCopies, event: &Event<'_>) {
     match event {
         Event::Record(record) => copy_of(copies, &record.log.topic).record(record.position, record.payload()),
         Event::Notice(Notice::EpochChanged(change)) => {
             let copy = copy_of(copies, &change.log.topic);
             copy.epochs += 1;
-            // A durable topic continues without a hole.
+            // A durable topic loses no records, so the new epoch must begin directly after the last record read.
             if change.new_first.seq != copy.through.seq + 1 {
                 copy.fault(format!(
                     "after {} epoch {} begins at {}",
@@ -62,7 +62,7 @@ impl TopicCopy {
         self.content.add(line);
     }
 
-    /// Notes an error.
+    /// Stores an error, unless one is already stored.
     pub fn fault(&mut self, text: String) {
         self.fault.get_or_insert(text);
     }

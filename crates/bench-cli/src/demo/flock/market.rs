@@ -1,8 +1,8 @@
-//! A market that is published through one node: its lines, and the records of its books.
+//! Publishes one market through one node: its lines, and the records of its books.
 //!
-//! All due lines are published together, and stored before they are acknowledged. If the node fails, the
-//! client later repeats all records without a response, under the same numbers. The publisher repeats refused
-//! records.
+//! All due lines are published together; the node acknowledges them when they are on disk. If the node fails, the
+//! client later sends the records without a response again, under the same numbers. The publisher publishes refused
+//! records again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,18 +41,18 @@ pub struct MarketPublisher<'a> {
     books: Vec<Topic>,
 }
 
-/// A topic with this market as the only publisher.
+/// A topic to which only this market publishes, with its publisher.
 struct Topic {
     name: String,
     publisher: Publisher,
     records: u64,
 }
 
-/// The records of lines: book, event time, and payload.
+/// The book records of some lines: for each, the index of the book, the event time, and the payload.
 type BookRecords = Vec<(usize, u64, Vec<u8>)>;
 
 impl<'a> MarketPublisher<'a> {
-    /// Creates the topic for the lines.
+    /// Connects to the node and creates the topic for the lines.
     pub fn new(
         recording: &'a MarketRecording,
         url: &str,
@@ -64,8 +64,8 @@ impl<'a> MarketPublisher<'a> {
         let layout = RecordingFormat::of(recording.line(0))
             .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", recording.source))?;
         let lines = Topic::open(&client, &recording.topic, None)?;
-        // Bitstamp's recording begins with two orders that no longer existed. With these orders its book
-        // would be crossed nearly always.
+        // Bitstamp's recording begins with two orders that no longer existed. With these orders, the best bid would
+        // nearly always exceed the best ask.
         let parsed =
             Parsed::new(layout, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
         Ok(MarketPublisher {
@@ -79,7 +79,7 @@ impl<'a> MarketPublisher<'a> {
         })
     }
 
-    /// Publishes all lines, each when it is due and the gate allows it.
+    /// Publishes all lines, each when it is due and other threads allow it through the gate.
     pub fn play(mut self, speed: Speed, stop: &StopFlag) -> Result<MarketResult> {
         let (begun, all) = (Instant::now(), self.recording.len());
         let plan: Vec<Duration> =
@@ -175,7 +175,7 @@ impl Topic {
         Ok(Topic { name: name.to_owned(), publisher, records: 0 })
     }
 
-    /// Publishes until acknowledged, over failures of nodes.
+    /// Publishes the records and repeats the calls until all are acknowledged, even if nodes fail.
     fn publish(&mut self, drafts: &[Draft<'_>], stage: &ClusterDemoState) -> Result<()> {
         let asked = Instant::now();
         let mut outcome = self.publisher.publish_batch(drafts).map(Some);
@@ -208,7 +208,7 @@ impl Topic {
     }
 }
 
-/// Repeats a call until it succeeds, over failures of nodes.
+/// Repeats a call until it succeeds, even if nodes fail.
 pub fn patiently<T>(ask: impl Fn() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {

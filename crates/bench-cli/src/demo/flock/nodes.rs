@@ -1,7 +1,6 @@
-//! The nodes: processes of `dunlin serve`, which are killed and restarted with the same addresses and
-//! directories.
-//! The addresses of a dead node stay reserved, so that no other program gets its port. Nodes end with this
-//! process, even if this process is killed, because its end closes their standard input.
+//! The demo's nodes: processes of `dunlin serve`, which the demo kills and restarts with the same addresses and
+//! directories. The addresses of a dead node stay reserved, so that no other program gets its port. When this process
+//! ends or is killed, the nodes' standard input closes, and they end.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,22 +16,22 @@ use dunlin_server::cluster::{ClusterClient, NodeStatus, init};
 use dunlin_cli::signals::StopFlag;
 
 const LOOK: Duration = Duration::from_millis(50);
-/// How long the first election may take.
+/// The longest wait for the first election.
 const VOTES_WITHIN: Duration = Duration::from_secs(60);
 
-/// The default port.
+/// The default port of listener `tcp`.
 pub const USUAL_TCP: u16 = 4220;
 const USUAL_HTTP: u16 = 8222;
 
-/// The period of the repeated load.
+/// The period with which the demo's load repeats, for the autoscaler's forecast.
 const SEASON: &str = "1m";
 
 /// Optional services of the demo's nodes: the dashboard, and task workers.
 #[derive(Debug, Clone, Default)]
 pub struct NodeExtras {
-    /// The dashboard; the first node then uses the default ports, if they are free.
+    /// Whether to serve the dashboard. The first node then uses the default ports, if they are free.
     pub dashboard: bool,
-    /// The command of each node's workers, and their number, such as 1..2.
+    /// The command of each node's workers, and the smallest and largest number of workers, such as `1..2`.
     pub workers: Option<(String, String)>,
 }
 
@@ -52,7 +51,7 @@ struct Node {
 }
 
 impl DemoNodes {
-    /// Starts a cluster of `count` nodes in a temporary directory.
+    /// Starts a cluster of `count` nodes that store their data in a temporary directory.
     pub fn start(count: usize, extras: NodeExtras, stop: &StopFlag) -> Result<DemoNodes> {
         let base = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
         std::fs::create_dir_all(&base).with_context(|| format!("cannot create {}", base.display()))?;
@@ -77,7 +76,7 @@ impl DemoNodes {
         self.nodes.len()
     }
 
-    /// The address of the first node's dashboard.
+    /// Returns the URL of the first node's dashboard.
     pub fn dashboard(&self) -> Option<String> {
         Some(format!("http://{}/", self.nodes.first()?.http.as_ref()?.address()))
     }
@@ -125,16 +124,15 @@ impl DemoNodes {
         survey.into_iter().filter_map(|node| node.status.ok()).collect()
     }
 
-    /// The index of the leader.
+    /// Returns the index of the leader among the nodes; `None` if no node leads.
     pub fn leader(&self) -> Option<usize> {
         let heard = self.heard();
         let leads = heard.iter().filter(|status| status.leader == Some(status.node));
-        // Nodes are numbered in the order of joining.
+        // Node ids count from 1 in the order in which the nodes joined.
         leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
-    /// Waits until every node responds, has all nodes as voters, and reports nothing missing. Returns early
-    /// if interrupted.
+    /// Waits until every node responds, counts all nodes as voters, and is ready. Returns early if interrupted.
     pub fn wait_whole(&self, patience: Duration, stop: &StopFlag) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -194,7 +192,7 @@ impl Node {
         Ok(child)
     }
 
-    /// The file with the process's standard error.
+    /// Returns the path of the file that contains the process's standard error.
     fn errors(&self) -> PathBuf {
         self.dir.with_extension("errors")
     }
@@ -210,12 +208,12 @@ impl Drop for DemoNodes {
     }
 }
 
-/// A random port.
+/// Reserves a random free port.
 fn any() -> Result<ReservedAddress> {
     ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into()).context("no free port")
 }
 
-/// The default port, or a random one if another program has it.
+/// Reserves the default port, or a random one if another program uses it.
 pub fn usual_or_any(usual: u16) -> Result<ReservedAddress> {
     ReservedAddress::new((Ipv4Addr::LOCALHOST, usual).into()).or_else(|_| any())
 }

@@ -1,4 +1,4 @@
-//! Two reading threads of one node: a copy of all lines, and a replica of all books. When their node is
+//! The two reading threads of one node: one copies all lines, the other keeps a replica of all books. When the node is
 //! killed, they reconnect and continue.
 
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Su
     }
 }
 
-/// A reader's connection to its node: waits while the node is gone, and measures the silence.
+/// A reader's connection to its node: reconnects when the node is back, and measures how long no event arrived.
 struct ReaderLink<'s> {
     stage: &'s ClusterDemoState,
     cut_off: Option<Instant>,
@@ -91,7 +91,7 @@ impl<'s> ReaderLink<'s> {
         }
     }
 
-    /// Notes that an event arrived.
+    /// Stores the time at which an event arrived.
     fn hears(&mut self) {
         if let Some(since) = self.cut_off.take() {
             self.stage.hears_again(since.elapsed());

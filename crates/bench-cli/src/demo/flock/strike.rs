@@ -1,4 +1,4 @@
-//! Stops a node with SIGKILL, restores the cluster, and measures what subscribers and publishers notice.
+//! Stops a node with SIGKILL, restarts it, and measures how long subscribers receive nothing and publishers wait.
 
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
@@ -15,17 +15,18 @@ use super::{ClusterDemoState, LOOK, PATIENCE};
 
 /// How long a killed node stays down.
 const AWAY: Duration = Duration::from_millis(1_500);
-/// The subscribers of each node.
+/// The number of the demo's subscribers at each node.
 const SUBSCRIBERS: u64 = 2;
-/// How long to wait for cut subscribers. Readers that have read everything receive nothing more.
+/// How long to wait until disconnected subscribers have reconnected. Readers that have read everything receive nothing
+/// more.
 const SUBSCRIBERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// When the demo kills nodes: a number of times in all, or at an interval.
 #[derive(Debug, Clone, Copy)]
 pub enum KillPlan {
-    /// The given number of kills, spread over the lines.
+    /// This number of kills, spread evenly over the lines.
     Among(usize),
-    /// A kill in each interval of this duration while lines are played.
+    /// One kill in each interval of this duration, while lines are being played.
     Every(Duration),
 }
 
@@ -34,11 +35,11 @@ pub enum KillPlan {
 pub struct NodeKill {
     node: usize,
     led: bool,
-    /// The time from the kill until all nodes were up and complete.
+    /// The time from the kill until all nodes responded again with all members.
     healed: Duration,
-    /// The number of cut subscribers, and the longest silence.
+    /// The number of subscribers that were disconnected, and the longest time in which one of them received nothing.
     subscribers: (u64, Duration),
-    /// The longest wait of any publisher during this time.
+    /// The longest time that a publisher waited for an acknowledgement after the kill.
     writers: Duration,
 }
 
@@ -90,7 +91,7 @@ impl std::fmt::Display for NodeKill {
     }
 }
 
-/// All kills as a table.
+/// Prints the measurements of all kills as a table.
 pub fn write(strikes: &[NodeKill], out: &mut impl Write, console: &Console) -> io::Result<()> {
     if console.json {
         let object = |strike: &NodeKill| {

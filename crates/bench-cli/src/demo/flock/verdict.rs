@@ -1,4 +1,4 @@
-//! Compares every node's copies of the lines with the recordings.
+//! Compares the lines that each node's reader received with the recordings.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -29,7 +29,7 @@ struct Row {
 }
 
 impl NodeVerdicts {
-    /// Compares a node's copies with the published lines.
+    /// Compares the lines received from one node with the published ones, and adds rows to the table.
     pub fn judge(
         &mut self,
         node: &str,
@@ -56,7 +56,7 @@ impl NodeVerdicts {
         }
     }
 
-    /// The number of copies that differ from the recording.
+    /// Returns the number of copies that differ from the recordings.
     pub fn different(&self) -> usize {
         self.rows.iter().filter(|row| !row.is_equal).count()
     }

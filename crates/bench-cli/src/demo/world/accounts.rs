@@ -11,16 +11,16 @@ pub struct EntityCount {
     pub found: usize,
     /// Ids of the entities that are in no region.
     pub lost: Vec<u64>,
-    /// Ids of the entities that are in two or more regions.
+    /// The ids of the entities that are in two or more regions.
     pub doubled: Vec<u64>,
-    /// Ids of the entities that were never created.
+    /// The ids of entities that the demo did not create.
     pub strange: Vec<u64>,
     /// The number of entities whose handover has begun but not finished.
     pub under_way: usize,
 }
 
 impl EntityCount {
-    /// Counts the entities of these regions, which must be stopped.
+    /// Counts the entities of these regions, whose ticks must be stopped.
     pub fn of<'a>(
         states: impl Iterator<Item = &'a RegionState<3>>,
         expected: impl Iterator<Item = u64>,
@@ -44,14 +44,14 @@ impl EntityCount {
         accounts
     }
 
-    /// Whether every entity exists once, and there are no others.
+    /// Whether every created entity exists exactly once, and no other entity exists.
     pub fn are_right(&self) -> bool {
         self.lost.is_empty() && self.doubled.is_empty() && self.strange.is_empty()
     }
 }
 
-/// Counts the pairs of aircraft that are at most this distance in km apart, once by the octree and once by comparing
-/// all aircraft.
+/// Counts the pairs of aircraft that are at most `km` apart: first with the octree, then by comparing all aircraft with
+/// each other.
 pub fn pairs<'a>(
     states: impl Iterator<Item = &'a RegionState<3>>,
     world: WorldBox<3>,

@@ -13,21 +13,21 @@ pub struct PolicyRow {
     pub policy: &'static str,
     /// Minutes in which the P99 of the time from submission to start exceeded 2 s.
     pub violated_minutes: u64,
-    /// Number of minutes.
+    /// The number of simulated minutes.
     pub minutes: u64,
     /// Worker hours.
     pub worker_hours: f64,
-    /// Worker hours beyond the oracle's.
+    /// The worker hours in addition to the oracle's.
     pub excess_hours: f64,
     /// Mean error of forecasts, a share.
     pub forecast_error: Option<f64>,
-    /// Changes of direction within ten minutes.
+    /// How often the scaler added workers within ten minutes after removing some, or the reverse.
     pub thrash: u64,
     /// Completed tasks.
     pub tasks: u64,
 }
 
-/// A day compressed into an hour, with the requirements' delays.
+/// Returns a scenario with a day's load within an hour, and the delays of Dunlin's requirements.
 pub fn policy_scenario(
     seed: u64,
     workload: Workload,
@@ -53,7 +53,8 @@ pub fn policy_scenario(
     }
 }
 
-/// Runs all three on the same workload. `policy` is the predictive one; without its forecast it is the reactive one.
+/// Simulates the three policies on the same workload. `policy` is the predictive policy; without its forecast it is the
+/// reactive one.
 pub fn compare(seed: u64, workload: &Workload, policy: &Policy, mean_us: f64) -> Vec<PolicyRow> {
     let reactive = Policy { predictive: None, ..policy.clone() };
     let run = |policy: &Policy, is_oracle| {

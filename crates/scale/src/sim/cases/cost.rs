@@ -11,7 +11,7 @@ use crate::sizing::{MachineFit, WorkerNeed};
 
 use super::compare::policy_scenario;
 
-/// The simulated cost of a month, with and without one measure that saves money.
+/// The simulated cost of a month, with and without a strategy that saves money.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostRow {
     /// The strategy.
@@ -22,7 +22,7 @@ pub struct CostRow {
     pub after: f64,
     /// The strategy's risk: `very low` to `high`.
     pub risk: &'static str,
-    /// Evidence for the risk from the runs.
+    /// What the simulated runs show about the risk.
     pub seen: String,
 }
 
@@ -35,17 +35,17 @@ impl CostRow {
 
 /// Interruptions of a spot instance per hour: five in a hundred instances.
 const INTERRUPTIONS_PER_HOUR: f64 = 0.05;
-/// Processor targets to try for a reactive scaler, from economical to safe.
+/// The targets of processor use with which the reactive scaler is tried, from the cheapest to the safest.
 const TARGETS: [f64; 5] = [0.7, 0.6, 0.5, 0.4, 0.3];
 
 struct Costs<'p> {
     prices: &'p Prices,
-    /// The present machine of one worker.
+    /// The present machine of a worker.
     usual: MachineFit,
 }
 
 impl Costs<'_> {
-    /// Cost per month, if every hour were like the simulated one.
+    /// Returns the cost of a month in which every hour is like the simulated one.
     fn month(&self, outcome: &SimulationOutcome, fit: &MachineFit) -> f64 {
         let hours = outcome.ran_ms as f64 / 3.6e6;
         let an_hour = outcome.on_demand_hours * fit.per_worker_hour
@@ -55,8 +55,9 @@ impl Costs<'_> {
     }
 }
 
-/// Computes the savings on a workload. `policy` is the predictive one; the last argument is a worker's measured need
-/// and its present machine. `None` if the table lacks that machine, or no machine fits a worker.
+/// Computes the savings on a workload. `policy` is the predictive policy. The last argument is a worker's measured need
+/// and the name of its present machine. Returns `None` if the table lacks that machine, or if a worker fits onto no
+/// machine.
 pub fn savings(
     seed: u64,
     workload: &Workload,
@@ -117,8 +118,8 @@ fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOu
     }
 }
 
-/// Compares the predictive policy with a reactive scaler. If one of [`TARGETS`] suffices, the reactive scaler
-/// has as much headroom as it needs for as few slow minutes.
+/// Compares the predictive policy with a reactive scaler. The reactive scaler uses the highest of [`TARGETS`] at which
+/// it has as few slow minutes as the predictive one, if there is such a target.
 fn predictive_row(
     costs: &Costs<'_>,
     reactive: &Policy,
@@ -166,7 +167,8 @@ fn sizing_row(costs: &Costs<'_>, plain: &SimulationOutcome, best: &MachineFit, n
     }
 }
 
-/// Compares peak workers all day with peak workers for the busier half and fewer for the rest.
+/// Compares two schedules: the peak number of workers all day, and the peak number in the busier half of the day with
+/// fewer workers in the other half.
 fn night_row(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f64) -> CostRow {
     const PARTS: u64 = 48;
     let need = |part: u64| {
@@ -197,7 +199,7 @@ fn workers_for(per_s: f64, policy: &Policy, mean_us: f64) -> f64 {
     (per_s * mean_us / 1e6 / policy.triggers.cpu_target).ceil()
 }
 
-/// The risk, from the number of additional slow minutes.
+/// Returns the risk, judged by the number of additional slow minutes.
 fn risk(before: &SimulationOutcome, after: &SimulationOutcome) -> &'static str {
     match after.violated_minutes.saturating_sub(before.violated_minutes) {
         0 => "low",

@@ -25,7 +25,7 @@ pub struct TenantRow {
 const MILLI: u64 = 1_000;
 const GB: u64 = 1_000_000_000;
 
-/// Runs four tenants with the requirements' quotas; each tenant wants more than its quota. Returns their rows
+/// Runs four tenants with the requirements' quotas; each tenant submits more than its quota allows. Returns their rows
 /// and Jain's index.
 pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
     let quotas = [("tenant-a", 200), ("tenant-b", 150), ("tenant-c", 100), ("tenant-d", 50)];
@@ -60,7 +60,7 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
 /// The simulated throughput of a tenant, before and while another tenant submits ten times as much.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NoisyNeighbourRow {
-    /// Share of all workers that the usual load needs.
+    /// The share of all workers that the usual load occupies.
     pub load: f64,
     /// The tenant's name.
     pub tenant: String,
@@ -71,7 +71,7 @@ pub struct NoisyNeighbourRow {
 }
 
 impl NoisyNeighbourRow {
-    /// The change, a share.
+    /// Returns the change of the tenant's throughput, as a share.
     pub fn change(&self) -> f64 {
         self.during_per_s / self.before_per_s - 1.0
     }

@@ -1,4 +1,4 @@
-//! How long scaling out and scaling in take.
+//! Simulates how long adding and removing workers takes.
 
 use crate::policy::{Policy, Warm};
 use crate::provider::{InstanceMarket, Provider, ProviderAction};
@@ -7,7 +7,7 @@ use crate::sim::workload::Workload;
 use crate::simulated::{ProviderDelays, SimulatedProvider};
 use crate::trigger::Trigger;
 
-/// The simulated durations of adding workers, from the passed threshold until they are ready.
+/// The simulated durations of adding workers, from the time at which a threshold is exceeded until they are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutRow {
     /// The trigger that caused the scale-out.
@@ -23,7 +23,7 @@ pub struct ScaleOutRow {
 }
 
 impl ScaleOutRow {
-    /// Sum of the phases.
+    /// Returns the sum of the steps' durations.
     pub fn total_ms(&self) -> u64 {
         self.detection_ms + self.decision_ms + self.ready_ms
     }
@@ -43,7 +43,7 @@ pub struct ScaleInRow {
 }
 
 impl ScaleInRow {
-    /// Sum of the phases.
+    /// Returns the sum of the steps' durations.
     pub fn total_ms(&self) -> u64 {
         self.cooldown_ms + self.decision_ms + self.drain_ms + self.termination_ms
     }
@@ -54,13 +54,13 @@ impl ScaleInRow {
 pub struct WarmPoolRow {
     /// Size of the pool.
     pub size: u32,
-    /// From the threshold to the last ready worker, ms.
+    /// The time from exceeding the threshold until the last worker was ready, in ms.
     pub total_ms: u64,
     /// Number of starts.
     pub starts: u64,
     /// Number of failed starts.
     pub failed: u64,
-    /// Warm pool hours per hour.
+    /// The instance hours that the pool costs per hour.
     pub warm_hours_per_hour: f64,
 }
 
@@ -69,7 +69,7 @@ const STEP_MS: u64 = 20;
 /// Time at which the load changes, ms.
 const CHANGE_MS: u64 = 120_000;
 
-/// Runs a scale-out for each trigger, with the requirements' delays and no failed starts.
+/// Simulates adding workers for each trigger, with the delays of Dunlin's requirements and without failed starts.
 pub fn scale_out(seed: u64) -> Vec<ScaleOutRow> {
     let triggers = [Trigger::Cpu, Trigger::Queue, Trigger::Latency, Trigger::Predictive];
     triggers.into_iter().filter_map(|trigger| one_out(seed, trigger, Policy::document(20, 60))).collect()
@@ -150,7 +150,8 @@ fn scenario(
     }
 }
 
-/// Runs a scale-in after a burst, with the requirements' delays; returns the slowest worker.
+/// Simulates removing workers after a burst, with the delays of Dunlin's requirements. Returns the times of the slowest
+/// worker.
 pub fn scale_in(seed: u64) -> Option<ScaleInRow> {
     let full = 40.0 * 1e6 / SLOW.mean_us;
     let workload =
@@ -175,7 +176,8 @@ pub fn scale_in(seed: u64) -> Option<ScaleInRow> {
     rows.take(count).max_by_key(ScaleInRow::total_ms)
 }
 
-/// Runs the same scale-out without a warm pool and with one of 20, and counts failures among `starts` starts.
+/// Simulates the same addition of workers without a warm pool and with one of 20, and counts the failures among
+/// `starts` starts.
 pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmPoolRow> {
     [0, 20].into_iter().filter_map(|size| one_warm(seed, size, starts)).collect()
 }
@@ -211,7 +213,7 @@ fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmPoolRow> {
     })
 }
 
-/// Failures among `starts` starts, from the warm pool if there is one.
+/// Returns the number of failures among `starts` starts, from the warm pool if there is one.
 fn failures(seed: u64, size: u32, starts: u64) -> u64 {
     let mut provider = SimulatedProvider::new(ProviderDelays::document(), seed);
     let (mut now_ms, mut events) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! Throughput by number of workers, and its bottleneck.
+//! Simulates the throughput of a number of workers, and finds the bottleneck.
 
 use crate::sim::node::{SimulatedNode, Utilization};
 use crate::sim::outcome::WaitTimes;
@@ -10,23 +10,24 @@ use crate::sim::workload::Workload;
 pub struct ThroughputRow {
     /// Number of workers.
     pub workers: u32,
-    /// Completed tasks per second with a constant backlog.
+    /// Completed tasks per second while a constant number of tasks wait.
     pub per_s: f64,
-    /// Throughput relative to the same workers looping without a scheduler.
+    /// The throughput as a share of what the same workers reach without a scheduler.
     pub efficiency: f64,
-    /// Throughput relative to 85 tasks per second for each worker.
+    /// The throughput as a share of 85 tasks per second for each worker.
     pub efficiency_nominal: f64,
-    /// Use of the resources with a constant backlog.
+    /// The use of the resources while a constant number of tasks wait.
     pub used: Utilization,
-    /// Times from submission to start at 0.9 of the measured throughput, with random arrivals.
+    /// The times from submission to start, with random arrivals at 0.9 of the measured throughput.
     pub waits: WaitTimes,
-    /// Times from submission to completion.
+    /// The times from submission to completion, with the same arrivals.
     pub done: WaitTimes,
-    /// Tasks of both runs.
+    /// The number of tasks of both runs.
     pub tasks: u64,
 }
 
-/// Measures throughput with `tasks` tasks and a backlog, then latency with a tenth of them at 0.9 of that rate.
+/// Measures the throughput with `tasks` tasks that always wait. Then measures latency with a tenth as many tasks, at
+/// 0.9 of that throughput.
 pub fn throughput(seed: u64, workers: u32, tasks: u64, node: SimulatedNode) -> ThroughputRow {
     let fixed = WorkerSupply::Fixed { workers };
     let waiting = u64::from(workers) * 4 + 1_000;

@@ -9,8 +9,8 @@ fn trace(told: Vec<ReaderEvent>) -> Trace {
     Trace { topic: "t", node: 0, told }
 }
 
-/// A ledger of batches. Each batch has its first and last number, and the acknowledged position of its last
-/// record.
+/// Returns a ledger of batches. Each batch is given by its first and last number, and the acknowledged position of its
+/// last record.
 fn ledger(batches: &[(u64, u64, Option<Position>)]) -> Ledger {
     let published = batches.iter().map(|&(first, last, position)| Published {
         first,

@@ -34,7 +34,7 @@ export function useTopicList(which: Which): TopicList {
   const [state, set] = useState<State>({ rows: [], more: true });
   const [loading, load] = useState(true);
   const view = useRef({ first: 0, end: 0, busy: false, wanted: 0, next: "" });
-  // The current list, newer than the drawn one. Responses extend this list, not one of a late render.
+  // The current list, which may be newer than the drawn one. Responses extend this list.
   const now = useRef(state);
   const session = useSession();
 
@@ -61,7 +61,7 @@ export function useTopicList(which: Which): TopicList {
     }
   };
 
-  // Until the list has begun, ignores responses: effects of child components run first and report the visible
+  // Responses are ignored until the list has begun, because effects of child components run earlier and report visible
   // lines.
   const begun = useRef(AbortSignal.abort());
   useEffect(() => {

@@ -1,5 +1,5 @@
-// The newest records of a subscription, for people to read. At most KEPT are held. Of a batch with more than
-// RUN_KEPT records, only the last ones are kept, but all are counted. A gap is a line among the records.
+// The newest records of a subscription, for display. At most KEPT records are held. Of a batch with more than RUN_KEPT
+// records, only the last ones are kept, but all are counted. A gap is a line among the records.
 
 import type { Batch, NoticeEvent, Subscription, SubscribeOptions } from "dunlin";
 import { live } from "../../client.ts";

@@ -1,4 +1,4 @@
-//! The output of all parts: whole lines while they run, and their tables at the end.
+//! The output of all parts: each part prints whole lines while it runs; the tables follow at the end.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -37,7 +37,7 @@ impl<'a> NarratorVoice<'a> {
         Ok(out.flush()?)
     }
 
-    /// Prints the addresses to look at.
+    /// Prints the URLs of the nodes and of the dashboard.
     pub fn greet(&self, urls: &[String], dashboard: Option<&str>) -> Result<()> {
         if self.console.json {
             return self.tell(&json!({"nodes": urls, "dashboard": dashboard}).to_string());
@@ -62,10 +62,10 @@ pub struct ClosingReport {
     sentences: Vec<PartResult>,
 }
 
-/// The order of the parts.
+/// The order in which the results of the parts are printed.
 const PARTS: [&str; 5] = ["topics", "feeds", "nodes", "tasks", "space"];
 
-/// Adds a part's tables and sentences.
+/// Adds the final tables of one part, and the sentences about its result.
 pub fn add(closing: &Mutex<ClosingReport>, tables: Vec<u8>, sentences: Vec<PartResult>) {
     let mut closing = closing.lock().unwrap_or_else(PoisonError::into_inner);
     closing.tables.extend(tables);
@@ -78,7 +78,7 @@ impl ClosingReport {
         self.sentences.iter().all(|(_, (holds, _))| *holds)
     }
 
-    /// Prints all tables, and a line for each part.
+    /// Prints all tables, and a line with the result of each part.
     pub fn write(&self, console: &Console) -> Result<()> {
         let mut out = console.out();
         out.write_all(&self.tables)?;

@@ -37,7 +37,7 @@ pub struct WorkProcess {
 }
 
 impl WorkProgram {
-    /// The command of a worker.
+    /// The command line with which a node starts a worker.
     pub fn workers(&self) -> Result<String> {
         let worker = self.directory.join("recordings_worker.py");
         let words = [self.python.to_str(), worker.to_str()];
@@ -100,7 +100,7 @@ impl WorkProcess {
 
 impl Drop for WorkProcess {
     fn drop(&mut self) {
-        // The program may have ended already; it is reaped here.
+        // The program may have ended already; `wait` then only collects its exit status.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
