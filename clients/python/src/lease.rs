@@ -39,7 +39,7 @@ impl RawLease {
         self.id
     }
 
-    /// Seconds that the lease lives after each renewal.
+    /// The lease's time to live after each renewal, in seconds.
     #[getter]
     fn ttl(&self) -> f64 {
         self.ttl.as_secs_f64()

@@ -109,7 +109,7 @@ pub(crate) enum Endpoint {
 }
 
 impl Address {
-    /// The host of each node that is reached by TLS, `None` for the other nodes.
+    /// For each node of the address: its host if the node is reached by TLS, otherwise `None`.
     pub(crate) fn tls_hosts(&self) -> Vec<Option<&str>> {
         match self {
             Address::Any(all) => all.iter().flat_map(Address::tls_hosts).collect(),
@@ -118,8 +118,8 @@ impl Address {
         }
     }
 
-    /// Resolves the address to endpoints in the order to try them. Each endpoint has the index of its node in
-    /// the address.
+    /// Resolves the address to endpoints, in the order in which the client tries them. Each endpoint comes with the
+    /// index of its node in the address.
     pub(crate) fn resolve(&self) -> std::io::Result<Vec<(usize, Endpoint)>> {
         let of_one = |(at, address): (usize, &Address)| {
             address.resolve_one().map(|found| found.into_iter().map(move |endpoint| (at, endpoint)))

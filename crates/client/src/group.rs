@@ -14,7 +14,7 @@ use crate::session::{GroupJoinRequest, SubscriptionRequest};
 use crate::subscriber::{ConsumedPosition, Subscriber};
 use crate::topics::CallError;
 
-/// Bytes of the claim before each frame: token, seq, epoch, attempt, claim_ms.
+/// The number of bytes of the claim before each frame. A claim consists of token, seq, epoch, attempt and claim_ms.
 const CLAIM_BYTES: usize = 32;
 
 /// How a group distributes records.
@@ -135,7 +135,7 @@ impl Client {
                 }
             },
             on_gap: dunlin_wire::OnGap::Oldest,
-            // Members of `share` groups report consumed records. Otherwise the node stops delivering.
+            // Members of `share` groups have to report consumed records, because otherwise the node stops delivering.
             registered: kind == GroupKind::Share && !options.gives_back,
             follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,
@@ -164,8 +164,8 @@ impl Client {
 }
 
 impl Member {
-    /// The newest epoch of the topic's logs at the time the node answered [`Client::join_at_once`]. Returns
-    /// it once; `None` before and after. Fails if the node refused.
+    /// Returns the newest epoch of the topic's logs at the time when the node responded to [`Client::join_at_once`].
+    /// Only the first call after the response returns it; other calls return `None`. Fails if the node refused.
     pub fn start_epoch(&self) -> Result<Option<u32>, SubscribeError> {
         self.subscriber.stands()?;
         Ok(self.subscriber.start_positions().and_then(|logs| logs.iter().map(|(_, at)| at.epoch).max()))
@@ -253,7 +253,7 @@ impl Member {
         }
     }
 
-    /// The last record of the current item that was taken.
+    /// The position of the last record of the current item that the member took.
     fn last_given(&self) -> Option<ConsumedPosition> {
         let (InboxItem::Run(run), bytes) = self.subscriber.item_if_any()? else { return None };
         let mut rest = &bytes[run.start..self.subscriber.at()];

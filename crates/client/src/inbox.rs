@@ -13,7 +13,7 @@ use crate::session::ConnectionError;
 #[derive(Debug, Default)]
 pub(crate) struct InboxBatch {
     pub(crate) items: Vec<InboxItem>,
-    /// Copied bytes of small batches.
+    /// The bytes of small batches, which are copied out of the chunk.
     pub(crate) copied: Vec<u8>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) enum InboxItem {
     Notice(Notice, u64),
 }
 
-/// Checked frames of one channel.
+/// Received and checked frames of one channel.
 #[derive(Debug)]
 pub(crate) struct BatchItem {
     pub(crate) log: Arc<LogName>,
@@ -50,7 +50,7 @@ impl InboxBatch {
     }
 }
 
-/// Shared by the subscriber and the thread that reads the socket.
+/// The received items of a subscription, shared by the subscriber and the thread that reads the socket.
 #[derive(Debug)]
 pub(crate) struct SubscriberInbox {
     pub(crate) waiting: HandleWaker,
@@ -63,19 +63,19 @@ pub(crate) struct SubscriberInbox {
 #[derive(Debug, Default)]
 pub(crate) struct InboxState {
     batch: InboxBatch,
-    /// Bytes in `batch`, as credit counts them.
+    /// The size of the items in `batch`, counted as credit.
     unread_bytes: usize,
     /// The error with which the subscription ended.
     ended: Option<SubscribeError>,
-    /// The node has announced all existing logs.
+    /// Whether the node has announced all existing logs.
     subscribed: bool,
     /// Bytes received since the subscription began, over all connections.
     received: u64,
-    /// Bytes consumed, including bytes that produced no event.
+    /// The number of bytes consumed by the subscriber, including bytes of messages without an event.
     consumed: u64,
-    /// Bytes without an event since the last credit report.
+    /// The number of bytes of messages without an event since the last credit report.
     refunded: u64,
-    /// Bytes of unread states. A node sends each state completely.
+    /// The size of unread states. They may exceed the credit, because a node sends each state completely.
     states: u64,
 }
 
@@ -91,7 +91,7 @@ impl SubscriberInbox {
         }
     }
 
-    /// Fails if the node sent more than its credit allows.
+    /// Fails if the node sent more bytes than its credit allows.
     #[inline]
     pub(crate) fn check_credit(&self) -> Result<(), ConnectionError> {
         let sent = {
@@ -121,7 +121,7 @@ impl SubscriberInbox {
         !state.batch.items.is_empty() || state.ended.is_some() || state.refunded >= self.refund_max
     }
 
-    /// Whether refunded credit has to be reported without a read.
+    /// Whether so much credit was refunded that the client has to report it before the subscriber reads.
     pub(crate) fn owes_credit(&self) -> bool {
         self.lock().refunded >= self.refund_max
     }
@@ -166,7 +166,7 @@ impl SubscriberInbox {
         self.waiting.wake();
     }
 
-    /// Whether the node has answered the subscription. Fails if the node refused.
+    /// Whether the node has responded to the subscription. Fails if the node refused it.
     pub(crate) fn standing(&self) -> Result<bool, SubscribeError> {
         let state = self.lock();
         match (&state.ended, state.subscribed) {
@@ -186,7 +186,7 @@ impl SubscriberInbox {
         state.received - state.consumed
     }
 
-    /// Returns the credit of a message without an event; the next report includes it.
+    /// Refunds the credit of a message without an event; the next credit report includes it.
     pub(crate) fn refund(&self, cost: u64) {
         let mut state = self.lock();
         state.received += cost;
@@ -199,7 +199,7 @@ impl SubscriberInbox {
         }
     }
 
-    /// Notes that a state of `cost` bytes was read.
+    /// Records that the subscriber has read a state of `cost` bytes.
     pub(crate) fn state_read(&self, cost: u64) {
         let mut state = self.lock();
         state.states = state.states.saturating_sub(cost);

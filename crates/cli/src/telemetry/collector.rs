@@ -34,7 +34,7 @@ use tracing_subscriber::layer::Layer;
 use super::AnyLayer;
 use super::client::ExporterClient;
 
-/// How long the node's end waits for unsent spans.
+/// How long a node that ends waits until its unsent spans are sent.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// The time limit for a batch, unless `OTEL_EXPORTER_OTLP_TIMEOUT` sets another.
 const EXPORT_MAX: Duration = Duration::from_secs(10);
@@ -120,12 +120,12 @@ fn resource() -> Resource {
 fn continue_trace(span: &Span, headers: &HeaderMap) {
     let context = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
     if context.span().span_context().is_valid() {
-        // Fails for spans that are not collected.
+        // The call fails for a span that no layer collects.
         let _ = span.set_parent(context);
     }
 }
 
-/// Logs once when exporting fails, and once when exporting works again.
+/// Logs when exporting begins to fail, and when it works again.
 #[derive(Debug)]
 struct ReportingExporter<E> {
     exporter: E,

@@ -31,8 +31,8 @@ pub struct BookScreen {
 }
 
 enum OutputMode {
-    /// Redrawn in place: the number of lines, the window they were drawn for, when the next drawing is due,
-    /// and whether anything has changed.
+    /// A terminal, whose lines are redrawn in place. The fields hold the number of lines, the window they were drawn
+    /// for, when the next drawing is due, and whether anything has changed.
     Terminal {
         lines: usize,
         window: TerminalSize,
@@ -131,7 +131,7 @@ impl BookScreen {
         Ok(self.out.flush()?)
     }
 
-    /// Accounts for the user's Enter key, which moved the cursor down by one line.
+    /// Counts the line by which the user's Enter key moved the cursor down.
     pub fn went_down(&mut self) {
         if let OutputMode::Terminal { lines, .. } = &mut self.manner {
             *lines += usize::from(*lines > 0);
