@@ -367,7 +367,7 @@ impl ClientSession {
             FromNode::SubscriptionEnded(ended) => {
                 if let Some(subscription) = self.subscriptions.get(&ended.subscription) {
                     subscription.inbox.end(subscribe_error(&ended.refusal, &subscription.asked.pattern));
-                    // Members that return records must still report the records that they consumed.
+                    // Members that return unconsumed records must first report the records that they consumed.
                     if !subscription.asked.gives_back() {
                         self.remove_subscription(ended.subscription);
                     }
@@ -415,7 +415,7 @@ impl ClientSession {
         }
     }
 
-    /// Ends a subscription in the client; items in its inbox stay.
+    /// Removes a subscription from the client's tables. Items that are already in its inbox can still be read.
     pub(crate) fn remove_subscription(&mut self, number: u32) {
         self.subscriptions.remove(&number);
         self.channels.retain(|_, channel| channel.subscription != number);
