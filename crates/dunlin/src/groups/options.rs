@@ -39,14 +39,15 @@ pub struct ShareOptions {
     /// If this member creates the group: whether it remains after its last member.
     /// [`Node::end_group`](crate::Node::end_group) ends a group that does not remain.
     pub lasting: bool,
-    /// Whether the member may join at another node that owns the topic. The membership then follows the topic, and
-    /// records count as consumed when they arrive here. Otherwise such a member is refused.
+    /// Whether the member may join at another node if that node owns the topic. The membership then follows the topic,
+    /// and records count as consumed when they arrive at this node. Without this option, the member is refused if
+    /// another node owns the topic.
     pub anywhere: bool,
     /// The user for whose share the group counts if this member creates it: for a client of another node. Ignored on
     /// a node handle of a user.
     pub for_user: Option<String>,
-    /// Records taken at once. More records reduce the cost of each. But they wait here while other members
-    /// may be idle, and are lost with this member.
+    /// The number of records that are taken at once. A higher number makes each record cheaper, but these records wait
+    /// here while other members may be idle, and are lost with this member.
     pub ahead: u32,
 }
 
@@ -76,7 +77,7 @@ pub struct WorkOptions {
     pub registered: bool,
     /// How long a claim lasts.
     pub claim: Duration,
-    /// Attempts after which a record becomes a dead letter; 0 for no limit.
+    /// The number of attempts after which a record becomes a dead letter; 0 for no limit.
     pub attempts_max: u32,
     /// The destination of dead letters.
     pub dead_letters: DeadLetters,
@@ -110,7 +111,7 @@ impl Default for WorkOptions {
     fn default() -> WorkOptions {
         WorkOptions {
             member: String::new(),
-            // Jobs published before the first worker joined are included.
+            // Records that were published before the first member joined are delivered too.
             start: Start::Earliest,
             registered: false,
             claim: Duration::from_secs(30),

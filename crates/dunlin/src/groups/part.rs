@@ -16,9 +16,9 @@ use super::machine::GroupMachine;
 pub(super) struct GroupPartition<M> {
     pub(super) cursor: Cursor,
     pub(super) machine: M,
-    /// Position of the group's first record.
+    /// The position of the first record that belongs to the group.
     begun: Position,
-    /// Records that earlier groups of this name have handed out.
+    /// The records that earlier groups of this name have delivered.
     pub(super) handed_before: HandedOut,
     /// Whether the log was deleted and read to its end.
     pub(super) ended: bool,
