@@ -99,7 +99,8 @@ pub struct Control {
     begun: AtomicBool,
     /// The last term in which this node led and proposed its limits.
     limits_term: AtomicU64,
-    /// The index of the last log entry that existed when the node started; `None` if the node has applied it.
+    /// The index of the last log entry that existed at the start, if any. `caught_up` says whether the node has
+    /// applied it.
     last_before: Option<u64>,
     caught_up: AtomicBool,
     limits: ControlLimits,

@@ -96,7 +96,7 @@ impl Node {
     }
 
     /// Returns the command's bytes with the user added if the command uses a lease, and with the tenant added if it
-    /// writes a key or creates a lease. `None` if the command needs neither.
+    /// makes the state larger, requests a lock or creates a lease. `None` if nothing has to be added.
     fn bound(&self, command: &ControlCommand<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
         let encoded = |command: ControlCommand<'_>| {
             let mut bytes = Vec::new();

@@ -1,4 +1,6 @@
-//! Waiting for locks: a wait ends when its user loses the permission for the lock. Invariants:
+//! Waiting for locks: a wait ends when its user loses the permission for the lock.
+//!
+//! Invariants:
 //! - A lock is granted only to a user who has the permission at that moment.
 //! - If the user of a wait loses the permission, the wait leaves the lock's queue, even if its client is gone.
 //!

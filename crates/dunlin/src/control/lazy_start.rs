@@ -156,7 +156,7 @@ impl Node {
         let lacks_identity = place.is_some_and(|(disk, dir)| {
             let files = disk.list(&dir.join("cluster")).unwrap_or_default();
             let has = |name: &str| files.iter().any(|file| file == name);
-            // A join that was interrupted: the certificate is created after the identity.
+            // The certificate is created after the identity, so that the identity file was lost.
             has("node.pem") && !has("identity.json")
         });
         Some(match lacks_identity {

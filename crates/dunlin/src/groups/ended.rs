@@ -1,8 +1,8 @@
-//! Records that ended `share` groups have handed out.
+//! The records that ended `share` groups have delivered.
 //!
-//! A member at another node joins its group at the topic's next owner some time after the owner's epoch began. Other
-//! members may have come and left by then, and their group has ended. The next group of the name hands out none of
-//! its records again.
+//! When a topic moves, a member at another node joins its group at the next owner some time after that owner's epoch
+//! has begun. By then, a group of this name may have been created, have delivered records and have ended. A later
+//! group of the name does not deliver these records again.
 //!
 //! Limits: [`GROUPS_MAX`] groups, of which the oldest are forgotten, and [`RANGES_MAX`] ranges of each log.
 
