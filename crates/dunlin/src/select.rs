@@ -112,7 +112,7 @@ impl Node {
     }
 
     /// Refuses a position in [`KV`] or [`TASKS`] that no subscriber can have received yet. To know this, the node first
-    /// applies all entries on which the cluster has agreed. Without a majority, which the node detects within about two
+    /// applies all entries on which the cluster has agreed. Without a majority, which the node detects within
     /// seconds, it refuses nothing, and the subscriber waits.
     pub async fn check_handed_out(&self, log: &Log, asked: Position) -> Result<(), SubscribeError> {
         if !log.awaits(asked) {

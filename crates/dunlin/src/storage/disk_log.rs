@@ -61,7 +61,7 @@ pub(super) struct DiskLog {
     bytes: AtomicU64,
     unstored_bytes_max: u64,
     aging: bool,
-    /// The number of bytes appended to the log after which the topic's state is saved.
+    /// The size of the log's files, in bytes, above which the topic's state is saved.
     save_state_bytes: u64,
     /// Three counts of how often a waiting publisher stored staged records: `helped` since the start, `helped_in_a_row`
     /// since the thread last found none, and `helped_before` as of the thread's last check.
@@ -387,7 +387,7 @@ impl DiskLog {
         }
     }
 
-    /// Returns the position up to which the log is stored. `closed_ns` is the modification time of the log's last file,
+    /// Writes the position up to which the log is stored. `closed_ns` is the modification time of the log's last file,
     /// if the log is closed.
     fn note(
         &self,
@@ -398,8 +398,8 @@ impl DiskLog {
         let begins = self.reader.epochs();
         let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
         let first_seq = begin.map_or(last.seq, |begin| begin.seq);
-        // If the first record on disk is not the first of its epoch, no earlier epoch can have unknown records;
-        // otherwise there may have been earlier epochs.
+        // If the log still has record 1, there may have been epochs before that record's. Otherwise, epochs before the
+        // oldest one on disk are of no interest.
         let oldest = begins.first().filter(|begin| begin.seq > 1).map_or(0, |begin| begin.epoch);
         let unsure = self.unsure.iter().copied().filter(|epoch| *epoch >= oldest).collect();
         let pattern = Some(self.pattern.clone());

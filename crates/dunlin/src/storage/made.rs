@@ -28,7 +28,7 @@ pub(crate) fn is_unchanged(disk: &dyn Disk, dir: &Path, part: &str, of: &[PathBu
     let noted = read(disk, &mark(dir, part)).filter(|noted| !noted.is_empty());
     let is_unchanged = noted.is_some_and(|noted| noted == locks(disk, of) || noted == closed(disk, of));
     if is_unchanged {
-        // The part's logs are already open here, so that the mark contains their present state.
+        // From here on, the part's logs are open, and the mark says so.
         note(disk, dir, part, of);
     }
     is_unchanged

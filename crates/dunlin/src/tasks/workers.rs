@@ -206,7 +206,7 @@ impl WorkerAttachment {
 }
 
 impl Tasks {
-    /// Renews the leases of this connection's workers after a heartbeat.
+    /// Stores when the leases of this connection's workers end, after a heartbeat has renewed them.
     pub async fn heard(&self, order_queue: &OrderQueue) -> Result<(), TasksError> {
         if !self.home().leads() {
             self.home().catch_up().await?;

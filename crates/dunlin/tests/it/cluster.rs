@@ -54,7 +54,7 @@ struct TestHub {
     breaking: Mutex<HashSet<(u64, u64)>>,
     /// Two nodes: just before the first node's next feed begins, topic `t` moves to the second node.
     moves_before_feed: Mutex<Option<(u64, u64)>>,
-    /// Nodes whose requests for an owner receive no response. A node is removed when it has made such a request.
+    /// Nodes whose requests for an owner receive no response. `is_asking` says whether a node has made such a request.
     unanswered_by: Mutex<HashSet<u64>>,
     is_asking: AtomicBool,
     /// Forwarded batches that a test answers itself; `None` delivers them.

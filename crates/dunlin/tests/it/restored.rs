@@ -297,7 +297,7 @@ fn damaged_copy_reports_an_unknown_last_record() {
     }
 }
 
-/// Copies a directory as `rsync -a` does: files with the same size and time stay, and others are replaced.
+/// Restores the files as `rsync -a` does: files with the same size and time stay, and others are replaced.
 #[test]
 fn replaced_log_reports_an_unknown_last_record() {
     let folder = tempfile::tempdir().unwrap();
