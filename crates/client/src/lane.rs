@@ -1,14 +1,15 @@
-//! The records of a publisher for one partition: numbered, batched, and kept until the node answers.
+//! The records of a publisher for one partition. The client numbers them, sends them in batches, and keeps them until
+//! the node responds.
 //!
 //! Invariants:
 //! - Numbers grow by 1. Records that are sent again after a lost connection have the same bytes as before.
 //! - After a refusal the owner refuses all later records too. Numbering stops until every batch is answered,
 //!   and then continues at the first refused record.
-//! - Refused records are kept until they are sent again, or until new records are published. Their size is
-//!   limited to that of the unanswered bytes and one batch.
-//! - If a batch may have been appended, its numbers are never used for other bytes, which the owner would
-//!   treat as a duplicate. The batch is sent again unchanged before anything else, until the topic's log has appended
-//!   or refused it. Refusals by anyone else say nothing about earlier attempts.
+//! - Refused records are kept until they are sent again, or until new records are published. Their size is limited to
+//!   the largest allowed size of unanswered records plus one batch.
+//! - If a batch may have been appended, its numbers are never used for other bytes, which the owner would treat as a
+//!   duplicate. The batch is sent again unchanged before anything else, until the topic's log has appended or refused
+//!   it. A refusal by another part of the node does not show whether an earlier attempt was appended.
 
 mod sent;
 

@@ -1,14 +1,14 @@
 //! Permissions: which actions a user may take. Authentication is in `server::access`.
 //!
 //! A [`Rule`] has patterns that allow and patterns that deny; deny wins. [`Permissions`] combine a user's rules with
-//! the bounds of the tenant. A [`Node`] made with [`Node::used_by`] checks them in every operation, so listeners need
-//! not. A node without a user checks nothing.
+//! the bounds of the tenant. A [`Node`] made with [`Node::used_by`] checks the permissions in every operation, so that
+//! listeners need not check them. A node without a user checks nothing.
 //!
 //! Invariants:
 //! - An action without an allowing pattern is denied, and a denying pattern overrides all allowing ones.
 //! - A subscription lies within one allowed pattern. The subscriber does not receive denied records, even of
 //!   later topics, and does not count them as lost.
-//! - Records pass without a check, unless some subjects of the log are denied to the subscriber or the publisher.
+//! - Single records are checked only if some subjects of the log are denied to the subscriber or the publisher.
 //! - Any user may publish to an inbox unless a pattern denies it: inbox names cannot be guessed.
 //!
 //! Not here: authentication and quotas of users (`server::access`).

@@ -1,10 +1,10 @@
-//! Epoch numbers that were never used before.
+//! Assigns epoch numbers that were never used before.
 //!
-//! An epoch is its start time in units of 100 ms since 2025-01-01; the numbers last until 2038. A name
-//! deleted and recreated within the same 100 ms gets the next number. Other names use the clock's number: a
-//! higher number could exceed those of a restarted node, whose records subscribers would then discard as old.
-//! A node that restarts within the same 100 ms could use an epoch twice. Listeners therefore accept no
-//! connection before the first epoch's time ([`Epochs::wait_ns`]).
+//! The number of an epoch is the time at which it began, in units of 100 ms since 2025-01-01; the numbers last until
+//! 2038. If a topic is deleted and created again within the same 100 ms, its new epoch has the next number. Any other
+//! topic uses the clock's number. A higher number could be above the numbers of a restarted node, and subscribers would
+//! then discard that node's records as old. A node that restarts within the same 100 ms could use an epoch twice.
+//! Listeners therefore accept no connection before the first epoch's time ([`Epochs::wait_ns`]).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

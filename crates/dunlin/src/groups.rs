@@ -1,6 +1,7 @@
 //! Groups: members that divide the records of a topic among them.
 //!
-//! The state machines in `dunlin-topic` decide. This module provides logs, time, waiting members and dead letters.
+//! The state machines in `dunlin-topic` decide which member receives which record. This module provides the logs, the
+//! time, waiting, and dead letters.
 //!
 //! Invariants:
 //! - A group belongs to one topic and has one kind. Its first member creates it with its own options.
@@ -8,8 +9,9 @@
 //!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its
 //!   last member.
 //! - A `share` group has all records of its owner's epoch if one of its members was in the group before that epoch, in
-//!   whatever order they join. It hands out no record that an earlier group of its name has handed out in that epoch.
-//! - A member receives a copy of a record, so that a slow member pins no memory of the log.
+//!   whatever order they join. The group does not deliver records that an earlier group of its name has delivered in
+//!   that epoch.
+//! - A member receives a copy of a record, so that a slow member does not keep memory of the log in use.
 //!
 //! Limits: `groups_max`, of which one user may create a quarter and one tenant [`TENANT_SHARE`] times the free ones,
 //! `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition.

@@ -8,9 +8,9 @@
 //! requests, and from a watch of the keys of topics and nodes ([`Ownership::settle`], [`Ownership::node`]).
 //!
 //! Invariants:
-//! - A node appends to a volatile topic only while its lease lasts by its own clock, counted from before the request.
-//!   It therefore stops before another owner can begin. A new lease counts once the node knows everything agreed on
-//!   before it.
+//! - A node appends to a volatile topic only while its lease lasts by its own clock, counted from the time before it
+//!   requested the lease. It therefore stops before another node can become the owner. A node uses a new lease only
+//!   when it knows everything on which the cluster agreed before that lease.
 //! - A restarted node has no records of its volatile topics. Before it takes part, the node begins a new
 //!   epoch of each.
 //! - Records of one publisher arrive in the order in which they were sent, even if the topic's owner changes
@@ -18,7 +18,7 @@
 //! - A forwarded batch without a response is sent again only with its producer's number. Otherwise the publisher
 //!   receives an unknown outcome.
 //!
-//! Not here: connections between nodes ([`PeerNodes`]), and durable topics of this node, which work as without a
+//! Not here: connections between nodes ([`PeerNodes`]), and durable topics of this node, which do not depend on the
 //! cluster.
 
 mod feed;

@@ -1,17 +1,17 @@
 //! Reply inboxes: replies to subjects that do not begin with `_INBOX`.
 //!
 //! A client may subscribe to `acme.reply.7f.*` and name `acme.reply.7f.1` as the subject of a reply. Such a subject is
-//! used once and must not leave a topic behind. Its records go to a reply inbox: a topic of the requester's node. The
-//! requester's subscription reads it, as do all overlapping subscriptions at this node.
+//! used only once, so that no topic must be created for it. Its records go to a reply inbox: a topic of the requester's
+//! node. The requester's subscription reads it, as do all overlapping subscriptions at this node.
 //!
 //! Invariants:
 //! - A reply inbox owns no subject: topics are created and found as if it did not exist.
 //! - A record goes to a reply inbox only if a request has named its subject, no topic owns the subject, and no other
-//!   node has a subscriber for it. A node that does not answer counts as without subscribers.
+//!   node has a subscriber for it. A node that does not respond counts as one without subscribers.
 //!
 //! Limits: each inbox remembers the latest [`SUBJECTS_MAX`] subjects, each for [`SUBJECT_AGE_MAX`] and [`USES_MAX`]
-//! uses, charged to the node's memory. A publisher that was opened at such a subject is closed after
-//! [`SUBJECT_AGE_MAX`] or [`RECORDS_MAX`] records. Records after that go to an ordinary topic.
+//! uses, charged to the node's memory. A publisher that was opened for such a subject is closed after
+//! [`SUBJECT_AGE_MAX`] or after [`RECORDS_MAX`] records. Later records are published to an ordinary topic.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};

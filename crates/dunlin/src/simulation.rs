@@ -1,9 +1,9 @@
 //! Publishes simulated order books, each record when it is due.
 //!
-//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and then
-//! spins. At high rates the thread sleeps briefly and publishes the records that became due. Late records are
-//! published without a pause and none is left out. Event time is the due time, append time the real one, and
-//! [`SimulationReport`] counts the delay.
+//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and then spins. At
+//! high rates, the thread sleeps for short times and then publishes all records that have become due. Late records are
+//! published without a pause, and none is left out. A record's event time is the time at which it was due, and its
+//! append time is the actual time. [`SimulationReport`] contains the delays.
 //!
 //! Not here: the records ([`Simulator`]) and their due times ([`FeedSchedule`]).
 

@@ -5,9 +5,9 @@
 //! the first shard, and the node adds it to the others. The node to which it is attached divides its slots
 //! among the shards (`dealer`).
 //!
-//! The state machine is in [`dunlin_tasks`]. Every node applies every command and so finds the orders for its
-//! attached workers ([`OrderQueue`]); the leader sends nothing to workers. Events of tasks are published to the topic
-//! [`TASKS`].
+//! The state machine is in [`dunlin_tasks`]. Every node applies every command, and so determines the orders for the
+//! workers that are attached to it ([`OrderQueue`]). The leader does not send orders to workers of other nodes. Events
+//! of tasks are published to the topic [`TASKS`].
 //!
 //! Invariants:
 //! - A command with unknown outcome returns [`ControlError::Unknown`] and is not retried automatically.
@@ -15,8 +15,8 @@
 //!   clock.
 //! - The groups share neither log nor snapshots with keys. Millions of tasks therefore do not delay keys.
 //! - The number of shards is fixed when the directory is created.
-//! - Commands for several shards are proposed to all at once, without atomicity across shards. If some shards fail
-//!   and others do not, the outcome is unknown.
+//! - Commands for several shards are proposed to all of these shards at the same time, and not as one transaction. If
+//!   some shards fail and others do not, the outcome is unknown.
 //!
 //! Limits: [`TasksLimits`]. Limits of the state are part of the state, and equal on every node
 //! ([`dunlin_tasks::SchedulerLimits`]).

@@ -1,11 +1,11 @@
 //! Commands from clients, checked and bound to their user before they reach the cluster.
 //!
-//! The state refuses a command that uses another user's lease. A command that takes effect later carries the name of
-//! its user. A task that publishes is checked again when it publishes.
+//! When a command is applied, it is refused if it uses another user's lease. A command that takes effect later carries
+//! the name of its user. A task that publishes is checked again when it publishes.
 //!
 //! Invariants:
 //! - Listeners send the cluster only commands that this module has checked.
-//! - This module adds the user's name. This module refuses a client's command that has a user's name.
+//! - Only this module adds a user's name to a command. It refuses a client's command that already has one.
 
 use std::sync::Arc;
 

@@ -3,11 +3,12 @@
 //! Invariants:
 //! - Every operation goes through [`Group::with`]. It first handles claims and delays that have expired, and after the
 //!   operation wakes members that can take records.
-//! - A member that sleeps had received everything available when it went to sleep, under the same lock.
+//! - A member begins to sleep only if it has received everything that is available. This is checked under the same
+//!   lock.
 //! - A publish wakes one member. That member takes records, and wakes the next member if there are more.
 //! - Lock order: `state`, `sleepers`. A waker that a log calls takes only `sleepers`, because its thread may hold
 //!   another group's `state`.
-//! - Between two calls the group pins no segment of a log.
+//! - Between two calls, the group does not keep any segment of a log in use.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -29,9 +29,9 @@ use here::Here;
 /// Asking for the next record, or [`leave`](ShareMember::leave), consumes the previous one. Dropping the member
 /// counts as its death: its last record and records taken ahead become lost, and other members receive a gap.
 ///
-/// Losses of the group are delivered as [`Gap`](dunlin_topic::Gap)s. Beyond `group_lost_ranges_max` pending gaps, the
-/// last one spans them all.
-/// [`lost`](ShareMember::lost) returns the exact number of lost records.
+/// Losses of the group are delivered as [`Gap`](dunlin_topic::Gap)s. If more than `group_lost_ranges_max` gaps are
+/// pending, the last one is extended over all further losses. [`lost`](ShareMember::lost) returns the exact number of
+/// lost records.
 #[derive(Debug)]
 pub struct ShareMember {
     place: MemberLocation,

@@ -1,18 +1,19 @@
 //! Inboxes of other nodes: the service that replies to a request may be connected to any node.
 //!
-//! An inbox is a topic of the node to which its session is connected. Its subject does not name that node. A
-//! record for an inbox of another node goes to the node that took the last record. If that node lacks the
-//! inbox, the record goes to one node after the other until one has it. A [query](super::interest) for each
-//! reply subject finds a [reply inbox](crate::reply), whose name is its address afterwards. The cluster does
-//! not agree on inboxes, because each connection that sends requests has one for seconds.
+//! An inbox is a topic of the node to which its session is connected. Its subject does not name that node. A record for
+//! an inbox of another node is sent to the node that accepted the last record. If that node does not have the inbox,
+//! the record is sent to one node after the other until one has it. A [query](super::interest) for each reply subject
+//! finds a [reply inbox](crate::reply), whose name is its address afterwards. The cluster does not agree on inboxes,
+//! because each connection that sends requests has one for seconds.
 //!
 //! Invariants:
-//! - At most one node takes a record: another node is tried only if the previous one certainly did not take it.
+//! - At most one node appends a record: another node is tried only if the previous one certainly did not append it.
 //! - Records for one inbox leave the node in the order in which they were published. While the inbox's node is unknown,
-//!   one batch is in flight. A batch that came back is sent again before all newer ones, when no batch is in flight.
+//!   only one batch is sent at a time. A batch that came back is sent again before all newer ones, when all other sent
+//!   batches have a response.
 //!
-//! Limits: the node remembers [`INBOXES_MAX`] inboxes and as many reply subjects, each of those for
-//! [`REPLY_KNOWN_FOR`]. At a limit it forgets all of them, and queries again.
+//! Limits: the node remembers [`INBOXES_MAX`] inboxes, and as many reply subjects for [`REPLY_KNOWN_FOR`] each. When a
+//! limit is reached, the node forgets all of them, and queries other nodes again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};

@@ -1,16 +1,18 @@
 //! Interest: whether another node has a subscriber for a subject.
 //!
-//! No node keeps a list of the others' subscriptions. Before it publishes a request, or a record that needs a
-//! new topic, a node queries all others at once. The first node with a subscriber decides. A reply inbox
-//! takes the reply only if no other node has a subscriber. The node therefore waits for all answers.
+//! No node keeps a list of the others' subscriptions. Before it publishes a request, or a record that needs a new
+//! topic, a node queries all others at once. If one node responds that it has a subscriber, the node does not wait for
+//! the others. A reply inbox accepts the reply only if no other node has a subscriber. For replies, the node therefore
+//! waits for all responses.
 //!
-//! Invariant: a subject counts as without subscribers only if every other member has answered so. A member that does
-//! not answer may have a subscriber. Replies are the exception: they have a requester that waits, so a member without
-//! an answer does not count. Otherwise each reply would get a topic while a member is down.
+//! Invariant: a subject counts as one without subscribers only if every other member has responded that it has none. A
+//! member that does not respond may have a subscriber. Replies are the exception: a requester waits for each reply, so
+//! that a member that does not respond counts as one without a subscriber. Otherwise, while a member is unreachable, a
+//! topic would be created for each reply.
 //!
-//! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`].
-//! During that time, a request may be published although the last subscriber has left. A node that did not answer is
-//! not queried for the next five seconds.
+//! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`]. During
+//! that time, a request may be published although the last subscriber has left. A node that did not respond is not
+//! queried for the next five seconds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};

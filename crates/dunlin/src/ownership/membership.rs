@@ -3,14 +3,14 @@
 //! A membership follows its topic to each new owner. If this node becomes the owner, the member joins the
 //! group here.
 //!
-//! A member leaves in order: the owner stops handing out records and confirms it after the last one, and the
-//! member reads up to there. The owner gives unconsumed records to other members. This node therefore reports
-//! consumed records, not received ones.
+//! When a member leaves, the owner stops delivering records to it, and sends a confirmation after the last record. The
+//! member reads all records up to this confirmation. The owner gives unconsumed records to other members. This node
+//! therefore reports consumed records, not received ones.
 //!
 //! Invariant: a record is delivered at most once. A group at the next owner begins with that owner's epoch.
 //!
-//! Limits: [`UNREAD_RECORDS_MAX`] and [`UNREAD_BYTES_MAX`]; at a limit, this node takes no more from the
-//! owner.
+//! Limits: [`UNREAD_RECORDS_MAX`] and [`UNREAD_BYTES_MAX`]; when one of them is reached, this node accepts no more
+//! records from the owner.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};

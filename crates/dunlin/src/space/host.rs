@@ -3,7 +3,7 @@
 //! Invariants:
 //! - A call delivers messages between its own regions before it returns. Messages for other processes are in
 //!   [`HostOutput::messages`], in the order in which they were sent.
-//! - A change is published, and sent to standbys, before messages that depend on it: both leave in one
+//! - A change is published and sent to standbys before the messages that depend on it. Both are in the same
 //!   [`HostOutput`].
 //! - A region without a lease, or behind its standby, does not delay other regions.
 //!

@@ -7,8 +7,8 @@
 //! stay reserved if the topic's own file is damaged or gone.
 //!
 //! Restored files may be older than the records that subscribers have read. The file therefore also stores attributes
-//! of the topic's and the log's files that a copy does not keep ([`FileOrigin`]). The end of an empty log, or of a log
-//! that did not end in order, counts only while these attributes are unchanged.
+//! of the topic's and the log's files that a copy does not keep ([`FileOrigin`]). If a log is empty or was not closed,
+//! its end is trusted only if these attributes have not changed.
 
 use std::collections::BTreeSet;
 use std::io;

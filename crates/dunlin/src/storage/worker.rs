@@ -4,8 +4,8 @@
 //! whose publishers store their own records is visited later. An immediate visit would sync the first records
 //! of a batch alone, and the publisher would wait for two syncs.
 //!
-//! Invariant: a log is in each list at most once, and leaves it before its records are staged, so that no later
-//! record is missed.
+//! Invariant: a log is in each list at most once. It is removed from the list before its records are staged, so that
+//! records staged later put it into the list again.
 
 use std::io;
 use std::path::PathBuf;

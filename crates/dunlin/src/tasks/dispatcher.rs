@@ -1,4 +1,4 @@
-//! Hands orders to the connections of this node's workers. Every node's state machine finds the orders of all
+//! Hands orders to the connections of this node's workers. The state machine of every node determines the orders of all
 //! workers.
 //!
 //! Invariants:

@@ -9,8 +9,8 @@
 //!      kinds u8 × count, unless all are 0; 255 for larger kinds
 //! ```
 //!
-//! Regions with more than [`ENTITIES_MAX`] entities are skipped. A snapshot that cannot be published is
-//! dropped; only this thread waits.
+//! Regions with more than [`ENTITIES_MAX`] entities are skipped. A snapshot that cannot be published is dropped. If the
+//! node does not respond, only this thread waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
