@@ -27,7 +27,7 @@ use crate::state::State;
 use crate::subscription::{self, Subscription};
 use crate::topics::{self, TopicArguments};
 
-/// Requesters that are kept for later requests; concurrent requests create more.
+/// The number of requesters that are kept for later requests. Concurrent requests may create more.
 const REQUESTERS_KEPT: usize = 32;
 
 /// A connection to a node.

@@ -38,7 +38,7 @@ pub struct RunningNode {
 impl RunningNode {
     /// Starts the node. If `stop` is set while the node joins a cluster, the start is interrupted.
     pub fn start(config: &NodeConfig, stop: &StopFlag) -> Result<RunningNode> {
-        // A node without a data directory opens at once, so that nothing has to be reported meanwhile.
+        // A node without a data directory opens at once, so that no progress has to be reported.
         let opening = config.data_dir.as_ref().map(|_| Opening::start(&server_config(config), READING));
         let opening = opening.transpose().context("cannot open the listeners")?;
         let node = match &config.data_dir {

@@ -28,7 +28,7 @@ pub enum Address {
     },
     /// A Unix socket.
     Unix(PathBuf),
-    /// One of these nodes; the client tries them in turn.
+    /// Several nodes; the client tries one after another.
     Any(Vec<Address>),
 }
 

@@ -13,7 +13,7 @@ use crate::publishing::PublisherShared;
 
 /// The longest time for which a partly filled batch waits for more records.
 const FILLING: Duration = Duration::from_micros(500);
-/// The interval at which the thread looks for responses.
+/// The interval at which the thread reads responses while batches are unanswered.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]

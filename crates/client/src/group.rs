@@ -238,8 +238,8 @@ impl Member {
         self.subscriber.say_consumed(consumed);
     }
 
-    /// Requests that the node deliver no more records to a member with `gives_back`. The last record is
-    /// followed by an error.
+    /// Asks the node to deliver no more records to a member with `gives_back`. After the last record, the member
+    /// receives an error.
     pub fn end(&self) {
         self.subscriber.say_end();
     }

@@ -181,7 +181,7 @@ impl Link {
         (self.dry, self.skip) = (false, false);
     }
 
-    /// Reads the clock only after many looks at the socket, because both take equally long.
+    /// Reads the clock only after several checks of the socket, because reading the clock takes as long as one check.
     #[inline]
     fn spin(&mut self, shared: &SharedClient, socket: &Socket) -> PumpOutcome {
         let room = self.chunks.room(self.need);

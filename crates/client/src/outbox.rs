@@ -63,7 +63,7 @@ impl Outbox {
         }
     }
 
-    /// Writes kept bytes. Returns whether none are left.
+    /// Writes the bytes that wait to be sent. Returns whether none are left.
     pub(crate) fn flush(&self) -> bool {
         let mut out = self.lock();
         match out.flush() {

@@ -147,8 +147,8 @@ impl Publisher {
         state.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Waits for `done`. If the node does not answer in time, unanswered records are kept and sent again when
-    /// it is back.
+    /// Waits until `done` returns `true`. If the node does not respond in time, the records without a response are
+    /// kept, and sent again when the node is back.
     fn wait(&self, done: impl Fn(&PublisherState) -> bool) -> Result<(), PublishError> {
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
         let publishing = &self.publishing;

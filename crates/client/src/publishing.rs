@@ -33,7 +33,7 @@ pub(crate) struct PublisherState {
     pub(crate) tail: String,
     pub(crate) record_bytes_max: usize,
     pub(crate) opened: bool,
-    /// The topic's name, once the node has answered.
+    /// The topic's name in the node's response; empty before the response.
     topic: String,
     /// The properties of the topic in the node's response; `None` before protocol version 4.
     of_topic: Option<PublisherTopic>,
@@ -154,7 +154,7 @@ impl PublisherShared {
         self.lock().of_topic = Some(of_topic);
     }
 
-    /// Handles the topic's refusal of the publisher: no batch will be answered.
+    /// Handles the topic's refusal of the publisher: its batches will receive no response.
     pub(crate) fn refused(&self, refusal: &Refusal<'_>) {
         let mut state = self.lock();
         state.fail(publish_error(refusal));
@@ -267,8 +267,8 @@ impl PublisherState {
         self.quiet && self.of_topic.is_some_and(|of| of.keeps_state)
     }
 
-    /// Sends records again that were refused because of another record, once all batches are answered. If too
-    /// many are refused, the rest is discarded and counted.
+    /// Sends records again that were refused because of another record, once all batches have a response. If too many
+    /// records are refused, the rest is discarded and counted.
     pub(crate) fn send_what_was_left(&mut self, number: u32, shared: &SharedClient) {
         if self.is_settling() {
             return;
@@ -290,7 +290,7 @@ impl PublisherState {
         }
     }
 
-    /// Whether an error must be settled before further records are sent.
+    /// Whether an error must be handled before further records are sent.
     #[inline(always)]
     pub(crate) fn troubled(&self) -> bool {
         self.failed.is_some() || self.refused || self.crowded || self.unsettled

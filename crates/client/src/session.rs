@@ -166,7 +166,7 @@ pub(crate) struct ResponseSlot {
 /// Runs on the thread that drives the connection, and must not block.
 pub(crate) type Callback = Box<dyn FnOnce(RequestOutcome) + Send>;
 
-/// The outcome of a request. Pages and descriptions are kept as received bytes.
+/// The outcome of a request. Pages of lists and descriptions are kept as the received bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum RequestOutcome {
     Done,
@@ -190,12 +190,12 @@ impl ResponseSlot {
         self.is_unsent.store(is_unsent, Ordering::Relaxed);
     }
 
-    /// Marks a kept request to be sent again, because the node has not received it.
+    /// Marks a request whose message was kept to be sent again, because the node has not received it.
     fn send_again(&self) {
         self.is_unsent.store(self.message.get().is_some(), Ordering::Relaxed);
     }
 
-    /// Takes the kept message if no node has received it.
+    /// Returns the kept message if no node has received the request.
     fn unsent(&self) -> Option<&Vec<u8>> {
         self.message.get().filter(|_| self.is_unsent.swap(false, Ordering::Relaxed))
     }

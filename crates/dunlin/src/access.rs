@@ -196,7 +196,7 @@ impl Node {
         }
     }
 
-    /// Checks the permission to publish. System subjects are refused elsewhere.
+    /// Checks the permission to publish. Does not check whether the subject is a system subject.
     pub fn may_publish(&self, subject: Subject<'_>) -> Result<(), TopicError> {
         match self.user() {
             Some(_) if !subject.is_system() => self.may(Action::Publish, &subject.into()).map(drop),

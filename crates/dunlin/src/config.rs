@@ -45,7 +45,7 @@ pub struct NodeLimits {
     pub group_idle_max: Duration,
     /// Limits of each partition of a topic and its groups.
     pub topic: dunlin_topic::LogLimits,
-    /// Memory that a topic with default retention keeps for a subscriber that cannot be told about gaps, bytes.
+    /// Memory that a topic with default retention keeps for a subscriber to which gaps cannot be reported, bytes.
     pub pending_bytes_max: u64,
     /// The number of bytes of a durable log that are not stored yet, at which publishers wait. A topic with larger
     /// records has a higher limit.

@@ -80,7 +80,7 @@ impl Default for ControlLimits {
 /// Whether a read returns the newest state of the cluster, or may return an older state of this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consistency {
-    /// The read sees every command answered before it.
+    /// The read sees every command to which the cluster has responded before the read.
     #[default]
     Linearizable,
     /// The read sees the commands that this node has applied: at least all that it had applied before its last start.

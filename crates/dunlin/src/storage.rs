@@ -1,12 +1,13 @@
 //! Durable topics on disk: their files, their logs, and the thread that stores records.
 //!
 //! ```text
-//!  DIR/lock              one node at a time
-//!  DIR/topics/ID.topic   a topic's name and configuration (catalogue)
-//!  DIR/topics/ID.deleted  the mark of a topic that is being deleted
-//!  DIR/topics/ID-PARTITION.stored  how far a log was stored (known)
-//!  DIR/logs/ID-PARTITION its logs (journal)
-//!  DIR/control.made      how a single node left DIR/control (made), and DIR/tasks.made
+//!  DIR/lock                        locked by the node that uses the directory
+//!  DIR/topics/ID.topic             a topic's name and configuration (module `catalogue`)
+//!  DIR/topics/ID.deleted           the mark of a topic that is being deleted
+//!  DIR/topics/ID-PARTITION.stored  the position up to which a log was stored (module `stored_position`)
+//!  DIR/logs/ID-PARTITION           the log of one partition (crate `journal`)
+//!  DIR/control.made                file times of DIR/control of a single node (module `made`)
+//!  DIR/tasks.made                  file times of DIR/tasks of a single node
 //! ```
 //!
 //! Invariants:

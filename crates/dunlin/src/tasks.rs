@@ -179,7 +179,7 @@ impl Tasks {
         self.home().lead()
     }
 
-    /// The directory of a shard: the first shard uses `dir`, others a directory beside it.
+    /// The directory of a shard. The first shard uses `dir`, and each other shard uses a directory next to it.
     pub fn dir_of(dir: &Path, shard: u8) -> PathBuf {
         shard::dir_of(dir, shard)
     }

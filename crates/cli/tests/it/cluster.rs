@@ -186,8 +186,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
     assert!(ended.code == Some(0) && !rest.iter().any(|line| line.contains("cannot reach")), "{rest:?}");
 }
 
-/// A member that lost its identity must not receive the advice to create a cluster: that would make a second cluster
-/// beside the first.
+/// A member that lost its identity must not be advised to create a cluster, because there would then be two clusters.
 #[test]
 fn member_without_its_identity_begins_no_second_cluster() {
     let temporary = tempfile::tempdir().unwrap();

@@ -80,7 +80,7 @@ impl Kv {
         Ok(asked)
     }
 
-    /// Repeats a request without side effects until the node answers, for at most `patience`.
+    /// Repeats a request without side effects until the node responds, for at most `patience`.
     pub(super) fn retry_until_answered(
         &self,
         kind: ControlKind,

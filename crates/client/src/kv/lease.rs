@@ -60,7 +60,7 @@ pub struct LeaseHandle {
 /// The lease's state.
 #[derive(Debug)]
 struct RenewalState {
-    /// The time until which the lease is sure to live, or the reason why it was lost.
+    /// The time until which the lease certainly exists, or the reason why it was lost.
     state: Mutex<Result<Instant, LeaseLostError>>,
     changed: Condvar,
 }

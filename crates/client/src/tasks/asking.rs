@@ -68,7 +68,7 @@ impl Tasks {
         Ok(asked)
     }
 
-    /// Repeats a request without side effects until the node answers, for at most `patience`.
+    /// Repeats a request without side effects until the node responds, for at most `patience`.
     pub(super) fn retry_until_answered(&self, kind: TasksKind, bytes: &[u8]) -> Result<Vec<u8>, TasksError> {
         let until = Instant::now() + self.patience();
         loop {

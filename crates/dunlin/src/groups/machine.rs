@@ -172,8 +172,8 @@ impl GroupMachine for WorkGroup {
         self.held_up_by().is_none()
     }
 
-    /// Whether no record is ready, claimed or delayed. A record behind another of its key waits for such a
-    /// record, so that all records are then settled.
+    /// Whether no record is ready, claimed or delayed. A record that waits behind another record of its key needs no
+    /// check, because that other record is then ready, claimed or delayed.
     fn is_settled(&self) -> bool {
         WorkGroup::claims(self) == 0 && !WorkGroup::has_ready(self) && WorkGroup::next_tick_ns(self).is_none()
     }

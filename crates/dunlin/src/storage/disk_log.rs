@@ -554,7 +554,7 @@ impl Store for DiskLog {
     }
 }
 
-/// The number of bytes of records that can be appended even if the disk is full.
+/// The number of bytes of records that can certainly be appended, even if the disk is full.
 fn sure(journal: &Journal) -> u64 {
     journal.room_left().saturating_sub(APPEND_BYTES_EXTRA)
 }

@@ -197,7 +197,7 @@ impl StoreQueue {
 }
 
 impl Waiting {
-    /// Moves logs that no publisher has stored since the last look to the thread's list.
+    /// Moves the logs that no publisher has stored since the last check to the list of logs that the thread stores.
     fn take_left_alone(&mut self) {
         let Waiting { logs, later, .. } = self;
         later.retain_mut(|(log, helped)| {

@@ -42,7 +42,7 @@ pub(super) struct TaskHistory {
 }
 
 impl TaskHistory {
-    /// Creates the topic if history is kept, in epoch 0 until the epoch is known.
+    /// Creates the topic if events are published. The topic is in epoch 0 until the epoch is known.
     pub(super) fn open(node: &Node, bytes: u64, shards: u8) -> Result<Option<Arc<Topic>>, TopicError> {
         Ok(match bytes {
             0 => None,

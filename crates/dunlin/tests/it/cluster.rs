@@ -57,7 +57,7 @@ struct TestHub {
     /// Nodes whose requests for an owner receive no response. `is_asking` says whether a node has made such a request.
     unanswered_by: Mutex<HashSet<u64>>,
     is_asking: AtomicBool,
-    /// Forwarded batches that a test answers itself; `None` delivers them.
+    /// Forwarded batches to which a test responds itself; `None` if batches are delivered as usual.
     caught: Mutex<Option<Vec<InFlightBatch>>>,
 }
 

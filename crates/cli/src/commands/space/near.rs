@@ -56,7 +56,7 @@ pub struct Arguments {
 /// Two waits of `--once`: how long without another change until the list is complete, and how long until an empty list
 /// is accepted.
 const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
-/// How long `--once` waits for the first change; a busy process answers after its tick.
+/// How long `--once` waits for the first change. A busy process responds only after its tick.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 

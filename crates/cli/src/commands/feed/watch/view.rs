@@ -119,7 +119,7 @@ impl BookScreen {
         Ok(())
     }
 
-    /// Prints an answer to a typed command. The tables continue below it.
+    /// Prints the response to a typed command. The tables are drawn again below it.
     pub fn answer(&mut self, text: &str) -> Result<()> {
         if let OutputMode::Terminal { lines, news, .. } = &mut self.manner {
             (*lines, *news) = (0, true);
