@@ -25,7 +25,7 @@ const FIRST_LINE: &str = "dunlin stored 1";
 const LAST_LINE: &str = "end";
 const SUFFIX: &str = ".stored";
 const TEMPORARY_SUFFIX: &str = ".stored.new";
-/// The extension of a log's file, beside its directory.
+/// The name of the lock file in a log's directory.
 pub(super) const LOCK_FILE: &str = "lock";
 /// The largest size of the file, bytes.
 const BYTES_MAX: u64 = 4 << 10;
