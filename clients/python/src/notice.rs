@@ -56,7 +56,7 @@ notices! {
     }
     /// The subscriber is behind by more than half of the retained records.
     PyLagging "Lagging" {
-        /// The lag in records.
+        /// The number of records by which the subscriber is behind.
         behind: u64,
         /// The number of retained records.
         retained: u64,

@@ -278,7 +278,7 @@ fn count(raw: &RawConfig, name: &str) -> Result<usize> {
     value::<std::num::NonZeroU32>(raw, name, "a whole number over 0").map(|number| number.get() as usize)
 }
 
-/// The shortest duration that a node can measure.
+/// The shortest duration that the configuration accepts: a node cannot measure a shorter one.
 const DURATION_MIN: Duration = Duration::from_millis(1);
 
 fn duration(raw: &RawConfig, name: &str) -> Result<Duration> {

@@ -44,9 +44,9 @@ pub struct GroupOptions {
     pub attempts_max: u32,
     /// The subject for records that failed `attempts_max` times; empty to drop them.
     pub dead_letter: String,
-    /// For `share` groups that a node joins on a client's behalf: the group ends with its last member.
+    /// For `share` groups that a node joins on a client's behalf: whether the group ends with its last member.
     pub ends_with_last: bool,
-    /// For `share` groups that a node joins on a client's behalf: records that were not [reported as
+    /// For `share` groups that a node joins on a client's behalf: whether records that were not [reported as
     /// consumed](Member::consume) go to other members when this member is dropped.
     pub gives_back: bool,
     /// For `share` groups that a node joins on a client's behalf: the client's user; a new group counts towards this

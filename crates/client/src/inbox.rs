@@ -37,7 +37,7 @@ pub(crate) struct BatchItem {
     pub(crate) chunk: Option<Arc<Vec<u8>>>,
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// The credit that the frames used.
+    /// The credit, in bytes, that the node used for the frames.
     pub(crate) cost: u64,
 }
 
@@ -55,7 +55,8 @@ impl InboxBatch {
 pub(crate) struct SubscriberInbox {
     pub(crate) waiting: HandleWaker,
     unread_bytes_max: u64,
-    /// If more credit than this is refunded, the client reports it to the node even if the subscriber reads nothing.
+    /// The number of refunded bytes of credit above which the client reports them to the node even if the subscriber
+    /// reads nothing.
     refund_max: u64,
     state: Mutex<InboxState>,
 }
@@ -69,7 +70,7 @@ pub(crate) struct InboxState {
     ended: Option<SubscribeError>,
     /// Whether the node has announced all existing logs.
     subscribed: bool,
-    /// Bytes received since the subscription began, over all connections.
+    /// The number of bytes received since the subscription began, over all connections.
     received: u64,
     /// The number of bytes consumed by the subscriber, including bytes of messages without an event.
     consumed: u64,

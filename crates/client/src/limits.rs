@@ -7,7 +7,7 @@ pub struct ClientLimits {
     pub credit_bytes: usize,
     /// Maximum number of bytes that a publisher may have sent without a response. Further records wait.
     pub in_flight_bytes_max: usize,
-    /// The batch size in bytes at which a publisher writes to the socket.
+    /// The size of a batch, in bytes, at which a publisher sends it.
     pub batch_bytes: usize,
     /// The largest number of bytes that are read from the socket at once.
     pub chunk_bytes: usize,
@@ -72,8 +72,8 @@ impl ClientLimits {
 /// Maximum number of created topics whose configuration a client remembers, to create them again after a node
 /// lost them.
 pub(crate) const CREATED_MAX: usize = 1_024;
-/// Batches of at least this size stay in the chunk they were read into. Smaller ones are copied, so that a
-/// few unread bytes do not hold a whole chunk.
+/// The smallest size, in bytes, of a batch that stays in the chunk into which it was read. Smaller batches are copied,
+/// so that a few unread bytes do not keep a whole chunk in use.
 pub(crate) const PIN_BYTES_MIN: usize = 4 << 10;
 /// The number of a subscription's unread bytes above which new batches are copied, so that the subscription does not
 /// hold more chunks.

@@ -26,8 +26,8 @@ pub struct Identity {
 pub struct PublisherOptions {
     /// The producer's identity; `None` for a new one.
     pub identity: Option<Identity>,
-    /// Sends without acknowledgements, and without retries after a loss. A later call still reports a
-    /// refusal.
+    /// Whether to send without acknowledgements, and without retries after a lost connection. A later call still
+    /// reports a refusal.
     pub quiet: bool,
 }
 

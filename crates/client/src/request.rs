@@ -47,7 +47,7 @@ struct ReplyInbox {
     subscriber: Subscriber,
     /// The prefix of this requester's reply subjects.
     prefix: String,
-    /// The length of the part that the session's inbox topic removes from a subject.
+    /// The length, in bytes, of the prefix that the session's inbox topic removes from a subject.
     topic_prefix_bytes: usize,
     connection: u64,
 }

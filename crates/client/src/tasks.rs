@@ -54,7 +54,7 @@ pub struct TaskPage {
     pub tasks: Vec<TaskView>,
     /// Where the next page begins; `None` after the last.
     pub next: Option<u32>,
-    /// The cluster's clock in ms, in which the tasks' times are given.
+    /// The present time of the cluster's clock in ms. The times in the tasks are of the same clock.
     pub now_ms: u64,
 }
 

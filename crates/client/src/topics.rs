@@ -103,7 +103,7 @@ pub struct SubscriptionDescription {
     pub partition: u16,
     /// The last delivered record.
     pub position: Position,
-    /// The lag in records.
+    /// The number of records that the subscriber has still to read.
     pub lag: u64,
     /// The number of missed records.
     pub missed: u64,

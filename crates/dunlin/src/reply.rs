@@ -42,7 +42,7 @@ const USES_MAX: u32 = 1_024;
 const RECORDS_MAX: u32 = 4_096;
 /// The approximate memory of a remembered subject besides its text, bytes.
 const SUBJECT_BYTES: usize = 160;
-/// The history of the topic that a publisher of replies uses. It contains no records. Bytes.
+/// The history of the topic that a publisher of replies uses, bytes. The topic contains no records.
 const HELD_BYTES: u64 = 64 << 10;
 
 /// The reply subjects that requests have named, for which a reply inbox accepts records.

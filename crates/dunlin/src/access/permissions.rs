@@ -62,7 +62,7 @@ pub struct Permissions {
     pub keys: KeyRule,
     /// Permissions for [`Action::Tasks`].
     pub tasks: TaskRule,
-    /// Read metrics and lists of subscriptions.
+    /// Whether the user may read metrics and lists of subscriptions.
     pub surveys: bool,
 }
 

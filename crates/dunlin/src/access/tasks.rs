@@ -13,11 +13,11 @@ use dunlin_tasks::{TaskCommand, TaskQuery};
 pub struct TaskRule {
     /// The user's tenant.
     pub tenant: String,
-    /// Submit, see, cancel, retry and discard tasks of the tenant.
+    /// Whether the user may submit, see, cancel, retry and discard tasks of the tenant.
     pub submit: bool,
     /// Run tasks.
     pub work: WorkScope,
-    /// Everything, for any tenant, including shares and quotas.
+    /// Whether the user may do everything for any tenant, including changes of shares and quotas.
     pub manage: bool,
 }
 

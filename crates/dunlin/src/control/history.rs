@@ -21,8 +21,8 @@ const RECORD_BYTES_MAX: u32 = 64 << 20;
 /// The size in bytes from which on a change is appended alone and without a copy, because subscribers wait for the log
 /// while a change is copied.
 const TOGETHER_BYTES: usize = 1 << 20;
-/// A change of this size is appended alone and without a copy, because subscribers wait for the log during a
-/// copy.
+/// The size in bytes from which on a change is appended alone and without a copy. Subscribers wait for the log while a
+/// change is copied.
 const ALONE_BYTES: usize = 256 << 10;
 
 /// Writes the changes of keys to the topic [`KV`].

@@ -34,9 +34,9 @@ pub struct ShareOptions {
     /// If this member creates the group: deliver no records of this epoch or earlier epochs. The group begins
     /// with the next epoch or, if this epoch continues, with the next record. Takes precedence over `start`.
     pub after_epoch: Option<u32>,
-    /// If this member creates the group on a `reliable` topic: publishers wait for it.
+    /// Whether publishers wait for the group, if this member creates it on a `reliable` topic.
     pub registered: bool,
-    /// If this member creates the group: whether it remains after its last member.
+    /// Whether the group remains when its last member has left, if this member creates the group.
     /// [`Node::end_group`](crate::Node::end_group) ends a group that does not remain.
     pub lasting: bool,
     /// Whether the member may join at another node if that node owns the topic. The membership then follows the topic,

@@ -85,7 +85,7 @@ struct State {
     waiting: BTreeMap<u64, InFlightBatch>,
     /// The number of batches that were sent, have no response, and did not come back.
     under_way: usize,
-    /// The flight of those batches.
+    /// The number of the flight to which these batches belong.
     flight: u64,
     /// The ticket of the last batch that was sent.
     sent_through: u64,

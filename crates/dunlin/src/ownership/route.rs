@@ -59,7 +59,7 @@ struct State {
     /// no newer batch goes to another node or into the log here.
     unanswered: usize,
     sent_to: u64,
-    /// The flight of the unanswered batches.
+    /// The number of the flight to which the unanswered batches belong.
     flight: u64,
     /// The ticket of the newest unanswered batch.
     sent_through: u64,

@@ -85,17 +85,17 @@ pub struct HostOutput {
 /// Counters of a [`Host`] since it was created: ticks, missed ticks, and refused messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostCounts {
-    /// Ticks of all regions.
+    /// The number of ticks of all regions.
     pub ticks: u64,
-    /// Ticks missed because the region had no valid lease.
+    /// The number of ticks missed because the region had no valid lease.
     pub unauthorised: u64,
-    /// Ticks missed because the standby was behind.
+    /// The number of ticks missed because the standby was behind.
     pub behind: u64,
-    /// Messages that could not be decoded, or whose region is not here.
+    /// The number of messages that could not be decoded or whose region does not run here.
     pub refused: u64,
-    /// Records that the topic refused.
+    /// The number of records that the region's topic refused.
     pub unpublished: u64,
-    /// Reports beyond the limit.
+    /// The number of reports dropped because of the limit `reports_max`.
     pub reports_dropped: u64,
 }
 

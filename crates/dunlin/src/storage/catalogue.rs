@@ -28,7 +28,7 @@ const REFUSE: &str = "refuse";
 const SUFFIX: &str = ".topic";
 const TEMPORARY_SUFFIX: &str = ".topic.new";
 const DELETED_SUFFIX: &str = ".deleted";
-/// Upper bound of a topic's file, bytes.
+/// The largest size of a topic's file, bytes.
 const BYTES_MAX: u64 = 64 << 10;
 
 /// The content of a topic's file.

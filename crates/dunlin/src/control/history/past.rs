@@ -16,9 +16,10 @@ use dunlin_topic::{ConsumeMode, Cursor, Log, OnGap, Position, ReadOutcome, Start
 
 const VERSION: u8 = 1;
 const KIND: u8 = 6;
-/// Approximate size of a block, which may be larger with one large change.
+/// The approximate size of a block in bytes. A block with one large change may be larger.
 const BLOCK_BYTES: usize = 64 << 10;
-/// A snapshot leaves out a longer change and all changes before it, because a block is one journal record.
+/// The largest size of a change in a snapshot, in bytes, because a block is one journal record. If a change is larger,
+/// the snapshot contains neither it nor the changes before it.
 const CHANGE_BYTES_MAX: usize = 8 << 20;
 
 /// The changes of keys up to a position. The log may drop the oldest of them before they are written to the snapshot.

@@ -23,15 +23,15 @@ pub struct RegionFigures {
     pub epoch: u64,
     /// Number of entities.
     pub entities: u64,
-    /// Ticks made.
+    /// The number of ticks made.
     pub ticks: u64,
-    /// Duration of all ticks, ns.
+    /// The duration of all ticks together, ns.
     pub ticks_ns: u64,
-    /// Ticks missed because the lease had expired or the standby was behind.
+    /// The number of ticks missed because the lease had expired or the standby was behind.
     pub ticks_missed: u64,
-    /// Entities handed over to other regions.
+    /// The number of entities handed over to other regions.
     pub departed: u64,
-    /// Entities received from other regions.
+    /// The number of entities received from other regions.
     pub admitted: u64,
     /// The number of ticks by which the standby is behind; 0 if the region needs no standby.
     pub standby_behind: u64,
