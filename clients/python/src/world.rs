@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::handle::SharedHandle;
 use dunlin_wire::ErrorCode;
 
-/// The interval of signal checks.
+/// The interval at which a waiting call checks for signals.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The fields of `space.Entity`: number, kind, region, tick, position and velocity.

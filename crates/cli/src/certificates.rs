@@ -15,9 +15,9 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// Names in the node's certificate.
+/// The names for which the node's certificate is valid.
 const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
-/// Validity of all certificates, in days.
+/// How long all certificates are valid, in days.
 const VALID_DAYS: i64 = 397;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;

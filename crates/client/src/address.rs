@@ -2,7 +2,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The port of Dunlin's own protocol.
+/// The default port of Dunlin's own protocol.
 pub const PORT_DEFAULT: u16 = 4220;
 
 /// The address of a node, or of several nodes of a cluster.

@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_topic::Clock;
 
-/// The node's clock, as topics use it.
+/// The node's wall clock, in the form that topics use.
 pub const CLOCK: Clock = Clock(now_ns);
 
 /// The monotonic clock of leases and waits, as topics use it.

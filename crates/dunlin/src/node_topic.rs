@@ -10,7 +10,7 @@ use crate::clock::now_ns;
 use crate::error::TopicError;
 use crate::node::Node;
 
-/// The topic's name.
+/// The name of the topic in which a node publishes its own status.
 pub const NODE_TOPIC: &str = "$node";
 const PATTERN: &str = "$node.>";
 /// The history of the topic, bytes. A subscriber that falls further behind receives the last record of each subject.

@@ -267,7 +267,7 @@ struct RangeOptions {
     all: bool,
 }
 
-/// The first character of system keys.
+/// The first character of all system keys.
 const SYSTEM: char = '$';
 
 fn range(kv: &Kv, start: &str, end: &[u8], show: &RangeOptions, console: &Console) -> Result<()> {

@@ -53,7 +53,7 @@ pub fn on_gap(text: &str) -> Result<OnGap, String> {
 
 /// The longest duration, so that the present plus the duration is a valid time.
 pub const DURATION_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
-/// The longest lease of a cluster.
+/// The longest time to live of a lease that a cluster accepts.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
 pub fn duration(text: &str) -> Result<Duration, String> {

@@ -40,7 +40,7 @@ pub struct Arguments {
 
 /// Maximum time that `--once` waits for the complete status.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The interval at which keys are read.
+/// The interval at which the command checks for pressed keys.
 const LOOK: Duration = Duration::from_millis(50);
 /// The longest interval between two drawings, so that durations stay current.
 const DRAWN_EVERY: Duration = Duration::from_millis(500);

@@ -19,7 +19,7 @@ use crate::pending_request::deadline;
 
 /// How many times a lease is renewed within its time to live.
 const TIMES: u32 = 3;
-/// The pause between attempts.
+/// The pause between two attempts to renew a lease.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The error for a lease that has ended.

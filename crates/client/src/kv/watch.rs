@@ -13,7 +13,7 @@ use super::{Kv, KvEntry, KvError};
 use crate::client::Client;
 use crate::subscriber::Subscriber;
 
-/// The topic of all changes.
+/// The topic in which all changes of keys are published.
 const KV: &str = "$kv";
 
 /// The revision from which a watch receives changes.

@@ -133,7 +133,7 @@ impl Permissions {
     }
 
     fn rule(&self, action: Action) -> &Rule {
-        /// Keys and tasks have no subjects.
+        /// The rule for keys and tasks, which have no subjects.
         static NONE: Rule = Rule { allow: Vec::new(), deny: Vec::new() };
         match action {
             Action::Keys | Action::Tasks => &NONE,

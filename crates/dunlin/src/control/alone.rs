@@ -12,7 +12,7 @@ use super::history::ChangeHistory;
 use super::{Control, ControlError, ControlLimits, block_on, with_room};
 use crate::node::Node;
 
-/// The id of the only member.
+/// The number of the cluster's only member.
 const ID: u64 = 1;
 
 /// The advice of an error about a member's data directory from which the node's identity is missing.

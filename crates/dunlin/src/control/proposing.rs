@@ -14,7 +14,7 @@ use futures_util::future::{Either, select};
 use super::ControlError;
 use super::forward::{self, ForwardedRequest};
 
-/// Pause between attempts to find the leader.
+/// The pause between two attempts to find the leader.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
 /// The time after which a node that has received no responses counts as a node without a majority.

@@ -73,7 +73,7 @@ pub struct WorkOptions {
     pub member: String,
     /// Where the group starts.
     pub start: Start,
-    /// On a `reliable` topic: whether publishers wait for this group.
+    /// Whether publishers wait for this group, if the topic is `reliable`.
     pub registered: bool,
     /// How long a claim lasts.
     pub claim: Duration,

@@ -11,7 +11,7 @@ use super::route::Route;
 use super::{Ownership, lock};
 use crate::clock::steady_ns;
 
-/// Pause between attempts.
+/// The pause between two attempts to do work that has failed.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// The work that is due at certain times.

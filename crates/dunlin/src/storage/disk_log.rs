@@ -33,7 +33,7 @@ const AHEAD_BYTES_MIN: u64 = 64 << 10;
 const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
 /// If publishers have stored a log this often in a row, the storing thread leaves further storing to them.
 const HELPED_IN_A_ROW_MIN: u32 = 8;
-/// The largest record a file can hold.
+/// The largest size of a record that a file can hold, in bytes.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// A log of a durable topic on disk.

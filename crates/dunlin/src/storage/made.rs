@@ -14,7 +14,7 @@ use super::{checksum, stored_position};
 
 const FIRST_LINE: &str = "dunlin part 1";
 const LAST_LINE: &str = "end";
-/// The largest size of the file, bytes.
+/// The largest size of a mark, bytes.
 const BYTES_MAX: u64 = 64 << 10;
 /// The directories of a part's journals.
 const LOGS: [&str; 2] = ["log", "snapshots"];

@@ -27,7 +27,7 @@ const SUFFIX: &str = ".stored";
 const TEMPORARY_SUFFIX: &str = ".stored.new";
 /// The name of the lock file in a log's directory.
 pub(super) const LOCK_FILE: &str = "lock";
-/// The largest size of the file, bytes.
+/// The largest size of a position file, bytes.
 const BYTES_MAX: u64 = 4 << 10;
 
 /// The content of a position file: the position up to which a log was stored.

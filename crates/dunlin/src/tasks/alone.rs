@@ -14,7 +14,7 @@ use super::{TaskShard, Tasks, TasksError, TasksLimits};
 use crate::control::{ControlError, block_on, refuse_members, with_room};
 use crate::node::Node;
 
-/// The id of the only member.
+/// The number of the cluster's only member.
 const ID: u64 = 1;
 /// The largest size of a log in memory, in bytes.
 const LOG_BYTES_MAX_IN_MEMORY: usize = 16 << 20;

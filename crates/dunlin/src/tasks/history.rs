@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 use crate::error::TopicError;
 use crate::node::Node;
 
-/// The topic's name.
+/// The name of the topic in which events of tasks are published.
 pub const TASKS: &str = "$tasks";
 const PATTERN: &str = "$tasks.>";
 /// Subject token of tenants whose names cannot be one.

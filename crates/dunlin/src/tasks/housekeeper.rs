@@ -20,7 +20,7 @@ use super::TaskShard;
 use crate::control::block_on;
 use crate::node::Node;
 
-/// Interval of clock checks.
+/// The interval at which the leader checks the cluster's clock.
 const LOOK: Duration = Duration::from_millis(500);
 /// Maximum number of tasks confirmed by one command.
 const TOGETHER_MAX: usize = 1_000;

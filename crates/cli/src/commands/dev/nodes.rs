@@ -20,7 +20,7 @@ use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 use crate::table::TextTable;
 
-/// How long a process may take to end.
+/// How long a node process may take to end before it is killed.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// The base of the cluster's ports: node N uses port `CLUSTER_PORT` + N.
 const CLUSTER_PORT: u16 = 6221;

@@ -8,7 +8,7 @@ use dunlin::space::{
     OwnEntityLanes, TickContext,
 };
 
-/// The kind of recorded aircraft.
+/// The kind of the entities that are recorded aircraft.
 pub const AIRCRAFT: u32 = 1;
 
 /// The behaviour of a world with a flock of birds and recorded aircraft. The flock ignores the aircraft.

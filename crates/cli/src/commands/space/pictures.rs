@@ -33,7 +33,7 @@ use super::owner::WorldStatus;
 use super::spec::WorldSpec;
 
 const EVERY: Duration = Duration::from_millis(100);
-/// The interval at which the owners are read.
+/// The interval at which the regions' owners are read again.
 const LOOK: Duration = Duration::from_millis(500);
 const ENTITIES_MAX: usize = 500_000;
 /// The retention of the topic in bytes. It is small, because only the newest snapshot of each region is useful.

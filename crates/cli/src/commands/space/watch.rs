@@ -56,9 +56,9 @@ pub struct Arguments {
     once: bool,
 }
 
-/// The interval at which the owners are read.
+/// The interval at which the regions' owners are read again.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long `--once` waits for all regions.
+/// How long `--once` waits until the state of every region has arrived.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long `--once` waits if, according to the world's keys, no entity moves.
 const PATIENCE_IN_TROUBLE: Duration = Duration::from_secs(3);

@@ -18,7 +18,7 @@ use crate::format::publishers_text;
 use crate::ladder;
 use crate::state::State;
 
-/// The interval between two drawings.
+/// The interval at which a terminal's tables are drawn again.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 /// Prints order books, as a live view in a terminal or as one line for each change.
