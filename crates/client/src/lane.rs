@@ -112,13 +112,13 @@ impl PublishLane {
         Ok(self.batch.len())
     }
 
-    /// Discards the batch being filled.
+    /// Discards the batch that is being filled.
     pub(crate) fn drop_batch(&mut self) {
         self.batch.clear();
         self.count = 0;
     }
 
-    /// Moves the batch being filled behind the refused batches.
+    /// Moves the batch that is being filled behind the refused batches.
     pub(crate) fn put_batch_aside(&mut self) {
         if self.count > 0 {
             let bytes = std::mem::take(&mut self.batch);

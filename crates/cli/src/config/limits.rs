@@ -84,9 +84,9 @@ fn state(raw: &RawConfig, name: &str, auto: u64) -> Result<u64> {
     }
 }
 
-/// The smallest history of finished tasks, in bytes: the records that a few clients produce in a second.
+/// The smallest history of task events or of key changes, in bytes: what a few clients produce in a second.
 const HISTORY_BYTES_MIN: u64 = 64 << 10;
-/// The largest retention of a topic that the configuration accepts, in bytes.
+/// The largest history of task events or of key changes that the configuration accepts, in bytes.
 const HISTORY_BYTES_MAX: u64 = 1 << 40;
 
 /// Reads `tasks.history_bytes`; 0 if it is off.

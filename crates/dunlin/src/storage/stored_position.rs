@@ -124,7 +124,7 @@ impl StoredPosition {
         }
         let here = found.last.filter(|last| last.epoch == self.epoch);
         let first = Position::new(self.epoch, here.map_or(self.first_seq, |last| last.seq + 1));
-        // Earlier epochs are complete, because the beginning of this epoch shows where they ended.
+        // Where earlier epochs ended is known, because the beginning of this epoch shows it.
         found.holes.retain(|hole| {
             let is_known = hole.first.epoch < self.epoch && hole.first.seq >= self.first_seq;
             hole.last.is_some() || !(is_known || hole.first == first)
